@@ -1,0 +1,53 @@
+"""onceward: handlers of at-least-once messages, events, tasks and requests take effect exactly once.
+
+from onceward import Once
+
+once = Once("sqlite:///orders.db")
+
+@once(key="order.id", lease=60, max_attempts=5)
+def charge(order: dict) -> dict: ...
+"""
+
+from onceward.claim import Claim, current
+from onceward.core.policy import Policy
+from onceward.core.record import Record
+from onceward.errors import (
+    Busy,
+    Completed,
+    KeyMissing,
+    LeaseLost,
+    Mismatch,
+    OncewardError,
+    Parked,
+    Reentrant,
+    ResultNotRecorded,
+    ResultUnavailable,
+    ResultWarning,
+    StoreError,
+)
+from onceward.ledger import Ledger, NotFound
+from onceward.once import Once
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Busy",
+    "Claim",
+    "Completed",
+    "KeyMissing",
+    "LeaseLost",
+    "Ledger",
+    "Mismatch",
+    "NotFound",
+    "Once",
+    "OncewardError",
+    "Parked",
+    "Policy",
+    "Record",
+    "Reentrant",
+    "ResultNotRecorded",
+    "ResultUnavailable",
+    "ResultWarning",
+    "StoreError",
+    "current",
+]

@@ -1,0 +1,292 @@
+"""What a running handler may ask of its claim, and how a claim ends."""
+
+import warnings
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from onceward.core import protocol
+from onceward.core.clock import Clock
+from onceward.core.drive import Steps, drive, drive_async, settle, settle_async
+from onceward.core.policy import Policy
+from onceward.core.protocol import Lost, Outcome, Won
+from onceward.core.record import Record
+from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, ResultWarning
+from onceward.keys import derived_key
+from onceward.stores.contract import Store
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from onceward.codec import Codec
+    from onceward.transaction import Transaction
+
+CURRENT: ContextVar["Claim | None"] = ContextVar("onceward_claim", default=None)
+_LONGEST_ERROR = 1000  # characters of an exception's text that are recorded
+
+
+def current() -> "Claim":
+    """Return the claim of the handler that is running here.
+
+    Raises:
+        OncewardError: no guarded handler is running in this context.
+    """
+    claim = CURRENT.get()
+    if claim is None:
+        raise OncewardError("no claim is held here: onceward.current() works inside a guarded handler")
+    return claim
+
+
+class Claim:
+    """The right to run the handler for one key.
+
+    You get one from :func:`current`, from ``with once.claim(key)``, from ``once.acquire(key)``, or in a handler's
+    parameter that is annotated with this class.
+    """
+
+    __slots__ = ("_clock", "_codec", "_lost", "_policy", "_record", "_store", "_until", "outer", "paused", "settled")
+
+    def __init__(self, store: Store, won: Won, policy: Policy, clock: Clock, codec: "Codec | None") -> None:
+        self._store = store
+        self._record, self._until = won
+        self._policy = policy
+        self._clock = clock
+        self._codec = codec
+        self._lost = False
+        self.settled: str | None = None
+        self.paused = (
+            False  # a transaction holds the store's write lock: nobody can take over, and no beat gets through
+        )
+        self.outer = CURRENT.get()
+
+    # --- what a handler may ask -----------------------------------------------------------------------------------
+
+    @property
+    def record(self) -> Record:
+        """The record as this claim last wrote it; ``record.key`` is the key as it stands in the ledger."""
+        return self._record
+
+    @property
+    def fence(self) -> int:
+        """The fencing token: larger than that of every earlier claim on this key. Hand it to a downstream that checks."""
+        return self._record.fence
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt on this key this is, from 1."""
+        return self._record.attempts
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease is over, as far as this worker can know: it stops believing before anyone may take over."""
+        return self.settled is None and (self._lost or (not self.paused and self._clock() >= self._until))
+
+    @property
+    def remaining(self) -> float:
+        """Seconds of lease that are left, without another renewal; 0 when it is over."""
+        return 0.0 if self._lost else max(0.0, self._until - self._clock())
+
+    def key(self, *parts: object) -> str:
+        """Return a key derived from this claim's: a UUID that is the same on every attempt.
+
+        Hand it to a downstream that takes idempotency keys.
+
+        Args:
+            *parts: what the downstream call is for, as in ``claim.key("refund")``; str, int, UUID, bytes or tuples.
+        """
+        return derived_key(self._record.key, parts)
+
+    def extend(self, seconds: float | None = None) -> None:
+        """Renew the lease now.
+
+        Args:
+            seconds: how long it shall last from now; None is the guard's lease.
+
+        Raises:
+            LeaseLost: the key has gone on without this worker.
+            StoreError: the store could not be reached; the lease stands as it was.
+        """
+        drive(self._extend(seconds), self._store)
+
+    async def extend_async(self, seconds: float | None = None) -> None:
+        """As :meth:`extend`, for a coroutine."""
+        await drive_async(self._extend(seconds), self._store)
+
+    # --- how it ends ----------------------------------------------------------------------------------------------
+
+    def complete(self, result: object = None) -> None:
+        """Record ``result`` for good. Duplicates get it from now on.
+
+        Raises:
+            LeaseLost: the key has gone on without this worker; nothing was recorded.
+            ResultNotRecorded: the store stayed away until the lease was over.
+            OncewardError: the claim was ended before.
+        """
+        outcome = self._completion(result)
+        settle(lambda: self.completing(outcome, result), self._store)
+
+    async def complete_async(self, result: object = None) -> None:
+        """As :meth:`complete`, for a coroutine."""
+        outcome = self._completion(result)
+        await settle_async(lambda: self.completing(outcome, result), self._store)
+
+    def release(self, error: str | None = None) -> None:
+        """Give the key back for a retry; ``error`` is kept in the record for a person to read.
+
+        Raises:
+            LeaseLost: the key has gone on without this worker.
+            StoreError: the store stayed away until the lease was over.
+            OncewardError: the claim was ended before.
+        """
+        settle(lambda: self._ending(protocol.released(error), "release it"), self._store)
+
+    async def release_async(self, error: str | None = None) -> None:
+        """As :meth:`release`, for a coroutine."""
+        await settle_async(lambda: self._ending(protocol.released(error), "release it"), self._store)
+
+    def park(self, reason: str | None = None) -> None:
+        """Stop retrying the key until an operator clears or unparks it. Raises as :meth:`release` does."""
+        settle(lambda: self._ending(protocol.parked(reason), "park it"), self._store)
+
+    async def park_async(self, reason: str | None = None) -> None:
+        """As :meth:`park`, for a coroutine."""
+        await settle_async(lambda: self._ending(protocol.parked(reason), "park it"), self._store)
+
+    def transaction(self, connection: "sqlite3.Connection") -> "Transaction":
+        """Return a context whose writes on ``connection`` commit together with this claim's completion.
+
+        Do the slow work before it: while the context is open, it holds the file's write lock.
+
+        Args:
+            connection: to the ledger's own SQLite file, in no transaction.
+        """
+        from onceward.transaction import Transaction  # noqa: PLC0415 - SQLite users only
+
+        return Transaction.of_claim(self, connection)
+
+    # --- for the guard, the heartbeat and the transaction ---------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """The store that the claim stands in."""
+        return self._store
+
+    @property
+    def policy(self) -> Policy:
+        """The options that it was made with."""
+        return self._policy
+
+    @property
+    def clock(self) -> Clock:
+        """The owner's clock."""
+        return self._clock
+
+    @property
+    def due(self) -> float:
+        """When the next heartbeat is due, on the owner's clock."""
+        return self._until - (self._policy.lease - self._policy.beat_every)
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to renew."""
+        return self.settled is not None or self._lost or self._clock() >= self._until
+
+    def renewed(self, outcome: Won | Lost) -> None:
+        """Take in what a heartbeat found."""
+        if isinstance(outcome, Won):
+            self._record, self._until = outcome
+        elif outcome.record is None or outcome.record.owner != self._record.owner:
+            self._lost = True  # a record of mine that is no longer in progress is one I have just ended
+
+    def completing(self, outcome: Outcome, result: object) -> Steps[None]:
+        """Record a completion; the handler has succeeded, so nothing that goes wrong here may look like its failure."""
+        try:
+            yield from self._ending(outcome, "record its result")
+        except OncewardError as error:
+            if isinstance(error, LeaseLost) or self.settled is not None:
+                raise
+            if outcome.result is not None and not getattr(error, "transient", True):
+                # The store takes no such result; the completion matters more.
+                yield from self.completing(protocol.completed(None, f"the store refused the result: {error}"), result)
+                return
+            raise ResultNotRecorded(self._record.key, result) from error
+
+    def failing(self, error: Exception) -> Steps[None]:
+        """Give the key back, park it, or record the exception as the outcome. Never raises in the exception's place."""
+        try:
+            if isinstance(error, self._policy.final):
+                yield from self._ending(_final(error), "record its outcome")
+            else:
+                outcome = protocol.failed(self._record, self._policy, describe(error))
+                yield from self._ending(outcome, "release it")
+        except Exception as trouble:  # noqa: BLE001 - the handler's own exception goes on, with this as a note
+            error.add_note(f"onceward: and then {trouble}")
+
+    def completion(self, result: object) -> Outcome:
+        """Return the outcome that records ``result``, after a warning when it cannot be replayed."""
+        return self._completion(result)
+
+    def _completion(self, result: object) -> Outcome:
+        from onceward.codec import Codec, NotReplayable  # noqa: PLC0415 - the codec is loaded when it is first needed
+
+        codec = self._codec or Codec()
+        reason: str
+        try:
+            text = codec.encode(result)
+            if len(text) <= self._policy.max_result:  # characters ≤ bytes: a cheap first look
+                size = len(text.encode())
+                if size <= self._policy.max_result:
+                    return protocol.completed(text)
+            reason = f"it takes {len(text.encode())} bytes, and max_result={self._policy.max_result}"
+        except NotReplayable as error:
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
+            reason = repr(error)
+        warnings.warn(
+            f"{self._record.key}: the result is not stored, so duplicates will get ResultUnavailable: {reason}",
+            ResultWarning,
+            stacklevel=4,
+        )
+        return protocol.completed(None, reason)
+
+    def _ending(self, outcome: Outcome, doing: str) -> Steps[None]:
+        if self.settled is not None:
+            raise OncewardError(f"{self._record.key}: this claim was ended before ({self.settled})")
+        ended = yield from protocol.end(
+            self._store, self._record, outcome, self._policy, clock=self._clock, until=lambda: self._until
+        )
+        if isinstance(ended, Lost):
+            self._lost = True
+            raise LeaseLost(self._record.key, doing)
+        self._record = ended.record
+        self.settled = outcome.status
+
+    def _extend(self, seconds: float | None) -> Steps[None]:
+        lease = self._policy.lease if seconds is None else float(seconds)
+        if not 0 < lease < float("inf"):
+            raise ValueError(f"extend({seconds!r}): give a positive number of seconds")
+        if self.settled is not None:
+            raise OncewardError(f"{self._record.key}: this claim was ended before ({self.settled})")
+        (outcome,) = yield from protocol.heartbeat(self._store, [(self._record, lease)], [self._policy], self._clock)
+        self.renewed(outcome)
+        if isinstance(outcome, Lost):
+            self._lost = True
+            raise LeaseLost(self._record.key, "extend its lease")
+
+
+def _final(error: Exception) -> Outcome:
+    from onceward.codec import NotReplayable, encode_exception  # noqa: PLC0415 - as above
+
+    try:
+        return protocol.completed(encode_exception(error), describe(error))
+    except NotReplayable as reason:
+        return protocol.completed(None, f"the outcome was {describe(error)}, which cannot be replayed: {reason}")
+
+
+def describe(error: BaseException) -> str:
+    """Return an exception as one line for the record."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - a user's __str__ may do anything
+        text = "(its text cannot be shown)"
+    kind = type(error).__qualname__
+    return (f"{kind}: {text}" if text else kind)[:_LONGEST_ERROR]

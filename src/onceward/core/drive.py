@@ -1,0 +1,120 @@
+"""The two drivers of the protocol's generators.
+
+Every step of the protocol is a generator that yields a store's requests, or a :class:`Sleep`, and is sent the replies.
+``drive`` runs one by calling, ``drive_async`` by awaiting; all logic is in the generators. A request that fails is
+thrown into the generator, which decides whether to try again. What is not an ``Exception`` (KeyboardInterrupt,
+SystemExit, a cancellation) is never thrown in: it stops the drive at once, and ``settle``/``settle_async`` are for steps
+that must reach their end all the same.
+"""
+
+import time
+from collections.abc import Callable, Generator
+from typing import NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+Steps = Generator[object, object, T]
+
+
+class Exchange(Protocol):
+    """What a driver needs of a store: one request out, one reply back."""
+
+    def exchange(self, request: object) -> object:
+        """Send one request and return its reply."""
+
+    async def exchange_async(self, request: object) -> object:
+        """Send one request and return its reply, awaiting it."""
+
+
+class Sleep(NamedTuple):
+    """A pause of so many seconds, asked for by a step."""
+
+    seconds: float
+
+
+def drive(steps: Steps[T], store: Exchange) -> T:
+    """Run ``steps`` to their end on ``store`` and return their value; raises what they raise."""
+    exchange = store.exchange
+    try:
+        request = next(steps)
+        while True:
+            try:
+                reply = exchange(request) if type(request) is not Sleep else _sleep(request.seconds)
+            except Exception as error:  # noqa: BLE001 - the steps decide what a failed exchange means
+                request = steps.throw(error)
+            else:
+                request = steps.send(reply)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+async def drive_async(steps: Steps[T], store: Exchange) -> T:
+    """As :func:`drive`, for a coroutine."""
+    exchange = store.exchange_async
+    try:
+        request = next(steps)
+        while True:
+            try:
+                reply = await (exchange(request) if type(request) is not Sleep else _sleep_async(request.seconds))
+            except Exception as error:  # noqa: BLE001 - the steps decide what a failed exchange means
+                request = steps.throw(error)
+            else:
+                request = steps.send(reply)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+INTERRUPTS = 3
+
+
+def settle(make: Callable[[], Steps[T]], store: Exchange) -> T:
+    """Drive ``make()`` to its end although KeyboardInterrupt or SystemExit comes in between, then raise that.
+
+    The steps recognise their own earlier write, so that they can be made and driven again. After three interrupts the
+    person means it: the last one goes through at once.
+    """
+    interrupts: list[BaseException] = []
+    while True:
+        try:
+            value = drive(make(), store)
+            break
+        except Exception:
+            raise
+        except BaseException as interrupt:
+            interrupts.append(interrupt)
+            if len(interrupts) == INTERRUPTS:
+                raise
+    if interrupts:
+        raise interrupts[0]
+    return value
+
+
+async def settle_async(make: Callable[[], Steps[T]], store: Exchange) -> T:
+    """As :func:`settle`, for a coroutine: a cancellation waits until the steps are at their end."""
+    interrupts: list[BaseException] = []
+    while True:
+        try:
+            value = await drive_async(make(), store)
+            break
+        except Exception:
+            raise
+        except BaseException as interrupt:
+            interrupts.append(interrupt)
+            if len(interrupts) == INTERRUPTS:
+                raise
+    if interrupts:
+        raise interrupts[0]
+    return value
+
+
+def _sleep(seconds: float) -> object:
+    time.sleep(seconds)
+    return None
+
+
+async def _sleep_async(seconds: float) -> object:
+    import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
+
+    await asyncio.sleep(seconds)
+    return None

@@ -1,0 +1,122 @@
+"""What a guard does when things go wrong: every option, its default, and which options contradict each other."""
+
+from typing import Literal, NamedTuple, TypedDict
+
+OnBusy = Literal["raise", "skip"] | float
+OnLapse = Literal["retry", "park"]
+OnError = Literal["release", "park"]
+
+DAY = 86400.0
+
+
+class Options(TypedDict, total=False):
+    """The keywords of a policy; the meaning and unit of each is told at :class:`Policy`."""
+
+    lease: float
+    heartbeat: float | None
+    max_attempts: int | None
+    on_busy: OnBusy
+    on_lapse: OnLapse
+    on_error: OnError
+    final: tuple[type[Exception], ...]
+    retention: float | None
+    cache: int
+    max_result: int
+
+
+class Policy(NamedTuple):
+    """The options of a guard.
+
+    Attributes:
+        lease: Seconds a claim holds without a heartbeat.
+        heartbeat: Seconds between renewals while the handler runs; None is a third of the lease, 0 never renews.
+        max_attempts: Claims a key may have before it is parked; None is no limit.
+        on_busy: What a duplicate does while the handler runs elsewhere: "raise" ``Busy``, "skip" (return None), or a
+            number: wait up to so many seconds for the result.
+        on_lapse: What to do with a key whose worker vanished: "retry" it, or "park" it for an operator.
+        on_error: What to do when the handler raises: "release" the key for a retry, or "park" it.
+        final: Exceptions that are the outcome: recorded like a result, and raised again for every duplicate.
+        retention: Seconds a completed record answers duplicates; None is for ever. The default, 14 days, is the longest
+            that an SQS queue can hold a message (``MessageRetentionPeriod``).
+        cache: How many recorded results to remember in this process, so that a repeated duplicate costs no request.
+        max_result: Bytes of encoded result that are stored; a larger result completes without being replayable.
+    """
+
+    lease: float = 60.0
+    heartbeat: float | None = None
+    max_attempts: int | None = None
+    on_busy: OnBusy = "raise"
+    on_lapse: OnLapse = "retry"
+    on_error: OnError = "release"
+    final: tuple[type[Exception], ...] = ()
+    retention: float | None = 14 * DAY
+    cache: int = 0
+    max_result: int = 256 * 1024
+
+    @property
+    def beat_every(self) -> float:
+        """Seconds between heartbeats; 0 is never."""
+        return self.lease / 3 if self.heartbeat is None else self.heartbeat
+
+    @property
+    def wait(self) -> float:
+        """Seconds a duplicate waits for the run that is under way."""
+        return 0.0 if isinstance(self.on_busy, str) else float(self.on_busy)
+
+    def checked(self) -> "Policy":
+        """Return self, or raise ValueError or TypeError that names the option, its value and what would be right."""
+        for name in ("lease", "heartbeat", "retention"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise TypeError(f"{name}={value!r}: give a number of seconds")
+        if not 0 < self.lease < float("inf"):
+            raise ValueError(f"lease={self.lease!r}: give a positive number of seconds")
+        if self.heartbeat is not None and not 0 <= self.heartbeat < self.lease:
+            raise ValueError(
+                f"heartbeat={self.heartbeat!r} does not fit lease={self.lease!r}: a lease that is renewed later than it "
+                "ends is lost; give a heartbeat below the lease (default: a third of it), or 0 for none"
+            )
+        if self.retention is not None and not self.retention >= self.lease:
+            raise ValueError(
+                f"retention={self.retention!r} is shorter than lease={self.lease!r}: the record would be forgotten while "
+                "its handler may still run; raise retention or lower lease"
+            )
+        _check_count("max_attempts", self.max_attempts, least=1)
+        _check_count("cache", self.cache, least=0)
+        _check_count("max_result", self.max_result, least=0)
+        self._check_choices()
+        return self
+
+    def _check_choices(self) -> None:
+        on_busy: object = self.on_busy
+        waits = isinstance(on_busy, int | float) and not isinstance(on_busy, bool) and on_busy >= 0
+        if not waits and on_busy not in {"raise", "skip"}:
+            raise ValueError(f'on_busy={self.on_busy!r}: give "raise", "skip" or the seconds to wait for the result')
+        if self.on_lapse not in {"retry", "park"}:
+            raise ValueError(f'on_lapse={self.on_lapse!r}: give "retry" or "park"')
+        if self.on_error not in {"release", "park"}:
+            raise ValueError(f'on_error={self.on_error!r}: give "release" or "park"')
+        if (
+            self.on_error == "park"
+            and self.max_attempts is not None
+            and self.max_attempts > 1
+            and self.on_lapse == "park"
+        ):
+            raise ValueError(
+                f'max_attempts={self.max_attempts!r} contradicts on_error="park" with on_lapse="park": the first failure '
+                "of either kind parks the key, so there is no second attempt; drop one of them"
+            )
+        final: object = self.final
+        if not isinstance(final, tuple) or not all(
+            isinstance(kind, type) and issubclass(kind, Exception) for kind in final
+        ):
+            raise TypeError(f"final={final!r}: give a tuple of exception classes, as in final=(CardDeclined,)")
+
+
+def _check_count(name: str, value: int | None, least: int) -> None:
+    if value is None and name == "max_attempts":
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}={value!r}: give a whole number")
+    if value < least:
+        raise ValueError(f"{name}={value!r}: give a whole number, at least {least}")

@@ -1,0 +1,78 @@
+"""The record of one key, and what goes to and comes back from a store."""
+
+from typing import Final, NamedTuple
+
+IN_PROGRESS: Final = "IN_PROGRESS"
+COMPLETED: Final = "COMPLETED"
+RELEASED: Final = "RELEASED"
+PARKED: Final = "PARKED"
+
+
+class Record(NamedTuple):
+    """One key's row in the ledger. Times are seconds since the epoch on the store's own clock.
+
+    ``(owner, beat)`` is the record's version: an owner is one claim's random id, and each write of that claim counts
+    ``beat`` up, so no two different states of a key carry the same pair.
+    """
+
+    key: str
+    status: str
+    owner: str
+    fence: int
+    beat: int
+    lease_until: float
+    attempts: int
+    fingerprint: str | None
+    result: str | None
+    error: str | None
+    created_at: float
+    expires_at: float | None
+
+
+class Write(NamedTuple):
+    """A record on its way to a store, its times still durations: the store stamps them with its own clock.
+
+    A ``fence`` of 0 asks the store for a new one: its time in microseconds, which is larger than any fence that an
+    expired and purged record of the same key can have had. ``keep`` is how many seconds after the lease the record
+    stays; ``None`` is for ever.
+    """
+
+    key: str
+    status: str
+    owner: str
+    fence: int
+    beat: int
+    attempts: int
+    fingerprint: str | None
+    result: str | None
+    error: str | None
+    created_at: float | None
+    lease: float
+    keep: float | None
+
+    def at(self, now: float) -> Record:
+        """Return the record that this write makes when the store's clock shows ``now`` (seconds)."""
+        key, status, owner, fence, beat, attempts, fingerprint, result, error, created_at, lease, keep = self
+        until = now + lease
+        return Record(
+            key,
+            status,
+            owner,
+            fence or int(now * 1e6),
+            beat,
+            until,
+            attempts,
+            fingerprint,
+            result,
+            error,
+            now if created_at is None else created_at,
+            None if keep is None else until + keep,
+        )
+
+
+class Reply(NamedTuple):
+    """A store's answer: whether the write was made, the record that now stands, and the store's time (seconds)."""
+
+    won: bool
+    record: Record | None
+    now: float

@@ -1,0 +1,149 @@
+"""Everything onceward raises. Each error says what happened to which key, and what to do next."""
+
+
+class OncewardError(Exception):
+    """The root of all errors of onceward."""
+
+
+class KeyMissing(OncewardError):
+    """The key, or a part of it, is missing from the input. Raised before anything has run."""
+
+
+class _KeyedError(OncewardError):
+    """An error about one key; ``key`` is the key as it stands in the ledger."""
+
+    def __init__(self, message: str, key: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuilt, (type(self), self.args, self.__dict__))
+
+
+class Busy(_KeyedError):
+    """The key is claimed by another worker whose lease is live.
+
+    Attributes:
+        key: the key in the ledger.
+        retry_after: seconds until its lease ends, unless it is renewed.
+    """
+
+    def __init__(self, key: str, retry_after: float) -> None:
+        super().__init__(
+            f"{key}: another worker holds this key for {retry_after:.1f} s more, or longer if it renews its lease. "
+            "Deliver again later, or wait for its result with on_busy=SECONDS",
+            key,
+        )
+        self.retry_after = retry_after
+
+
+class Reentrant(_KeyedError):
+    """The handler of a key asked for its own key again, which could only ever wait for itself."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"{key}: this very key is being handled by the caller. A nested guard needs a key or a name of its own", key
+        )
+
+
+class Mismatch(_KeyedError):
+    """The key was used before with another input (their fingerprints differ)."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"{key}: this key was used before with a different input. Give each operation a key of its own, or "
+            "fingerprint only the part of the input that must not change",
+            key,
+        )
+
+
+class Parked(_KeyedError):
+    """The key is parked: it is not tried again until an operator clears it.
+
+    Attributes:
+        key: the key in the ledger.
+        attempts: how many claims it had.
+        last_error: what the last one ended with, or None.
+    """
+
+    def __init__(self, key: str, attempts: int, last_error: str | None) -> None:
+        super().__init__(
+            f"{key}: parked after {attempts} attempt(s); last error: {last_error or 'none recorded'}. When its cause is "
+            "mended, `onceward unpark KEY` lets it run again",
+            key,
+        )
+        self.attempts = attempts
+        self.last_error = last_error
+
+
+class Completed(_KeyedError):
+    """The key is completed already, so the body of a ``with once.claim(...)`` must not run.
+
+    Attributes:
+        key: the key in the ledger.
+        result: the recorded result.
+    """
+
+    def __init__(self, key: str, result: object) -> None:
+        super().__init__(f"{key}: completed already; the recorded result is in this error's .result", key)
+        self.result = result
+
+
+class LeaseLost(_KeyedError):
+    """This worker no longer owns the key, so its write was refused: it was paused or cut off for longer than its lease."""
+
+    def __init__(self, key: str, doing: str) -> None:
+        super().__init__(
+            f"{key}: the claim was lost before it could {doing}: the lease ran out and the key went on without this "
+            "worker, whose outcome is not recorded. Check claim.lost before each effect, hand claim.fence to the "
+            "downstream, or raise lease=",
+            key,
+        )
+
+
+class ResultUnavailable(_KeyedError):
+    """The key is completed, but its result was not stored in a form that can be replayed."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"{key}: completed, and will not run again, but its result cannot be replayed: {reason}", key)
+        self.reason = reason
+
+
+class ResultNotRecorded(_KeyedError):
+    """The handler succeeded, but the store could not be reached to record it before the lease ended.
+
+    Attributes:
+        key: the key in the ledger.
+        result: what the handler returned.
+    """
+
+    def __init__(self, key: str, result: object) -> None:
+        super().__init__(
+            f"{key}: the handler succeeded and its result is in this error's .result, but recording it failed until the "
+            "lease was over. A redelivery may run the handler again: see on_lapse and claim.key()",
+            key,
+        )
+        self.result = result
+
+
+class StoreError(OncewardError):
+    """The store refused or failed; nothing was run or lost because of it.
+
+    Attributes:
+        transient: whether the same request may succeed when it is sent again.
+    """
+
+    def __init__(self, message: str, *, transient: bool = False) -> None:
+        super().__init__(message)
+        self.transient = transient
+
+
+class ResultWarning(UserWarning):
+    """A result was too large or not encodable: the key is completed, but duplicates cannot be given the result."""
+
+
+def _rebuilt(kind: type[_KeyedError], args: tuple[object, ...], state: dict[str, object]) -> _KeyedError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error

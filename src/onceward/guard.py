@@ -1,0 +1,278 @@
+"""Guards: claim, handler, settle; for functions, coroutines and ``with`` blocks.
+
+What happens on the ledger is in generators (``_enter`` here, ``completing`` and ``failing`` in claim.py); the functions
+that come in two forms only drive them and run the user's code in between, where it was called.
+
+An interrupt (KeyboardInterrupt, SystemExit, a cancellation) in the claim gives the key back, for the handler has not run;
+in the handler it leaves the key claimed until the lease is over, for work that was started may still go on; in the
+settling it waits until the outcome is recorded.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from onceward import heartbeat
+from onceward.claim import CURRENT, Claim
+from onceward.core import protocol
+from onceward.core.clock import Clock
+from onceward.core.drive import Steps, drive, drive_async, settle, settle_async
+from onceward.core.policy import Policy
+from onceward.core.protocol import Bid, Refused, Replay, Verdict, Won
+from onceward.core.record import Record
+from onceward.errors import Busy, Mismatch, Parked, Reentrant, ResultUnavailable
+from onceward.stores.contract import Store
+
+if TYPE_CHECKING:
+    from onceward.codec import Codec
+
+Function = Callable[..., object]
+
+
+class Answer(NamedTuple):
+    """What a duplicate gets instead of a claim: the recorded result, or None when on_busy="skip" passes it over."""
+
+    value: object
+    replayed: bool = True
+
+
+class _Known(NamedTuple):
+    """A recorded outcome that this process remembers until ``until`` on its own clock."""
+
+    fingerprint: str | None
+    result: str | None
+    error: str | None
+    until: float
+
+
+class Guard:
+    """The options of one handler, and its way of storing results.
+
+    Args:
+        store: where the records are.
+        policy: the options, checked.
+        clock: the owner's clock (seconds).
+        codec: how results are stored; None for results of any type.
+        parameter: the name of the handler's parameter that takes the claim, if it has one.
+    """
+
+    def __init__(
+        self, store: Store, policy: Policy, clock: Clock, codec: "Codec | None" = None, parameter: str | None = None
+    ) -> None:
+        self.store = store
+        self.policy = policy
+        self.clock = clock
+        self._codec = codec
+        self._parameter = parameter
+        self._cache: dict[str, _Known] | None = {} if policy.cache else None
+
+    # --- a call ---------------------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        key: str,
+        fingerprint: str | None,
+        function: Function,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> object:
+        """Run ``function`` once for ``key``, or return or raise what was recorded."""
+        if self._cache is not None and (known := self._cache.get(key)) is not None and self.clock() < known.until:
+            return self._recall(key, fingerprint, known)
+        claim = self.enter(key, fingerprint)
+        if type(claim) is Answer:
+            return claim.value
+        assert type(claim) is Claim
+        token = CURRENT.set(claim)
+        try:
+            value = function(*args, **self._with_claim(kwargs, claim))
+        except Exception as error:
+            self.fail(claim, error)
+            raise
+        except BaseException:
+            self.drop(claim)
+            raise
+        finally:
+            CURRENT.reset(token)
+        self.finish(claim, value)
+        return value
+
+    async def call_async(
+        self,
+        key: str,
+        fingerprint: str | None,
+        function: Function,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> object:
+        """As :meth:`call`, awaiting what ``function`` returns if it can be awaited."""
+        if self._cache is not None and (known := self._cache.get(key)) is not None and self.clock() < known.until:
+            return self._recall(key, fingerprint, known)
+        claim = await self.enter_async(key, fingerprint)
+        if type(claim) is Answer:
+            return claim.value
+        assert type(claim) is Claim
+        token = CURRENT.set(claim)
+        try:
+            value = function(*args, **self._with_claim(kwargs, claim))
+            if hasattr(value, "__await__"):
+                value = await cast("Awaitable[object]", value)
+        except Exception as error:
+            await self.fail_async(claim, error)
+            raise
+        except BaseException:
+            self.drop(claim)
+            raise
+        finally:
+            CURRENT.reset(token)
+        await self.finish_async(claim, value)
+        return value
+
+    # --- its three parts, in two forms each -----------------------------------------------------------------------
+
+    def enter(self, key: str, fingerprint: str | None) -> Claim | Answer:
+        """Claim ``key`` and renew it from now on, or return the recorded answer.
+
+        Raises:
+            Busy, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError: as their docs say; the handler must not run.
+        """
+        bid = self.bid(key, fingerprint)
+        try:
+            return drive(self._enter(bid), self.store)
+        except Exception:
+            raise
+        except BaseException:
+            try:
+                drive(protocol.abandon(self.store, bid), self.store)
+            except Exception:  # noqa: BLE001, S110 - the interrupt is what the caller must hear of; the lease ends by itself
+                pass
+            raise
+
+    async def enter_async(self, key: str, fingerprint: str | None) -> Claim | Answer:
+        """As :meth:`enter`, for a coroutine."""
+        bid = self.bid(key, fingerprint)
+        try:
+            return await drive_async(self._enter(bid), self.store)
+        except Exception:
+            raise
+        except BaseException:
+            try:
+                await settle_async(lambda: protocol.abandon(self.store, bid), self.store)
+            except Exception:  # noqa: BLE001, S110 - as in enter()
+                pass
+            raise
+
+    def finish(self, claim: Claim, value: object) -> None:
+        """Record ``value``, unless the handler has ended the claim itself."""
+        try:
+            if claim.settled is None:
+                outcome = claim.completion(value)
+                settle(lambda: claim.completing(outcome, value), self.store)
+                self._remember(claim.record, self.policy.retention)
+        finally:
+            heartbeat.HEARTBEAT.forget(claim)
+
+    async def finish_async(self, claim: Claim, value: object) -> None:
+        """As :meth:`finish`, for a coroutine."""
+        try:
+            if claim.settled is None:
+                outcome = claim.completion(value)
+                await settle_async(lambda: claim.completing(outcome, value), self.store)
+                self._remember(claim.record, self.policy.retention)
+        finally:
+            heartbeat.HEARTBEAT.forget(claim)
+
+    def fail(self, claim: Claim, error: Exception) -> None:
+        """Record that the handler raised ``error``, unless it has ended the claim itself. Raises interrupts only."""
+        try:
+            if claim.settled is None:
+                settle(lambda: claim.failing(error), self.store)
+        finally:
+            heartbeat.HEARTBEAT.forget(claim)
+
+    async def fail_async(self, claim: Claim, error: Exception) -> None:
+        """As :meth:`fail`, for a coroutine."""
+        try:
+            if claim.settled is None:
+                await settle_async(lambda: claim.failing(error), self.store)
+        finally:
+            heartbeat.HEARTBEAT.forget(claim)
+
+    def drop(self, claim: Claim) -> None:
+        """Leave an interrupted handler's key claimed to the end of its lease: work that it started may still go on."""
+        heartbeat.HEARTBEAT.forget(claim)
+
+    # --- claiming -------------------------------------------------------------------------------------------------
+
+    def bid(self, key: str, fingerprint: str | None) -> Bid:
+        """Return a bid for ``key`` as a new owner; raises Reentrant when the caller is handling that very key."""
+        outer = CURRENT.get()
+        while outer is not None:
+            if outer.record.key == key and outer.store is self.store and outer.settled is None:
+                raise Reentrant(key)
+            outer = outer.outer
+        if self._codec is not None:
+            self._codec.resolve()
+        return Bid(key, os.urandom(16).hex(), fingerprint, self.policy, self.clock)
+
+    def _enter(self, bid: Bid) -> Steps[Claim | Answer]:
+        outcome = yield from protocol.claim(self.store, bid)
+        if isinstance(outcome, Won):
+            claim = Claim(self.store, outcome, self.policy, self.clock, self._codec)
+            heartbeat.HEARTBEAT.watch(claim)
+            return claim
+        return self.answer(outcome)
+
+    def answer(self, outcome: Replay | Refused) -> Answer:
+        """Return what a duplicate gets, or raise why it gets nothing."""
+        if isinstance(outcome, Replay):
+            self._remember(outcome.record, outcome.left)
+            return Answer(self._answer(outcome.record.key, outcome.record.result, outcome.record.error))
+        if outcome.verdict is Verdict.BUSY and self.policy.on_busy == "skip":
+            return Answer(None, replayed=False)
+        raise _refusal(outcome)
+
+    def _with_claim(self, kwargs: Mapping[str, object], claim: Claim) -> Mapping[str, object]:
+        return kwargs if self._parameter is None else {**kwargs, self._parameter: claim}
+
+    # --- answering duplicates -------------------------------------------------------------------------------------
+
+    def _answer(self, key: str, result: str | None, error: str | None) -> object:
+        """Return the recorded result or raise the recorded exception."""
+        from onceward.codec import Codec, NotReplayable, decode_exception, is_exception  # noqa: PLC0415 - loaded late
+
+        if result is None:
+            raise ResultUnavailable(key, error or "none was stored")
+        try:
+            if not is_exception(result):
+                return (self._codec or Codec()).decode(result)
+            recorded = decode_exception(result, self.policy.final)
+        except NotReplayable as reason:
+            raise ResultUnavailable(key, str(reason)) from reason
+        raise recorded
+
+    def _remember(self, record: Record, seconds: float | None) -> None:
+        cache = self._cache
+        if cache is None:
+            return
+        until = float("inf") if seconds is None else self.clock() + seconds
+        cache[record.key] = _Known(record.fingerprint, record.result, record.error, until)
+        while len(cache) > self.policy.cache:
+            try:
+                del cache[next(iter(cache))]
+            except (KeyError, RuntimeError, StopIteration):  # another thread was faster
+                return
+
+    def _recall(self, key: str, fingerprint: str | None, known: _Known) -> object:
+        if fingerprint is not None and known.fingerprint is not None and fingerprint != known.fingerprint:
+            raise Mismatch(key)
+        return self._answer(key, known.result, known.error)
+
+
+def _refusal(refused: Refused) -> Busy | Mismatch | Parked:
+    record = refused.record
+    if refused.verdict is Verdict.MISMATCH:
+        return Mismatch(record.key)
+    if refused.verdict is Verdict.PARKED:
+        return Parked(record.key, record.attempts, record.error)
+    return Busy(record.key, refused.wait)

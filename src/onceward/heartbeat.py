@@ -1,0 +1,109 @@
+"""One thread per process that renews the leases of handlers that take long, sync and async alike.
+
+A handler that is done before its first beat is due pays one dict entry: the thread is not even woken. It sleeps no
+longer than the shortest interval between beats it has seen, so a claim made meanwhile is never due before it wakes.
+"""
+
+import os
+import threading
+
+from onceward.claim import Claim
+from onceward.core import protocol
+from onceward.core.clock import boottime
+from onceward.core.drive import drive
+from onceward.stores.contract import Store
+
+IDLE = 60.0  # seconds without a claim after which the thread ends; the next claim starts another
+_NEVER = float("inf")
+
+
+class Heartbeat:
+    """The claims under renewal and the thread that renews them."""
+
+    def __init__(self) -> None:
+        self._claims: dict[int, Claim] = {}
+        self._wake = threading.Condition()
+        self._wakes_at = _NEVER  # infinite whenever the thread is not asleep, so that watch() goes through the lock
+        self._interval = _NEVER
+        self._running = False
+
+    def watch(self, claim: Claim) -> None:
+        """Renew ``claim`` from its first beat on."""
+        interval = claim.policy.beat_every
+        if interval <= 0 or claim.clock is not boottime:  # a clock passed in is moved by hand, and so are its beats
+            return
+        self._claims[id(claim)] = claim
+        if claim.due < self._wakes_at:
+            with self._wake:
+                self._interval = min(self._interval, interval)
+                if self._running:
+                    self._wake.notify()
+                else:
+                    self._running = True
+                    threading.Thread(target=self._run, name="onceward-heartbeat", daemon=True).start()
+
+    def forget(self, claim: Claim) -> None:
+        """Renew ``claim`` no more."""
+        self._claims.pop(id(claim), None)
+
+    def _run(self) -> None:
+        quiet_since = boottime()
+        delays: dict[int, float] = {}
+        while True:
+            with self._wake:
+                self._wakes_at = _NEVER
+                now = boottime()
+                claims = [c for c in list(self._claims.values()) if not c.paused]
+                if claims:
+                    quiet_since = now
+                elif now - quiet_since > max(IDLE, self._interval):
+                    self._running = False
+                    return
+                due = min((max(c.due, delays.get(id(c), 0.0)) for c in claims), default=_NEVER)
+                wakes_at = min(due, now + self._interval)
+                if wakes_at > now:
+                    self._wakes_at = wakes_at
+                    self._wake.wait(wakes_at - now)
+                    self._wakes_at = _NEVER
+            delays = self._beat(delays)
+
+    def _beat(self, delays: dict[int, float]) -> dict[int, float]:
+        """Renew all that are due, store by store; return until when those that failed are left alone."""
+        now = boottime()
+        by_store: dict[int, list[Claim]] = {}
+        for claim in list(self._claims.values()):
+            if claim.over:
+                self.forget(claim)
+            elif not claim.paused and claim.due <= now and delays.get(id(claim), 0.0) <= now:
+                by_store.setdefault(id(claim.store), []).append(claim)
+        later = {key: until for key, until in delays.items() if key in self._claims and until > now}
+        for claims in by_store.values():
+            if not renew(claims):
+                # A tenth of the interval, so that a lease of three intervals sees some twenty tries.
+                later |= {id(c): boottime() + min(1.0, c.policy.beat_every / 10) for c in claims}
+        return later
+
+
+def renew(claims: list[Claim]) -> bool:
+    """Renew claims of one store together; return whether the store answered."""
+    store: Store = claims[0].store
+    asked = [(c.record, max(c.policy.lease, c.remaining)) for c in claims]
+    try:
+        outcomes = drive(protocol.heartbeat(store, asked, [c.policy for c in claims], claims[0].clock), store)
+    except Exception:  # noqa: BLE001 - tried again until the lease is over; claim.lost tells the handler
+        return False
+    for claim, outcome in zip(claims, outcomes, strict=True):
+        claim.renewed(outcome)
+    return True
+
+
+HEARTBEAT = Heartbeat()
+
+
+def _forked() -> None:
+    global HEARTBEAT  # noqa: PLW0603 - the parent's thread and locks do not exist in the child
+    HEARTBEAT = Heartbeat()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,172 @@
+"""From a function's signature and options to its key and fingerprint, decided once when it is decorated."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, get_type_hints
+
+from onceward.claim import Claim
+from onceward.errors import KeyMissing
+from onceward.keys import fingerprint_of, function_name
+
+KeySource = str | Callable[..., object]
+Arguments = dict[str, object]
+Read = Callable[[Arguments], object]
+
+
+class Handler(NamedTuple):
+    """What onceward needs to know of a function.
+
+    ``hints_late`` is set when the annotations name what is not defined yet; they are read again at the first call.
+    """
+
+    name: str | None
+    is_async: bool
+    parameter: str | None
+    annotation: object
+    hints_late: bool
+
+
+def describe(function: Callable[..., object]) -> Handler:
+    """Look at a function once.
+
+    Raises:
+        TypeError: it is a generator, whose results could not be recorded.
+    """
+    inner = inspect.unwrap(function)
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise TypeError(
+            f"{inner.__qualname__} is a generator; guard a function that returns its result, or each item's work"
+        )
+    hints: dict[str, object] = {}
+    late = False
+    try:
+        target = inner if hasattr(inner, "__annotations__") else getattr(inner, "func", type(inner).__call__)
+        hints = get_type_hints(target, include_extras=True)
+    except NameError:
+        late = True
+    except TypeError:
+        pass  # a callable without annotations of its own
+    if late:
+        hints = {
+            name: Claim for name, hint in inner.__annotations__.items() if hint in {"Claim", "onceward.Claim", Claim}
+        }
+    parameter = next((name for name, hint in hints.items() if hint is Claim and name != "return"), None)
+    try:
+        name = function_name(function)
+    except ValueError:
+        name = None
+    is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(inner).__call__)
+    return Handler(name, is_async, parameter, hints.get("return", object), late)
+
+
+class Inputs:
+    """Reads key and fingerprint from the arguments of a call.
+
+    Args:
+        function: the handler.
+        key: a JMESPath expression (jmespath.org) over the arguments by name, or a callable that is given those of the
+            arguments that it names (or the first one, if its only parameter has another name).
+        fingerprint: the same, or True for all arguments, or None for no fingerprint.
+        claim_parameter: the parameter that onceward fills in, if any.
+
+    Raises:
+        TypeError, ValueError: the options do not fit the function.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        key: KeySource,
+        fingerprint: KeySource | bool | None,
+        claim_parameter: str | None,
+    ) -> None:
+        signature = inspect.signature(function)
+        parameters = [p for p in signature.parameters.values() if p.name != claim_parameter]
+        self.signature = signature.replace(parameters=parameters)
+        names = [p.name for p in parameters]
+        # With these in order and nothing more, binding is a zip; everything else goes through inspect.
+        simple = all(p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD} for p in parameters)
+        self._names = names if simple else None
+        self._count = len(names)
+        self._key = _reader(function, "key", key, names)
+        self._fingerprint: Read | None = None
+        if fingerprint is True:
+            self._fingerprint = _all_but_self
+        elif fingerprint not in {None, False}:
+            self._fingerprint = _reader(function, "fingerprint", fingerprint, names)  # type: ignore[arg-type]  # True is above
+
+    def read(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[object, str | None]:
+        """Return the key and the fingerprint of a call.
+
+        Raises:
+            TypeError: the arguments do not fit the function.
+            KeyMissing: the key is not there.
+        """
+        if self._names is not None and not kwargs and len(args) == self._count:
+            arguments = dict(zip(self._names, args, strict=True))
+        else:
+            bound = self.signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            arguments = bound.arguments
+        key = self._key(arguments)
+        return key, None if self._fingerprint is None else fingerprint_of(self._fingerprint(arguments))
+
+
+def _all_but_self(arguments: Arguments) -> object:
+    return {name: value for name, value in arguments.items() if name not in {"self", "cls"}}
+
+
+def _reader(function: Callable[..., object], option: str, source: KeySource, names: Sequence[str]) -> Read:
+    if isinstance(source, str):
+        return _jmespath_reader(function, option, source, names)
+    if not callable(source):
+        raise TypeError(f"{option}={source!r}: give a JMESPath expression over the arguments, or a callable")
+    try:
+        wanted = [
+            p.name
+            for p in inspect.signature(source).parameters.values()
+            if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}
+            and (p.default is p.empty or p.name in names)
+        ]
+    except (TypeError, ValueError):  # operator.itemgetter and other builtins tell nothing
+        wanted = ["?"]
+    if all(name in names for name in wanted) and wanted:
+        if len(wanted) == 1:
+            only = wanted[0]
+            return lambda arguments: source(arguments[only])
+        return lambda arguments: source(**{name: arguments[name] for name in wanted})
+    if len(wanted) == 1 and names:
+        first = names[1] if names[0] in {"self", "cls"} and len(names) > 1 else names[0]
+        return lambda arguments: source(arguments[first])
+    raise ValueError(
+        f"{option}= takes {', '.join(wanted) or 'no arguments'}, but {_called(function)} takes {', '.join(names) or 'none'}: "
+        "let it name those of the arguments that it needs"
+    )
+
+
+def _jmespath_reader(function: Callable[..., object], option: str, expression: str, names: Sequence[str]) -> Read:
+    from onceward.paths import Path  # noqa: PLC0415 - jmespath takes 18 ms to load, and not everybody uses it
+
+    path = Path(expression, option)
+    wanted = [name for name in names if name in path.fields]
+    if not wanted and not path.uses_whole:
+        raise ValueError(
+            f"{option}={expression!r} names none of the arguments of {_called(function)} ({', '.join(names) or 'it takes none'}): "
+            f"start it with one of them, as in {option}='{names[0] if names else 'order'}.id'"
+        )
+    strict = option == "key"
+
+    def read(arguments: Arguments) -> object:
+        value = path.search({name: arguments[name] for name in wanted} if wanted else arguments)
+        if value is None and strict:
+            raise KeyMissing(
+                f"{_called(function)}: key={expression!r} found nothing in the arguments; the handler did not run. Check the "
+                "input, or choose a field that it always has"
+            )
+        return value
+
+    return read
+
+
+def _called(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", repr(function))

@@ -1,0 +1,180 @@
+"""Keys and fingerprints from input: one input, one key; two inputs, two keys.
+
+A key in the ledger is ``name:key``. Short keys stay readable: the str ``order-42`` is written as it is, the int 1 as
+``1`` and the str "1" as ``"1"``, a tuple as ``(a,b)``. What would be longer than 200 characters, and bytes, become
+SHA-256 digests of the same unambiguous form.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from hashlib import sha256
+from typing import cast
+from uuid import UUID
+
+from onceward.errors import KeyMissing
+
+KeyPart = object
+LONGEST = 200  # characters of a key that stay readable; DynamoDB takes 2048 bytes, a person's eye less
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.@/+=~-]+").fullmatch
+_LIKE_ANOTHER = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d+)?|true|false|null|[+-]?(inf|nan)").fullmatch
+_NAME = re.compile(r"[^\s:\x00-\x1f\x7f]+").fullmatch
+
+
+def ledger_key(name: str, key: object) -> str:
+    """Return the key as it stands in the ledger.
+
+    Args:
+        name: the namespace.
+        key: a str, int, UUID, bytes, float, bool or Enum, or a tuple, list or dict of them.
+
+    Raises:
+        KeyMissing: the key or a part of it is None or empty.
+        TypeError: the key is of another type.
+    """
+    # the commonest case first: a short str that cannot be taken for anything else
+    if type(key) is str and len(key) <= LONGEST and _PLAIN(key) and not _LIKE_ANOTHER(key):
+        return f"{name}:{key}"
+    form = _form(key, name)
+    if len(form) > LONGEST:
+        form = f"sha256:{sha256(form.encode()).hexdigest()}"
+    return f"{name}:{form}"
+
+
+def checked_name(name: object) -> str:
+    """Return ``name``; raises ValueError when it cannot be the namespace of keys."""
+    if not isinstance(name, str) or not _NAME(name):
+        raise ValueError(
+            f"name={name!r}: give a name without white space and without a colon, as in name='billing.charge'"
+        )
+    return name
+
+
+def function_name(function: object) -> str:
+    """Return the module and qualified name of a function: the default namespace of its keys.
+
+    Raises:
+        ValueError: the function is a lambda, whose name it shares with every other lambda of its module.
+    """
+    inner = function
+    while (deeper := getattr(inner, "func", None)) is not None and callable(deeper):  # functools.partial
+        inner = deeper
+    inner = getattr(inner, "__func__", inner)
+    qualified = getattr(inner, "__qualname__", None)
+    if qualified is None:  # a callable object
+        inner = type(inner)
+        qualified = inner.__qualname__
+    if "<lambda>" in qualified:
+        raise ValueError("a lambda has no name of its own, so its keys could meet another's: give name='...'")
+    return f"{_module_name(inner.__module__)}.{qualified}"
+
+
+def fingerprint_of(value: object) -> str:
+    """Return the SHA-256 of ``value`` in an unambiguous form; equal values of equal types give equal fingerprints."""
+    from onceward.codec import canonical  # noqa: PLC0415 - the codec is loaded when it is first needed
+
+    return sha256(canonical(value)).hexdigest()
+
+
+def derived_key(ledger_key: str, parts: Sequence[object]) -> str:
+    """Return a UUID made of the key and ``parts``: the same on every attempt, another for other parts."""
+    return str(
+        UUID(bytes=sha256("\0".join([ledger_key, *(_form(p, "derived") for p in parts)]).encode()).digest()[:16])
+    )
+
+
+def _module_name(module: str) -> str:
+    """Give a script the name it would be imported by, so that two scripts do not share the keys of ``__main__``."""
+    if module not in {"__main__", "__mp_main__"}:
+        return module
+    import sys  # noqa: PLC0415 - scripts only
+
+    main = sys.modules.get(module)
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name not in {"__main__", "__mp_main__"}:
+        return str(spec.name).removesuffix(".__main__")
+    file = getattr(main, "__file__", None)
+    return re.sub(r"[\s:]", "_", file.rsplit("/", 1)[-1].rsplit("\\", 1)[-1].removesuffix(".py")) if file else module
+
+
+def _form(key: object, name: str) -> str:
+    """Write a key so that no two different keys are written alike."""
+    writer = _FORMS.get(type(key))
+    if writer is not None:
+        return writer(key, name)
+    if key is None:
+        raise KeyMissing(
+            f"{name}: the key, or a part of it, is missing (None). Check that the input has the field it names"
+        )
+    if isinstance(key, Enum):
+        return f"enum:{_text(f'{type(key).__qualname__}.{key.name}')}"
+    for kind, writer in _FORMS.items():
+        if isinstance(key, kind):
+            return writer(key, name)
+    if isinstance(key, Mapping):
+        return _mapping(dict(key), name)
+    raise TypeError(
+        f"{name}: a key cannot be made of {type(key).__name__}; give str, int, UUID, bytes, or a tuple of them, as in "
+        "key=lambda order: (order.shop, order.number)"
+    )
+
+
+def _text(text: str) -> str:
+    if _PLAIN(text) and not _LIKE_ANOTHER(text):
+        return text
+    import json  # noqa: PLC0415 - rare keys only; ASCII escapes keep even lone surrogates apart
+
+    return json.dumps(text)
+
+
+def _str(key: object, name: str) -> str:
+    text = str.__str__(key)
+    if not text.strip():
+        raise KeyMissing(
+            f"{name}: the key, or a part of it, is an empty str. Check that the input has the field it names"
+        )
+    return _text(text)
+
+
+def _float(key: object, name: str) -> str:
+    number = float(str(key))
+    if number - number != 0:
+        raise KeyMissing(f"{name}: the key, or a part of it, is {number}, which is no number to tell inputs apart by")
+    return repr(number)
+
+
+def _bytes(key: object, name: str) -> str:
+    data = bytes(memoryview(key))  # type: ignore[arg-type]  # the table gives it bytes only
+    if not data:
+        raise KeyMissing(f"{name}: the key, or a part of it, is empty bytes")
+    return f"bytes:{sha256(data).hexdigest()}"
+
+
+def _sequence(key: object, name: str) -> str:
+    parts = [_form(part, name) for part in cast("Sequence[object]", key)]
+    if not parts:
+        raise KeyMissing(f"{name}: the key is an empty sequence")
+    return f"({','.join(parts)})"
+
+
+def _mapping(key: object, name: str) -> str:
+    items: dict[object, object] = key  # type: ignore[assignment]  # the table gives it dicts only
+    if not items:
+        raise KeyMissing(f"{name}: the key is an empty mapping")
+    return "{" + ",".join(sorted(f"{_form(k, name)}:{_form(v, name)}" for k, v in items.items())) + "}"
+
+
+_FORMS: dict[type, Callable[[object, str], str]] = {
+    str: _str,
+    bool: lambda key, _: "true" if key else "false",
+    int: lambda key, _: int.__repr__(cast("int", key)),
+    UUID: lambda key, _: f"uuid:{key}",
+    float: _float,
+    bytes: _bytes,
+    bytearray: _bytes,
+    memoryview: _bytes,
+    tuple: _sequence,
+    list: _sequence,
+    dict: _mapping,
+}

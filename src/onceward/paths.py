@@ -1,0 +1,93 @@
+"""JMESPath over inputs, made strict: whatever would let a missing part pass for a present one is refused."""
+
+from collections.abc import Iterable
+from typing import cast
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+from jmespath.functions import Functions
+
+from onceward.errors import KeyMissing
+
+_BUILTIN = (dict, list, str, int, float, bool, type(None))
+_DROPPING = {"projection", "value_projection", "filter_projection", "flatten"}
+
+
+class Path:
+    """A compiled JMESPath expression (jmespath.org/specification.html).
+
+    Args:
+        expression: the expression.
+        option: what it is given for; "key" refuses projections, which drop missing parts without a word.
+
+    Raises:
+        ValueError: the expression is not valid, or not fit for a key.
+    """
+
+    def __init__(self, expression: str, option: str = "key") -> None:
+        self.expression = expression
+        try:
+            self._compiled = jmespath.compile(expression)
+        except JMESPathError as error:
+            raise ValueError(f"{option}={expression!r} is not a JMESPath expression: {error}") from error
+        self.fields: set[str] = set()
+        kinds: set[str] = set()
+        _collect(self._compiled.parsed, self.fields, kinds)
+        self.uses_whole = bool(kinds & {"current", "value_projection", "multi_select_dict"})
+        if option == "key" and kinds & _DROPPING:
+            raise ValueError(
+                f"key={expression!r} has a projection ([], [*], *, [?…]), which drops missing parts, so that two inputs "
+                "could get one key; name the parts, as in [order.shop, order.id], or give a callable"
+            )
+        self._options = jmespath.Options(custom_functions=_Strict())
+
+    def search(self, value: object) -> object:
+        """Return what the expression finds in ``value``, None when that is nothing.
+
+        Raises:
+            KeyMissing: a function of the expression was given a missing or unfit part.
+        """
+        if type(value) is dict:
+            value = {name: item if type(item) in _BUILTIN else _builtin(item) for name, item in value.items()}
+        try:
+            return cast("object", self._compiled.search(value, options=self._options))
+        except JMESPathError as error:
+            raise KeyMissing(f"{self.expression!r} cannot be read from this input: {error}") from error
+
+
+class _Strict(Functions):
+    """JMESPath's functions; to_string(null), say, would be the str "null" for every input that lacks the part."""
+
+    def call_function(self, function_name: str, resolved_args: Iterable[object]) -> object:
+        resolved_args = list(resolved_args)
+        if function_name not in {"not_null", "type"} and any(
+            arg is None or (isinstance(arg, list) and None in arg) for arg in resolved_args
+        ):
+            raise KeyMissing(f"{function_name}() in the key was given a part that is missing from the input")
+        return super().call_function(function_name, resolved_args)
+
+
+def _collect(node: object, fields: set[str], kinds: set[str]) -> None:
+    if isinstance(node, dict):
+        kinds.add(node["type"])
+        if node["type"] == "field":
+            fields.add(node["value"])
+        for child in node["children"]:
+            _collect(child, fields, kinds)
+
+
+def _builtin(value: object) -> object:
+    """Return a dataclass, Struct or pydantic model as a dict, with its UUIDs and bytes as they are."""
+    import datetime as dt  # noqa: PLC0415 - for arguments that are objects only
+    import decimal  # noqa: PLC0415 - as above
+    import uuid  # noqa: PLC0415 - as above
+
+    import msgspec  # noqa: PLC0415 - as above
+
+    if hasattr(value, "model_dump"):
+        return cast("object", value.model_dump())
+    kept = (uuid.UUID, bytes, bytearray, decimal.Decimal, dt.datetime, dt.date)
+    try:
+        return msgspec.to_builtins(value, builtin_types=kept)
+    except (TypeError, ValueError, NotImplementedError):
+        return value  # JMESPath finds nothing in it, and the key is missing

@@ -1,0 +1,63 @@
+"""The store contract: the protocol's register, plus what people need to look after a ledger.
+
+A store is a dumb atomic register; it decides nothing. Each verb is a generator of the store's own requests, and
+``exchange`` / ``exchange_async`` carry one request out and its reply back. ``onceward.testing.conformance`` checks a store
+against all of this.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from onceward.core.drive import Steps
+from onceward.core.record import Record, Reply, Write
+from onceward.core.register import Register
+
+
+class Page(NamedTuple):
+    """Some records of a ledger; ``next`` asks for those after them, None when these were the last."""
+
+    records: list[Record]
+    next: str | None
+    now: float
+
+
+class Store(Register, Protocol):
+    """A register that people can look into and clean up.
+
+    A verb fails with :class:`onceward.StoreError`, whose ``transient`` says whether trying again may help. A write that
+    is reported failed may still have been made; the protocol copes with that.
+    """
+
+    url: str
+
+    def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
+        """Read up to ``limit`` records whose key starts with ``prefix``, from where ``after`` (a page's next) points."""
+
+    def delete(self, seen: Record) -> Steps[Reply]:
+        """Delete the record if it still has the owner and the beat of ``seen``."""
+
+    def purge(self, limit: int) -> Steps[int]:
+        """Delete up to ``limit`` records past their ``expires_at``; return how many."""
+
+    def close(self) -> None:
+        """Give back connections and threads; the store opens them again when it is used again."""
+
+
+class OneByOne:
+    """The ``*_many`` verbs for a store that has no batch request of its own."""
+
+    def insert_many(self: Register, writes: Sequence[Write]) -> Steps[list[Reply]]:
+        """Insert each in turn."""
+        replies: list[Reply] = []
+        for write in writes:
+            reply = yield from self.insert(write)
+            replies.append(reply)
+        return replies
+
+    def swap_many(self: Register, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Reply]]:
+        """Swap each in turn."""
+        replies: list[Reply] = []
+        for write, seen in pairs:
+            reply = yield from self.swap(write, seen)
+            replies.append(reply)
+        return replies

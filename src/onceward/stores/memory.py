@@ -1,0 +1,111 @@
+"""The ledger in this process's memory: for tests, and the plainest example of a store."""
+
+import threading
+from collections.abc import Callable
+from typing import cast
+from urllib.parse import SplitResult
+
+from onceward.core.clock import Clock, boottime
+from onceward.core.drive import Steps
+from onceward.core.record import Record, Reply, Write
+from onceward.stores.contract import OneByOne, Page
+
+Request = Callable[[], object]
+
+
+class MemoryStore(OneByOne):
+    """Records in a dict behind a lock.
+
+    Args:
+        clock: the store's own clock, in seconds; give one to move time by hand.
+    """
+
+    url = "memory:"
+    resolution = 0.0
+    poll = 0.02
+
+    def __init__(self, clock: Clock = boottime) -> None:
+        self.records: dict[str, Record] = {}
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def exchange(self, request: object) -> object:
+        """Run one request under the lock."""
+        with self._lock:
+            return cast("Request", request)()
+
+    async def exchange_async(self, request: object) -> object:
+        """Run one request under the lock, which nobody holds for long."""
+        return self.exchange(request)
+
+    def insert(self, write: Write) -> Steps[Reply]:
+        """Write if the key is absent."""
+        return cast("Reply", (yield lambda: self._insert(write)))
+
+    def swap(self, write: Write, seen: Record) -> Steps[Reply]:
+        """Write if the record is still the version seen."""
+        return cast("Reply", (yield lambda: self._swap(write, seen)))
+
+    def load(self, key: str) -> Steps[Reply]:
+        """Read one record."""
+        return cast("Reply", (yield lambda: Reply(won=False, record=self.records.get(key), now=self._clock())))
+
+    def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
+        """Read records in the order of their keys."""
+        return cast("Page", (yield lambda: self._scan(prefix, after, limit)))
+
+    def delete(self, seen: Record) -> Steps[Reply]:
+        """Delete if the record is still the version seen."""
+        return cast("Reply", (yield lambda: self._delete(seen)))
+
+    def purge(self, limit: int) -> Steps[int]:
+        """Delete expired records."""
+        return cast("int", (yield lambda: self._purge(limit)))
+
+    def close(self) -> None:
+        """Do nothing: the records go with the object."""
+
+    def _insert(self, write: Write) -> Reply:
+        now = self._clock()
+        held = self.records.get(write.key)
+        if held is not None:
+            return Reply(won=False, record=held, now=now)
+        self.records[write.key] = record = write.at(now)
+        return Reply(won=True, record=record, now=now)
+
+    def _swap(self, write: Write, seen: Record) -> Reply:
+        now = self._clock()
+        held = self.records.get(write.key)
+        if held is None or not self._matches(held, seen):
+            return Reply(won=False, record=held, now=now)
+        self.records[write.key] = record = write.at(now)
+        return Reply(won=True, record=record, now=now)
+
+    def _matches(self, held: Record, seen: Record) -> bool:
+        return held.owner == seen.owner and held.beat == seen.beat
+
+    def _scan(self, prefix: str, after: str | None, limit: int) -> Page:
+        keys = sorted(k for k in self.records if k.startswith(prefix) and (after is None or k > after))
+        records = [self.records[k] for k in keys[:limit]]
+        return Page(records, records[-1].key if len(keys) > limit else None, self._clock())
+
+    def _delete(self, seen: Record) -> Reply:
+        held = self.records.get(seen.key)
+        if held is None or not self._matches(held, seen):
+            return Reply(won=False, record=held, now=self._clock())
+        del self.records[seen.key]
+        return Reply(won=True, record=held, now=self._clock())
+
+    def _purge(self, limit: int) -> int:
+        now = self._clock()
+        gone = [k for k, r in self.records.items() if r.expires_at is not None and r.expires_at <= now][:limit]
+        for key in gone:
+            del self.records[key]
+        return len(gone)
+
+
+def open_url(parts: SplitResult, options: dict[str, str]) -> MemoryStore:
+    """Open ``memory:``; raises ValueError when more is asked for."""
+    if parts.netloc or parts.path or options:
+        raise ValueError(f"{parts.geturl()!r}: the in-memory store takes nothing after memory:")
+    return MemoryStore()

@@ -1,0 +1,170 @@
+"""An effect in the ledger's own SQLite file that commits together with its record: both, or neither."""
+
+import sqlite3
+from collections.abc import Callable
+from contextvars import Token
+from types import TracebackType
+from typing import Self
+
+from onceward.claim import CURRENT, Claim
+from onceward.core import protocol
+from onceward.core.drive import Steps, drive
+from onceward.core.protocol import Bid, Lost, Outcome, Settled, Won
+from onceward.errors import Completed, LeaseLost, OncewardError, StoreError
+from onceward.guard import Guard
+from onceward.stores.sqlite import SqliteStore, Within
+from onceward.stores.sqlite_file import translated
+
+
+class Transaction:
+    """A transaction that ends with the completion of a key.
+
+    Attributes:
+        connection: where the body writes its effect. It must not commit or roll back by itself.
+        claim: the claim; its ``fence``, ``attempt`` and ``key()`` are of use in the body.
+        result: set it in the body to what duplicates shall get.
+    """
+
+    def __init__(self, store: object, connection: sqlite3.Connection, guard: Guard | None, key: str) -> None:
+        if not isinstance(store, SqliteStore):
+            raise TypeError(
+                "a transaction needs a ledger in SQLite, in the same file as the effect: Once('sqlite:///...')"
+            )
+        self.connection = connection
+        self.result: object = None
+        self.claim: Claim
+        self._store = store
+        self._guard = guard  # None when the claim was made before, by its own guard
+        self._key = key
+        self._within: Within
+        self._bid: Bid | None = None
+        self._token: Token[Claim | None] | None = None
+
+    @classmethod
+    def of_key(cls, guard: Guard, key: str, connection: sqlite3.Connection) -> "Transaction":
+        """Claim, effect and completion in one transaction."""
+        return cls(guard.store, connection, guard, key)
+
+    @classmethod
+    def of_claim(cls, claim: Claim, connection: sqlite3.Connection) -> "Transaction":
+        """Effect and completion of a claim that is held already, in one transaction."""
+        made = cls(claim.store, connection, None, claim.record.key)
+        made.claim = claim
+        return made
+
+    def __enter__(self) -> Self:
+        if self.connection.in_transaction:
+            raise ValueError(
+                "the connection is in a transaction already; commit it first, for this one must be ours to end"
+            )
+        self._within = self._store.within(self.connection)
+        self._execute("BEGIN IMMEDIATE")
+        try:
+            if self._guard is None:
+                self._check_held()
+            else:
+                self.claim = self._claim(self._guard)
+        except OncewardError:
+            # What was refused may have been written down (a key parked for good): keep that.
+            self._execute("COMMIT")
+            raise
+        except BaseException:
+            self._execute("ROLLBACK")
+            raise
+        self.claim.paused = True
+        self._token = CURRENT.set(self.claim)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            CURRENT.reset(self._token)
+        ended_early = not self.connection.in_transaction
+        try:
+            if ended_early:
+                self._park_after_early_end(error)
+            elif error is None:
+                self._commit()
+            else:
+                self._execute("ROLLBACK")
+                self._record_failure(error)
+        finally:
+            self.claim.paused = False
+
+    # --- entering -------------------------------------------------------------------------------------------------
+
+    def _claim(self, guard: Guard) -> Claim:
+        bid = self._bid = guard.bid(self._key, None)
+        # Nobody can end a run that is under way while this transaction holds the file, so waiting for one is in vain.
+        bid = self._bid = bid._replace(policy=bid.policy._replace(on_busy="raise"))
+        outcome = drive(protocol.claim(self._store, bid), self._within)
+        if isinstance(outcome, Won):
+            return Claim(self._store, outcome, bid.policy, bid.clock, None)
+        raise Completed(self._key, guard.answer(outcome).value)
+
+    def _check_held(self) -> None:
+        """Make sure that the claim is mine now; nobody can take it over while the transaction holds the file."""
+        claim = self.claim
+        if claim.settled is not None:
+            raise OncewardError(f"{self._key}: this claim was ended before ({claim.settled})")
+        asked = [(claim.record, claim.policy.lease)]
+        (outcome,) = drive(protocol.heartbeat(self._store, asked, [claim.policy], claim.clock), self._within)
+        if isinstance(outcome, Lost):
+            claim.renewed(outcome)
+            raise LeaseLost(self._key, "begin its transaction")
+
+    # --- leaving --------------------------------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        try:
+            drive(self.claim.completing(self.claim.completion(self.result), self.result), self._within)
+            self._execute("COMMIT")
+        except BaseException:
+            self.claim.settled = None
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            raise
+
+    def _record_failure(self, error: BaseException) -> None:
+        """Count the attempt of a body that raised; its effect is undone, so nothing else is left to protect."""
+        if self._guard is None or not isinstance(error, Exception):
+            return  # a claim made before is ended by its own guard
+        try:
+            self._again(lambda claim: claim.failing(error))
+        except Exception as trouble:  # noqa: BLE001 - the body's own exception goes on, with this as a note
+            error.add_note(f"onceward: and then {trouble}")
+
+    def _park_after_early_end(self, error: BaseException | None) -> None:
+        reason = "the body committed or rolled back the transaction itself, so its effect may or may not stand"
+        if self._guard is None:
+            self.claim.park(reason)
+        else:
+            self._again(lambda claim: self._parking(claim, reason))
+        raise OncewardError(
+            f"{self._key}: {reason}, without the record. The key is parked: look at the effect, then `onceward clear` or "
+            "`onceward unpark` it. Leave commit and rollback to the with statement (executescript() commits, too)"
+        ) from error
+
+    def _parking(self, claim: Claim, reason: str) -> Steps[Settled | Lost]:
+        outcome: Outcome = protocol.parked(reason)
+        return protocol.end(self._store, claim.record, outcome, claim.policy, clock=claim.clock, until=lambda: 0.0)
+
+    def _again(self, ending: Callable[[Claim], Steps[object]]) -> None:
+        """Claim the key once more, in a transaction of its own, and end it with ``ending(claim)``."""
+        assert self._bid is not None
+        self._execute("BEGIN IMMEDIATE")
+        try:
+            outcome = drive(protocol.claim(self._store, self._bid), self._within)
+            if isinstance(outcome, Won):
+                claim = Claim(self._store, outcome, self._bid.policy, self._bid.clock, None)
+                drive(ending(claim), self._within)
+        finally:
+            self._execute("COMMIT")
+
+    def _execute(self, statement: str) -> None:
+        try:
+            self.connection.execute(statement)
+        except sqlite3.Error as error:
+            failure: StoreError = translated(error, self._store.path)
+            raise failure from error
