@@ -8,7 +8,7 @@ from onceward.core import protocol
 from onceward.core.clock import Clock
 from onceward.core.drive import Steps, drive, drive_async, settle, settle_async
 from onceward.core.policy import Policy
-from onceward.core.protocol import Lost, Outcome, Won
+from onceward.core.protocol import Lost, Outcome, Settled, Won
 from onceward.core.record import Record
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, ResultWarning
 from onceward.keys import derived_key
@@ -43,11 +43,24 @@ class Claim:
     parameter that is annotated with this class.
     """
 
-    __slots__ = ("_clock", "_codec", "_lost", "_policy", "_record", "_store", "_until", "outer", "paused", "settled")
+    __slots__ = (
+        "_clock",
+        "_codec",
+        "_lost",
+        "_policy",
+        "_record",
+        "_store",
+        "_until",
+        "due",
+        "outer",
+        "paused",
+        "settled",
+    )
 
-    def __init__(self, store: Store, won: Won, policy: Policy, clock: Clock, codec: "Codec | None") -> None:
+    def __init__(self, store: Store, won: Won, policy: Policy, clock: Clock, codec: "Codec") -> None:
         self._store = store
         self._record, self._until = won
+        self.due = self._until - policy.lease + policy.beat_every  # the next heartbeat, on the owner's clock
         self._policy = policy
         self._clock = clock
         self._codec = codec
@@ -121,13 +134,15 @@ class Claim:
             ResultNotRecorded: the store stayed away until the lease was over.
             OncewardError: the claim was ended before.
         """
-        outcome = self._completion(result)
+        outcome = self.completion(result)
         settle(lambda: self.completing(outcome, result), self._store)
+        self.warn(outcome)
 
     async def complete_async(self, result: object = None) -> None:
         """As :meth:`complete`, for a coroutine."""
-        outcome = self._completion(result)
+        outcome = self.completion(result)
         await settle_async(lambda: self.completing(outcome, result), self._store)
+        self.warn(outcome)
 
     def release(self, error: str | None = None) -> None:
         """Give the key back for a retry; ``error`` is kept in the record for a person to read.
@@ -181,11 +196,6 @@ class Claim:
         return self._clock
 
     @property
-    def due(self) -> float:
-        """When the next heartbeat is due, on the owner's clock."""
-        return self._until - (self._policy.lease - self._policy.beat_every)
-
-    @property
     def over(self) -> bool:
         """Whether there is nothing left to renew."""
         return self.settled is not None or self._lost or self._clock() >= self._until
@@ -194,21 +204,44 @@ class Claim:
         """Take in what a heartbeat found."""
         if isinstance(outcome, Won):
             self._record, self._until = outcome
+            self.due = self._until - self._policy.lease + self._policy.beat_every
         elif outcome.record is None or outcome.record.owner != self._record.owner:
             self._lost = True  # a record of mine that is no longer in progress is one I have just ended
 
+    def completion(self, result: object) -> Outcome:
+        """Return the outcome that records ``result``; one without a result says why it cannot be replayed."""
+        try:
+            text = self._codec.encode(result)
+            # ASCII is a byte a character, and asking costs nothing; otherwise count.
+            size = len(text) if text.isascii() else len(text.encode())
+        except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
+            return protocol.completed(None, str(error) or repr(error))
+        if size > self._policy.max_result:
+            return protocol.completed(None, f"it takes {size} bytes, and max_result={self._policy.max_result}")
+        return protocol.completed(text)
+
+    def warn(self, outcome: Outcome) -> None:
+        """Warn of a result that was not stored; after it was recorded, for the warning may be an error."""
+        if outcome.result is None:
+            warnings.warn(
+                f"{self._record.key}: completed, but the result is not stored, so duplicates get ResultUnavailable: "
+                f"{outcome.error}",
+                ResultWarning,
+                stacklevel=4,
+            )
+
     def completing(self, outcome: Outcome, result: object) -> Steps[None]:
         """Record a completion; the handler has succeeded, so nothing that goes wrong here may look like its failure."""
+        self._check_open()
         try:
-            yield from self._ending(outcome, "record its result")
-        except OncewardError as error:
-            if isinstance(error, LeaseLost) or self.settled is not None:
-                raise
-            if outcome.result is not None and not getattr(error, "transient", True):
+            ended = yield from self._end(outcome)
+        except Exception as error:
+            if outcome.result is not None and not getattr(error, "transient", False):
                 # The store takes no such result; the completion matters more.
-                yield from self.completing(protocol.completed(None, f"the store refused the result: {error}"), result)
-                return
+                bare = protocol.completed(None, f"the store refused the result: {error}")
+                return (yield from self.completing(bare, result))
             raise ResultNotRecorded(self._record.key, result) from error
+        return self._ended(ended, outcome, "record its result")
 
     def failing(self, error: Exception) -> Steps[None]:
         """Give the key back, park it, or record the exception as the outcome. Never raises in the exception's place."""
@@ -221,51 +254,32 @@ class Claim:
         except Exception as trouble:  # noqa: BLE001 - the handler's own exception goes on, with this as a note
             error.add_note(f"onceward: and then {trouble}")
 
-    def completion(self, result: object) -> Outcome:
-        """Return the outcome that records ``result``, after a warning when it cannot be replayed."""
-        return self._completion(result)
-
-    def _completion(self, result: object) -> Outcome:
-        from onceward.codec import Codec, NotReplayable  # noqa: PLC0415 - the codec is loaded when it is first needed
-
-        codec = self._codec or Codec()
-        reason: str
-        try:
-            text = codec.encode(result)
-            if len(text) <= self._policy.max_result:  # characters ≤ bytes: a cheap first look
-                size = len(text.encode())
-                if size <= self._policy.max_result:
-                    return protocol.completed(text)
-            reason = f"it takes {len(text.encode())} bytes, and max_result={self._policy.max_result}"
-        except NotReplayable as error:
-            reason = str(error)
-        except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
-            reason = repr(error)
-        warnings.warn(
-            f"{self._record.key}: the result is not stored, so duplicates will get ResultUnavailable: {reason}",
-            ResultWarning,
-            stacklevel=4,
-        )
-        return protocol.completed(None, reason)
-
     def _ending(self, outcome: Outcome, doing: str) -> Steps[None]:
-        if self.settled is not None:
-            raise OncewardError(f"{self._record.key}: this claim was ended before ({self.settled})")
-        ended = yield from protocol.end(
+        self._check_open()
+        ended = yield from self._end(outcome)
+        self._ended(ended, outcome, doing)
+
+    def _end(self, outcome: Outcome) -> Steps[Settled | Lost]:
+        return protocol.end(
             self._store, self._record, outcome, self._policy, clock=self._clock, until=lambda: self._until
         )
+
+    def _ended(self, ended: Settled | Lost, outcome: Outcome, doing: str) -> None:
         if isinstance(ended, Lost):
             self._lost = True
             raise LeaseLost(self._record.key, doing)
         self._record = ended.record
         self.settled = outcome.status
 
+    def _check_open(self) -> None:
+        if self.settled is not None:
+            raise OncewardError(f"{self._record.key}: this claim was ended before ({self.settled})")
+
     def _extend(self, seconds: float | None) -> Steps[None]:
         lease = self._policy.lease if seconds is None else float(seconds)
         if not 0 < lease < float("inf"):
             raise ValueError(f"extend({seconds!r}): give a positive number of seconds")
-        if self.settled is not None:
-            raise OncewardError(f"{self._record.key}: this claim was ended before ({self.settled})")
+        self._check_open()
         (outcome,) = yield from protocol.heartbeat(self._store, [(self._record, lease)], [self._policy], self._clock)
         self.renewed(outcome)
         if isinstance(outcome, Lost):

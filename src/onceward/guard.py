@@ -52,7 +52,7 @@ class Guard:
         store: where the records are.
         policy: the options, checked.
         clock: the owner's clock (seconds).
-        codec: how results are stored; None for results of any type.
+        codec: how results are stored; by default, each by its own type.
         parameter: the name of the handler's parameter that takes the claim, if it has one.
     """
 
@@ -62,7 +62,10 @@ class Guard:
         self.store = store
         self.policy = policy
         self.clock = clock
-        self._codec = codec
+        from onceward import codec as codecs  # noqa: PLC0415 - msgspec is loaded with the first guard, not with onceward
+
+        self._codecs = codecs
+        self.codec = codec or codecs.Codec()
         self._parameter = parameter
         self._cache: dict[str, _Known] | None = {} if policy.cache else None
 
@@ -169,6 +172,7 @@ class Guard:
                 outcome = claim.completion(value)
                 settle(lambda: claim.completing(outcome, value), self.store)
                 self._remember(claim.record, self.policy.retention)
+                claim.warn(outcome)
         finally:
             heartbeat.HEARTBEAT.forget(claim)
 
@@ -179,6 +183,7 @@ class Guard:
                 outcome = claim.completion(value)
                 await settle_async(lambda: claim.completing(outcome, value), self.store)
                 self._remember(claim.record, self.policy.retention)
+                claim.warn(outcome)
         finally:
             heartbeat.HEARTBEAT.forget(claim)
 
@@ -211,14 +216,13 @@ class Guard:
             if outer.record.key == key and outer.store is self.store and outer.settled is None:
                 raise Reentrant(key)
             outer = outer.outer
-        if self._codec is not None:
-            self._codec.resolve()
+        self.codec.resolve()
         return Bid(key, os.urandom(16).hex(), fingerprint, self.policy, self.clock)
 
     def _enter(self, bid: Bid) -> Steps[Claim | Answer]:
         outcome = yield from protocol.claim(self.store, bid)
         if isinstance(outcome, Won):
-            claim = Claim(self.store, outcome, self.policy, self.clock, self._codec)
+            claim = Claim(self.store, outcome, self.policy, self.clock, self.codec)
             heartbeat.HEARTBEAT.watch(claim)
             return claim
         return self.answer(outcome)
@@ -239,15 +243,13 @@ class Guard:
 
     def _answer(self, key: str, result: str | None, error: str | None) -> object:
         """Return the recorded result or raise the recorded exception."""
-        from onceward.codec import Codec, NotReplayable, decode_exception, is_exception  # noqa: PLC0415 - loaded late
-
         if result is None:
             raise ResultUnavailable(key, error or "none was stored")
         try:
-            if not is_exception(result):
-                return (self._codec or Codec()).decode(result)
-            recorded = decode_exception(result, self.policy.final)
-        except NotReplayable as reason:
+            if not self._codecs.is_exception(result):
+                return self.codec.decode(result)
+            recorded = self._codecs.decode_exception(result, self.policy.final)
+        except self._codecs.NotReplayable as reason:
             raise ResultUnavailable(key, str(reason)) from reason
         raise recorded
 

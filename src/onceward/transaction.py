@@ -100,7 +100,7 @@ class Transaction:
         bid = self._bid = bid._replace(policy=bid.policy._replace(on_busy="raise"))
         outcome = drive(protocol.claim(self._store, bid), self._within)
         if isinstance(outcome, Won):
-            return Claim(self._store, outcome, bid.policy, bid.clock, None)
+            return Claim(self._store, outcome, bid.policy, bid.clock, guard.codec)
         raise Completed(self._key, guard.answer(outcome).value)
 
     def _check_held(self) -> None:
@@ -118,13 +118,15 @@ class Transaction:
 
     def _commit(self) -> None:
         try:
-            drive(self.claim.completing(self.claim.completion(self.result), self.result), self._within)
+            outcome = self.claim.completion(self.result)
+            drive(self.claim.completing(outcome, self.result), self._within)
             self._execute("COMMIT")
         except BaseException:
             self.claim.settled = None
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
             raise
+        self.claim.warn(outcome)
 
     def _record_failure(self, error: BaseException) -> None:
         """Count the attempt of a body that raised; its effect is undone, so nothing else is left to protect."""
@@ -153,11 +155,12 @@ class Transaction:
     def _again(self, ending: Callable[[Claim], Steps[object]]) -> None:
         """Claim the key once more, in a transaction of its own, and end it with ``ending(claim)``."""
         assert self._bid is not None
+        assert self._guard is not None
         self._execute("BEGIN IMMEDIATE")
         try:
             outcome = drive(protocol.claim(self._store, self._bid), self._within)
             if isinstance(outcome, Won):
-                claim = Claim(self._store, outcome, self._bid.policy, self._bid.clock, None)
+                claim = Claim(self._store, outcome, self._bid.policy, self._bid.clock, self._guard.codec)
                 drive(ending(claim), self._within)
         finally:
             self._execute("COMMIT")

@@ -65,47 +65,38 @@ async def drive_async(steps: Steps[T], store: Exchange) -> T:
         return value
 
 
-INTERRUPTS = 3
-
-
-def settle(make: Callable[[], Steps[T]], store: Exchange) -> T:
+def settle(make: Callable[[], Steps[T]], store: Exchange, patience: int = 2) -> T:
     """Drive ``make()`` to its end although KeyboardInterrupt or SystemExit comes in between, then raise that.
 
-    The steps recognise their own earlier write, so that they can be made and driven again. After three interrupts the
-    person means it: the last one goes through at once.
+    The steps recognise their own earlier write, so that they can be made and driven again. Whoever interrupts more than
+    ``patience`` times means it.
     """
-    interrupts: list[BaseException] = []
-    while True:
-        try:
-            value = drive(make(), store)
-            break
-        except Exception:
-            raise
-        except BaseException as interrupt:
-            interrupts.append(interrupt)
-            if len(interrupts) == INTERRUPTS:
-                raise
-    if interrupts:
-        raise interrupts[0]
-    return value
+    try:
+        return drive(make(), store)
+    except Exception:
+        raise
+    except BaseException as interrupt:
+        if patience:
+            try:
+                settle(make, store, patience - 1)
+            except Exception as trouble:  # noqa: BLE001 - the interrupt is what the caller must hear of
+                interrupt.add_note(f"onceward: and then {trouble}")
+        raise
 
 
-async def settle_async(make: Callable[[], Steps[T]], store: Exchange) -> T:
+async def settle_async(make: Callable[[], Steps[T]], store: Exchange, patience: int = 2) -> T:
     """As :func:`settle`, for a coroutine: a cancellation waits until the steps are at their end."""
-    interrupts: list[BaseException] = []
-    while True:
-        try:
-            value = await drive_async(make(), store)
-            break
-        except Exception:
-            raise
-        except BaseException as interrupt:
-            interrupts.append(interrupt)
-            if len(interrupts) == INTERRUPTS:
-                raise
-    if interrupts:
-        raise interrupts[0]
-    return value
+    try:
+        return await drive_async(make(), store)
+    except Exception:
+        raise
+    except BaseException as interrupt:
+        if patience:
+            try:
+                await settle_async(make, store, patience - 1)
+            except Exception as trouble:  # noqa: BLE001 - the interrupt is what the caller must hear of
+                interrupt.add_note(f"onceward: and then {trouble}")
+        raise
 
 
 def _sleep(seconds: float) -> object:

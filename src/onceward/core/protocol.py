@@ -205,17 +205,17 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between tries, doubled each ti
 CLAIM_PATIENCE = 2.0  # seconds of failing exchanges after which a claim gives up: the handler has not run, so may we
 
 
-def persist(verb: Callable[[], Steps[T]], clock: Clock, until: Callable[[], float]) -> Steps[T]:
-    """Drive ``verb()`` again while it fails with a transient error and the clock is below ``until()``."""
+def persist(error: Exception, verb: Callable[[], Steps[T]], clock: Clock, until: Callable[[], float]) -> Steps[T]:
+    """After ``verb()`` failed with ``error``: drive it again while it fails for a time and the clock is below ``until()``."""
     pause = FIRST_PAUSE
-    while True:
-        try:
-            return (yield from verb())
-        except Exception as error:
-            if not getattr(error, "transient", False) or clock() + pause >= until():
-                raise
+    while getattr(error, "transient", False) and clock() + pause < until():
         yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
         pause = min(pause * 2, LONGEST_PAUSE)
+        try:
+            return (yield from verb())
+        except Exception as again:  # noqa: BLE001 - asked again or raised below
+            error = again
+    raise error
 
 
 def _belief(sent: float, reply: Reply, record: Record, margin: float) -> float:
@@ -234,38 +234,37 @@ def _margin(store: Register, policy: Policy) -> float:
 def claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]:
     """Claim ``bid.key``, or find out why not. Waits for a busy key as long as the policy says."""
     policy, clock = bid.policy, bid.clock
-    start = clock()
-    patience = start + policy.wait
+    patience = clock() + policy.wait
     look_again = 0.001
-    sent = start
-    first = _claim_write(bid, None, attempts=1)
-    reply = yield from _claim_try(bid, lambda: store.insert(first))
+    first = _first_write(bid)
+    verb: Callable[[], Steps[Reply]] = lambda: store.insert(first)  # noqa: E731 - the first of several verbs
     while True:
+        sent = clock()
+        try:
+            reply = yield from verb()
+        except Exception as error:  # noqa: BLE001 - asked again, or raised there
+            limit = sent + CLAIM_PATIENCE
+            reply = yield from persist(error, verb, clock, lambda limit=limit: limit)  # type: ignore[misc]  # a default, not an argument
         held = reply.record
         if reply.won and held is not None:
+            if held.status == PARKED:
+                return Refused(Verdict.PARKED, held, 0.0)
             return Won(held, _belief(sent, reply, held, _margin(store, policy)))
         verdict = decide(held, reply.now, bid.owner, bid.fingerprint, policy)
         if held is None:
-            sent = clock()
-            reply = yield from _claim_try(bid, lambda: store.insert(first))
+            verb = lambda: store.insert(first)  # noqa: E731 - as above
         elif verdict is Verdict.WON:
             return (yield from _recover(store, bid, held, _belief(sent, reply, held, _margin(store, policy))))
-        elif verdict in {Verdict.START, Verdict.NEXT}:
-            again = _claim_write(bid, held, attempts=1 if verdict is Verdict.START else held.attempts + 1)
-            sent = clock()
-            reply = yield from _claim_try(bid, _swap(store, again, held))
         elif verdict is Verdict.REPLAY:
             return Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
+        elif verdict in {Verdict.START, Verdict.NEXT}:
+            verb = _swap(store, _next_write(bid, held, fresh=verdict is Verdict.START), held)
         elif verdict is Verdict.PARK:
-            parked = _change(held, status=PARKED, error=held.error or _lapsed(held), keep=None)
-            reply = yield from _claim_try(bid, _swap(store, parked, held))
-            if reply.won and reply.record is not None:
-                return Refused(Verdict.PARKED, reply.record, 0.0)
+            verb = _swap(store, _change(held, status=PARKED, error=held.error or _lapsed(held), keep=None), held)
         elif verdict is Verdict.BUSY and clock() < patience:
             yield Sleep(min(look_again, patience - clock()))
             look_again = min(look_again * 2, store.poll)
-            sent = clock()
-            reply = yield from _claim_try(bid, lambda: store.load(bid.key))
+            verb = lambda: store.load(bid.key)  # noqa: E731 - as above
         else:
             return Refused(verdict, held, max(0.0, held.lease_until - reply.now))
 
@@ -336,7 +335,10 @@ def end(
     mine = record
     while True:
         write = _change(mine, outcome.status, result=outcome.result, error=outcome.error, keep=keep)
-        reply = yield from persist(_swap(store, write, mine), clock, until)
+        try:
+            reply = yield from store.swap(write, mine)
+        except Exception as error:  # noqa: BLE001 - asked again, or raised there
+            reply = yield from persist(error, _swap(store, write, mine), clock, until)
         held = reply.record
         if held is None or held.owner != record.owner:
             return Lost(held)
@@ -364,7 +366,10 @@ def end_many(
         )
         for record, outcome, policy in ends
     ]
-    replies = yield from persist(lambda: store.swap_many(pairs), clock, until)
+    try:
+        replies = yield from store.swap_many(pairs)
+    except Exception as error:  # noqa: BLE001 - asked again, or raised there
+        replies = yield from persist(error, lambda: store.swap_many(pairs), clock, until)
     outcomes: list[Settled | Lost] = []
     for (record, outcome, policy), reply in zip(ends, replies, strict=True):
         if reply.won and reply.record is not None:
@@ -380,7 +385,7 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
     Asks with the same bid once more: that either meets its own record, or takes the key so that the interrupted
     request, should it still be on its way, finds it taken.
     """
-    reply = yield from store.insert(_claim_write(bid, None, attempts=1))
+    reply = yield from store.insert(_first_write(bid))
     held = reply.record
     while held is not None and held.owner == bid.owner and held.status == IN_PROGRESS:
         back = _change(held, RELEASED, attempts=held.attempts - 1, error=held.error, keep=bid.policy.retention)
@@ -423,37 +428,18 @@ def is_lapsed(record: Record, now: float) -> bool:
 # --- writes -------------------------------------------------------------------------------------------------------
 
 
-def _claim_write(bid: Bid, held: Record | None, attempts: int) -> Write:
-    policy = bid.policy
-    if held is None:
-        return Write(
-            bid.key,
-            IN_PROGRESS,
-            bid.owner,
-            0,
-            0,
-            attempts,
-            bid.fingerprint,
-            None,
-            None,
-            None,
-            policy.lease,
-            policy.retention,
-        )
-    lapsed = _lapsed(held) if held.status == IN_PROGRESS else held.error
-    return Write(
-        bid.key,
-        IN_PROGRESS,
-        bid.owner,
-        held.fence + 1,
-        0,
-        attempts,
-        bid.fingerprint,
-        None,
-        None if attempts == 1 else lapsed,
-        held.created_at,
-        policy.lease,
-        policy.retention,
+def _first_write(bid: Bid) -> Write:
+    lease, keep = bid.policy.lease, bid.policy.retention
+    return Write(bid.key, IN_PROGRESS, bid.owner, 0, 0, 1, bid.fingerprint, None, None, None, lease, keep)
+
+
+def _next_write(bid: Bid, held: Record, *, fresh: bool) -> Write:
+    """Return the claim that follows ``held``; a ``fresh`` one counts its attempts anew, the fence grows in any case."""
+    return _first_write(bid)._replace(
+        fence=held.fence + 1,
+        attempts=1 if fresh else held.attempts + 1,
+        error=None if fresh else _lapsed(held) if held.status == IN_PROGRESS else held.error,
+        created_at=held.created_at,
     )
 
 
@@ -491,11 +477,6 @@ def _lapsed(record: Record) -> str:
 
 def _swap(store: Register, write: Write, seen: Record) -> Callable[[], Steps[Reply]]:
     return lambda: store.swap(write, seen)
-
-
-def _claim_try(bid: Bid, verb: Callable[[], Steps[Reply]]) -> Steps[Reply]:
-    limit = bid.clock() + CLAIM_PATIENCE
-    return persist(verb, bid.clock, lambda: limit)
 
 
 def _recover(store: Register, bid: Bid, held: Record, until: float) -> Steps[Won | Refused]:

@@ -28,8 +28,8 @@ _SELECT = f"SELECT {COLUMNS} FROM {TABLE} WHERE key = ?"  # noqa: S608 - constan
 _MARKS = ", ".join("?" * len(Record._fields))
 _INSERT = f"INSERT INTO {TABLE} ({COLUMNS}) VALUES ({_MARKS}) ON CONFLICT (key) DO NOTHING"  # noqa: S608 - as above
 _UPDATE = (
-    f"UPDATE {TABLE} SET {', '.join(f'{name} = ?' for name in Record._fields[1:])} "  # noqa: S608 - as above
-    "WHERE key = ? AND owner = ? AND beat = ?"
+    f"UPDATE {TABLE} SET {', '.join(f'{name} = ?{i}' for i, name in enumerate(Record._fields, 1) if name != 'key')} "  # noqa: S608 - as above
+    f"WHERE key = ?1 AND owner = ?{len(Record._fields) + 1} AND beat = ?{len(Record._fields) + 2}"
 )
 _DELETE = f"DELETE FROM {TABLE} WHERE key = ? AND owner = ? AND beat = ?"  # noqa: S608 - as above
 _PURGE = f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)"  # noqa: S608 - as above
@@ -147,6 +147,12 @@ class SqliteStore:
         asked = cast("Request", request)
         if not asked.writes:
             return self._read(asked.run)
+        if not asked.many and self._writing.acquire(blocking=False):
+            try:
+                if not self._queue and self._commits % PURGE_EVERY:
+                    return self._write_alone(asked.run)
+            finally:
+                self._writing.release()
         job = Job(asked)
         self._queue.append(job)
         with self._writing:
@@ -187,6 +193,15 @@ class SqliteStore:
                 self._file.mend_reader(error)
                 raise translated(error, self.path) from error
 
+    def _write_alone(self, run: Run) -> object:
+        """Run one statement as its own transaction: nobody else is waiting. The caller holds the write lock."""
+        self._commits += 1
+        try:
+            return run(self._file.writer(), self._file.now())
+        except sqlite3.Error as error:
+            self._file.mend_writer(error)
+            raise translated(error, self.path) from error
+
     def _commit(self) -> None:
         """Commit all that is queued in one transaction. The caller holds the write lock."""
         jobs: list[Job] = []
@@ -196,10 +211,7 @@ class SqliteStore:
             connection = self._file.writer()
             purge = self._commits % PURGE_EVERY == 0
             self._commits += 1
-            if len(jobs) == 1 and not jobs[0].many and not purge:
-                jobs[0].reply = jobs[0].run(connection, self._file.now())
-            else:
-                self._transact(connection, jobs, purge)
+            self._transact(connection, jobs, purge)
         except BaseException as error:
             self._file.mend_writer(error)
             for job in jobs:
@@ -333,7 +345,7 @@ def _insert(connection: sqlite3.Connection, now: float, write: Write) -> Reply:
 
 def _swap(connection: sqlite3.Connection, now: float, write: Write, seen: Record) -> Reply:
     record = write.at(now)
-    if connection.execute(_UPDATE, (*record[1:], record.key, seen.owner, seen.beat)).rowcount == 1:
+    if connection.execute(_UPDATE, (*record, seen.owner, seen.beat)).rowcount == 1:
         return Reply(won=True, record=record, now=now)
     return Reply(won=False, record=_held(connection, write.key), now=now)
 

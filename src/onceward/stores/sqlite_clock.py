@@ -12,9 +12,12 @@ Where the kernel tells no uptime and no boot id (not Linux), ledger time is the 
 import os
 import time
 
+from onceward.core.clock import boottime
+
 UPTIME = "/proc/uptime"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 RESOLUTION = 0.01  # seconds: /proc/uptime counts hundredths
+SECOND = 1.0
 
 
 def boot_id() -> str | None:
@@ -35,13 +38,21 @@ class HostClock:
         self.boot = boot_id()
         self.anchor = 0.0
         self._file = os.open(UPTIME, os.O_RDONLY) if self.boot else -1
+        self._uptime = 0.0  # as read at `_read_at` on this process's own clock
+        self._read_at = -SECOND
 
     def __call__(self) -> float:
         """Return ledger time in seconds since the epoch."""
         if self._file < 0:
             return time.time()
-        # Read from the kernel each time: every clock that the C library hands out can be skewed for one process alone.
-        return self.anchor + float(os.pread(self._file, 64, 0).split(b" ", 1)[0])
+        since = boottime() - self._read_at
+        if not 0 <= since < SECOND:
+            # The clocks of the C library can be skewed for one process alone (libfaketime does it); the kernel's text
+            # cannot. Their difference is good for a second, which saves nine tenths of the cost.
+            self._uptime = float(os.pread(self._file, 64, 0).split(b" ", 1)[0])
+            self._read_at = boottime()
+            since = 0.0
+        return self.anchor + self._uptime + since
 
     def anchor_now(self, newest: float) -> float:
         """Return the anchor for a boot without one: the time of day, or the newest time in the ledger if later."""
