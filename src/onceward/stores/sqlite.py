@@ -42,12 +42,14 @@ Run = Callable[[sqlite3.Connection, float], object]
 class Request(NamedTuple):
     """What one exchange does: ``run(connection, now)`` gives the reply.
 
-    A write of a single statement is a transaction of its own; one of ``many`` statements needs one around it.
+    A write of a single statement is a transaction of its own; one of ``many`` statements needs one around it. An insert
+    looks for its ``key`` first: most duplicates end there, without waiting for the write lock.
     """
 
     run: Run
     writes: bool
     many: bool = False
+    key: str | None = None
 
 
 class Job:
@@ -56,7 +58,7 @@ class Job:
     __slots__ = ("done", "error", "many", "reply", "run")
 
     def __init__(self, request: Request) -> None:
-        self.run, _, self.many = request
+        self.run, _, self.many, _ = request
         self.done = False
         self.reply: object = None
         self.error: Exception | None = None
@@ -96,11 +98,8 @@ class SqliteStore:
     # --- the verbs ------------------------------------------------------------------------------------------------
 
     def insert(self, write: Write) -> Steps[Reply]:
-        """Write if the key is absent. A look comes first: most duplicates end there, without the write lock."""
-        reply = cast("Reply", (yield _load(write.key)))
-        if reply.record is not None:
-            return reply
-        return cast("Reply", (yield Request(lambda c, now: _insert(c, now, write), writes=True)))
+        """Write if the key is absent."""
+        return cast("Reply", (yield Request(lambda c, now: _insert(c, now, write), writes=True, key=write.key)))
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
         """Write if the record is still the version seen."""
@@ -108,7 +107,7 @@ class SqliteStore:
 
     def load(self, key: str) -> Steps[Reply]:
         """Read one record."""
-        return cast("Reply", (yield _load(key)))
+        return cast("Reply", (yield Request(lambda c, now: _load(c, now, key), writes=False)))
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Reply]]:
         """Insert all in one transaction."""
@@ -147,6 +146,8 @@ class SqliteStore:
         asked = cast("Request", request)
         if not asked.writes:
             return self._read(asked.run)
+        if asked.key is not None and (held := self._look(asked.key)) is not None:
+            return held
         if not asked.many and self._writing.acquire(blocking=False):
             try:
                 if not self._queue and self._commits % PURGE_EVERY:
@@ -165,6 +166,8 @@ class SqliteStore:
         asked = cast("Request", request)
         if not asked.writes:
             return self._read(asked.run)
+        if asked.key is not None and (held := self._look(asked.key)) is not None:
+            return held
         if self._thread is None:
             self._thread = sqlite_async.Writer(self)
         job = Job(asked)
@@ -184,6 +187,10 @@ class SqliteStore:
         if not job.done:  # the thread that took it from the queue was interrupted at that very moment
             raise StoreError(f"ledger {self.path}: the write was interrupted", transient=True)
         return job.reply
+
+    def _look(self, key: str) -> Reply | None:
+        reply = cast("Reply", self._read(lambda c, now: _load(c, now, key)))
+        return None if reply.record is None else reply
 
     def _read(self, run: Run) -> object:
         with self._reading:
@@ -327,8 +334,8 @@ def open_url(parts: SplitResult, options: dict[str, str]) -> SqliteStore:
 # --- statements ---------------------------------------------------------------------------------------------------
 
 
-def _load(key: str) -> Request:
-    return Request(lambda c, now: Reply(won=False, record=_held(c, key), now=now), writes=False)
+def _load(connection: sqlite3.Connection, now: float, key: str) -> Reply:
+    return Reply(won=False, record=_held(connection, key), now=now)
 
 
 def _held(connection: sqlite3.Connection, key: str) -> Record | None:
