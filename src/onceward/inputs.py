@@ -1,8 +1,10 @@
 """From a function's signature and options to its key and fingerprint, decided once when it is decorated."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, get_type_hints
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from onceward.claim import Claim
 from onceward.errors import KeyMissing
@@ -16,7 +18,7 @@ Read = Callable[[Arguments], object]
 class Handler(NamedTuple):
     """What onceward needs to know of a function.
 
-    ``hints_late`` is set when the annotations name what is not defined yet; they are read again at the first call.
+    ``hints_late`` is set when the result's annotation names what is not defined yet; it is read again at the first call.
     """
 
     name: str | None
@@ -32,31 +34,65 @@ def describe(function: Callable[..., object]) -> Handler:
     Raises:
         TypeError: it is a generator, whose results could not be recorded.
     """
-    inner = inspect.unwrap(function)
-    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+    call = function if inspect.isroutine(function) or isinstance(function, partial) else type(function).__call__
+    if any(inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in (function, call)):
         raise TypeError(
-            f"{inner.__qualname__} is a generator; guard a function that returns its result, or each item's work"
+            f"{_called(function)} is a generator; guard a function that returns its result, or each item's work"
         )
-    hints: dict[str, object] = {}
-    late = False
-    try:
-        target = inner if hasattr(inner, "__annotations__") else getattr(inner, "func", type(inner).__call__)
-        hints = get_type_hints(target, include_extras=True)
-    except NameError:
-        late = True
-    except TypeError:
-        pass  # a callable without annotations of its own
-    if late:
-        hints = {
-            name: Claim for name, hint in inner.__annotations__.items() if hint in {"Claim", "onceward.Claim", Claim}
-        }
-    parameter = next((name for name, hint in hints.items() if hint is Claim and name != "return"), None)
+    # What wraps a coroutine function may be a plain one, and the other way round: the outermost is what is called.
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+    hints, late = _hints(function)
+    parameter = next((name for name, kind in hints.items() if name != "return" and _is_claim(kind)), None)
     try:
         name = function_name(function)
     except ValueError:
         name = None
-    is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(type(inner).__call__)
-    return Handler(name, is_async, parameter, hints.get("return", object), late)
+    annotation = hints.get("return", object)
+    if not is_async and get_origin(annotation) in {Awaitable, Coroutine}:
+        annotation = get_args(annotation)[-1]  # what run_async gets when it awaits it
+    return Handler(name, is_async, parameter, annotation, late)
+
+
+def hint(function: Callable[..., object], name: str) -> object:
+    """Return one evaluated annotation; the others may name what is not defined.
+
+    Raises:
+        NameError: it names what is not defined.
+    """
+    target = _annotated(function)
+    one = SimpleNamespace(__annotations__={name: target.__annotations__[name]})
+    space = getattr(inspect.unwrap(target), "__globals__", {})
+    return get_type_hints(one, globalns=space, include_extras=True)[name]
+
+
+def _annotated(function: Callable[..., object]) -> Callable[..., object]:
+    """Return what carries the annotations of a function, a partial or a callable object."""
+    while isinstance(function, partial):
+        function = function.func
+    return function if hasattr(function, "__annotations__") else type(function).__call__
+
+
+def _hints(function: Callable[..., object]) -> tuple[dict[str, object], bool]:
+    """Return the evaluated annotations, and whether the one of the result has to wait."""
+    target = _annotated(function)
+    try:
+        return get_type_hints(target, include_extras=True), False
+    except NameError:
+        pass  # one of them is not defined, or for type checkers only; that need not be one that matters
+    except TypeError:
+        return {}, False  # a callable without annotations of its own
+    hints: dict[str, object] = {}
+    for name, written in target.__annotations__.items():
+        try:
+            hints[name] = hint(function, name)
+        except NameError:
+            if written in {"Claim", "onceward.Claim"}:
+                hints[name] = Claim
+    return hints, "return" in target.__annotations__ and "return" not in hints
+
+
+def _is_claim(kind: object) -> bool:
+    return kind is Claim or Claim in get_args(kind)
 
 
 class Inputs:
@@ -92,8 +128,8 @@ class Inputs:
         self._fingerprint: Read | None = None
         if fingerprint is True:
             self._fingerprint = _all_but_self
-        elif fingerprint not in {None, False}:
-            self._fingerprint = _reader(function, "fingerprint", fingerprint, names)  # type: ignore[arg-type]  # True is above
+        elif fingerprint is not None and fingerprint is not False:
+            self._fingerprint = _reader(function, "fingerprint", fingerprint, names)
 
     def read(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[object, str | None]:
         """Return the key and the fingerprint of a call.
@@ -108,7 +144,12 @@ class Inputs:
             bound = self.signature.bind(*args, **kwargs)
             bound.apply_defaults()
             arguments = bound.arguments
-        key = self._key(arguments)
+        try:
+            key = self._key(arguments)
+        except (LookupError, AttributeError) as error:  # of a callable: order["id"], order.id
+            raise KeyMissing(
+                f"the key is missing from the input, and the handler did not run: key= raised {error!r}"
+            ) from error
         return key, None if self._fingerprint is None else fingerprint_of(self._fingerprint(arguments))
 
 

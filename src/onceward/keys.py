@@ -5,6 +5,7 @@ A key in the ledger is ``name:key``. Short keys stay readable: the str ``order-4
 SHA-256 digests of the same unambiguous form.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -36,7 +37,10 @@ def ledger_key(name: str, key: object) -> str:
     # the commonest case first: a short str that cannot be taken for anything else
     if type(key) is str and len(key) <= LONGEST and _PLAIN(key) and not _LIKE_ANOTHER(key):
         return f"{name}:{key}"
-    form = _form(key, name)
+    try:
+        form = _form(key, name)
+    except RecursionError:
+        raise TypeError(f"{name}: a key cannot be made of what is nested so deeply, or contains itself") from None
     if len(form) > LONGEST:
         form = f"sha256:{sha256(form.encode()).hexdigest()}"
     return f"{name}:{form}"
@@ -95,7 +99,12 @@ def _module_name(module: str) -> str:
     if spec is not None and spec.name not in {"__main__", "__mp_main__"}:
         return str(spec.name).removesuffix(".__main__")
     file = getattr(main, "__file__", None)
-    return re.sub(r"[\s:]", "_", file.rsplit("/", 1)[-1].rsplit("\\", 1)[-1].removesuffix(".py")) if file else module
+    if not file:
+        return module
+    *folders, last = re.split(r"[/\\]", os.path.abspath(file))  # noqa: PTH100 - pathlib costs 10 ms of a cold start
+    # `python folder` and `python app.pyz` run the __main__.py inside
+    script = folders[-1] if last == "__main__.py" and folders else last
+    return re.sub(r"[\s:]", "_", script.removesuffix(".py"))
 
 
 def _form(key: object, name: str) -> str:
@@ -108,7 +117,8 @@ def _form(key: object, name: str) -> str:
             f"{name}: the key, or a part of it, is missing (None). Check that the input has the field it names"
         )
     if isinstance(key, Enum):
-        return f"enum:{_text(f'{type(key).__qualname__}.{key.name}')}"
+        member = key.name or f"{key.value!r}"  # a Flag may have members without a name
+        return f"enum:{_text(f'{type(key).__qualname__}.{member}')}"
     for kind, writer in _FORMS.items():
         if isinstance(key, kind):
             return writer(key, name)
@@ -135,6 +145,11 @@ def _str(key: object, name: str) -> str:
             f"{name}: the key, or a part of it, is an empty str. Check that the input has the field it names"
         )
     return _text(text)
+
+
+def _int(key: int) -> str:
+    # Python writes no longer int in decimal than 4300 digits (sys.set_int_max_str_digits).
+    return int.__repr__(key) if key.bit_length() < 10_000 else f"int:{key:x}"
 
 
 def _float(key: object, name: str) -> str:
@@ -168,7 +183,7 @@ def _mapping(key: object, name: str) -> str:
 _FORMS: dict[type, Callable[[object, str], str]] = {
     str: _str,
     bool: lambda key, _: "true" if key else "false",
-    int: lambda key, _: int.__repr__(cast("int", key)),
+    int: lambda key, _: _int(cast("int", key)),
     UUID: lambda key, _: f"uuid:{key}",
     float: _float,
     bytes: _bytes,

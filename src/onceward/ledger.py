@@ -43,9 +43,13 @@ class Ledger:
 
     def show(self, key: str) -> tuple[Record, float]:
         """Return the record of ``key`` (as it stands in the ledger) and the store's time; raises NotFound."""
-        reply = drive(self.store.load(key), self.store)
-        if reply.record is None:
-            raise NotFound(f"{key}: no such key in {self.store.url}; `onceward ls` shows those there are")
+        # A key with lone surrogates, as from an argument that is not UTF-8, can stand in no ledger.
+        readable = key.encode("utf-8", "replace").decode() == key
+        reply = drive(self.store.load(key), self.store) if readable else None
+        if reply is None or reply.record is None:
+            raise NotFound(
+                f"{key if readable else ascii(key)}: no such key in {self.store.url}; `onceward ls` shows those there are"
+            )
         return reply.record, reply.now
 
     def is_live(self, key: str) -> bool:

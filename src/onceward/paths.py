@@ -1,11 +1,12 @@
 """JMESPath over inputs, made strict: whatever would let a missing part pass for a present one is refused."""
 
 from collections.abc import Iterable
-from typing import cast
+from typing import Any, cast
 
 import jmespath
 from jmespath.exceptions import JMESPathError
 from jmespath.functions import Functions
+from jmespath.visitor import TreeInterpreter
 
 from onceward.errors import KeyMissing
 
@@ -39,7 +40,7 @@ class Path:
                 f"key={expression!r} has a projection ([], [*], *, [?…]), which drops missing parts, so that two inputs "
                 "could get one key; name the parts, as in [order.shop, order.id], or give a callable"
             )
-        self._options = jmespath.Options(custom_functions=_Strict())
+        self._reader = _Reader(strict=option == "key")
 
     def search(self, value: object) -> object:
         """Return what the expression finds in ``value``, None when that is nothing.
@@ -50,9 +51,30 @@ class Path:
         if type(value) is dict:
             value = {name: item if type(item) in _BUILTIN else _builtin(item) for name, item in value.items()}
         try:
-            return cast("object", self._compiled.search(value, options=self._options))
+            return cast("object", self._reader.visit(self._compiled.parsed, value))
         except JMESPathError as error:
             raise KeyMissing(f"{self.expression!r} cannot be read from this input: {error}") from error
+
+
+class _Reader(TreeInterpreter):
+    """Evaluates an expression; a key's ``[a, b]`` or ``{a: x}`` with a missing part is refused wherever it stands."""
+
+    def __init__(self, *, strict: bool) -> None:
+        super().__init__(jmespath.Options(custom_functions=_Strict()))
+        self._strict = strict
+
+    def visit_multi_select_list(self, node: Any, value: object) -> Any:
+        return self._complete(super().visit_multi_select_list(node, value))
+
+    def visit_multi_select_dict(self, node: Any, value: object) -> Any:
+        found = super().visit_multi_select_dict(node, value)
+        self._complete(None if found is None else list(found.values()))
+        return found
+
+    def _complete(self, parts: object) -> object:
+        if self._strict and isinstance(parts, list) and None in parts:
+            raise KeyMissing("a part of the key is missing from the input")
+        return parts
 
 
 class _Strict(Functions):
@@ -88,6 +110,7 @@ def _builtin(value: object) -> object:
         return cast("object", value.model_dump())
     kept = (uuid.UUID, bytes, bytearray, decimal.Decimal, dt.datetime, dt.date)
     try:
-        return msgspec.to_builtins(value, builtin_types=kept)
+        # What cannot be taken apart counts as missing, but only if the expression asks for it.
+        return msgspec.to_builtins(value, builtin_types=kept, enc_hook=lambda _: None)
     except (TypeError, ValueError, NotImplementedError):
         return value  # JMESPath finds nothing in it, and the key is missing

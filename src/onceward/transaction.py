@@ -10,10 +10,12 @@ from onceward.claim import CURRENT, Claim
 from onceward.core import protocol
 from onceward.core.drive import Steps, drive
 from onceward.core.protocol import Bid, Lost, Outcome, Settled, Won
-from onceward.errors import Completed, LeaseLost, OncewardError, StoreError
+from onceward.errors import Completed, LeaseLost, OncewardError, Parked, StoreError
 from onceward.guard import Guard
 from onceward.stores.sqlite import SqliteStore, Within
 from onceward.stores.sqlite_file import translated
+
+_MARK = "onceward_body"  # a savepoint that is gone when the body has ended the transaction itself
 
 
 class Transaction:
@@ -53,10 +55,17 @@ class Transaction:
         return made
 
     def __enter__(self) -> Self:
+        if getattr(self.connection, "autocommit", None) is False:
+            raise ValueError(
+                "a connection with autocommit=False is always in a transaction, and this one must be ours to begin and "
+                "end; connect with autocommit=True or with an isolation_level"
+            )
         if self.connection.in_transaction:
             raise ValueError(
                 "the connection is in a transaction already; commit it first, for this one must be ours to end"
             )
+        if self._guard is not None:
+            drive(self._store.load(self._key), self._store)  # makes the schema and sets the clock, on first use
         self._within = self._store.within(self.connection)
         self._execute("BEGIN IMMEDIATE")
         try:
@@ -64,12 +73,13 @@ class Transaction:
                 self._check_held()
             else:
                 self.claim = self._claim(self._guard)
-        except OncewardError:
+            self._execute(f"SAVEPOINT {_MARK}")
+        except Parked:
             # What was refused may have been written down (a key parked for good): keep that.
-            self._execute("COMMIT")
+            self._end("COMMIT")
             raise
         except BaseException:
-            self._execute("ROLLBACK")
+            self._end("ROLLBACK")
             raise
         self.claim.paused = True
         self._token = CURRENT.set(self.claim)
@@ -80,14 +90,13 @@ class Transaction:
     ) -> None:
         if self._token is not None:
             CURRENT.reset(self._token)
-        ended_early = not self.connection.in_transaction
         try:
-            if ended_early:
+            if self._ended_early():
                 self._park_after_early_end(error)
             elif error is None:
                 self._commit()
             else:
-                self._execute("ROLLBACK")
+                self._end("ROLLBACK")
                 self._record_failure(error)
         finally:
             self.claim.paused = False
@@ -114,6 +123,17 @@ class Transaction:
             claim.renewed(outcome)
             raise LeaseLost(self._key, "begin its transaction")
 
+    def _ended_early(self) -> bool:
+        """Tell whether the body ended the transaction, also when it has begun another one since."""
+        if self.connection.in_transaction:
+            try:
+                self.connection.execute(f"RELEASE {_MARK}")
+            except sqlite3.OperationalError:  # no such savepoint: it went with our transaction
+                self._end("ROLLBACK")
+                return True
+            return False
+        return True
+
     # --- leaving --------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
@@ -123,8 +143,7 @@ class Transaction:
             self._execute("COMMIT")
         except BaseException:
             self.claim.settled = None
-            if self.connection.in_transaction:
-                self.connection.execute("ROLLBACK")
+            self._end("ROLLBACK")
             raise
         self.claim.warn(outcome)
 
@@ -162,8 +181,18 @@ class Transaction:
             if isinstance(outcome, Won):
                 claim = Claim(self._store, outcome, self._bid.policy, self._bid.clock, self._guard.codec)
                 drive(ending(claim), self._within)
-        finally:
             self._execute("COMMIT")
+        finally:
+            self._end("ROLLBACK")  # unless it is committed
+
+    def _end(self, statement: str) -> None:
+        """End the transaction, if there is one, by COMMIT or ROLLBACK."""
+        try:
+            if self.connection.in_transaction:
+                self._execute(statement)
+        finally:
+            if self.connection.in_transaction:  # a COMMIT that failed
+                self.connection.execute("ROLLBACK")
 
     def _execute(self, statement: str) -> None:
         try:
