@@ -1,0 +1,8 @@
+"""The command line: ``onceward pipe``, ``demo``, and the commands for those who look after a ledger."""
+
+
+def main() -> None:
+    """Run the command line with the arguments of this process."""
+    from onceward.cli.app import run  # noqa: PLC0415 - typer and rich are loaded when the command is run, not before
+
+    run()

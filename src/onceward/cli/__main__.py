@@ -1,0 +1,5 @@
+"""``python -m onceward.cli``."""
+
+from onceward.cli import main
+
+main()

@@ -1,0 +1,75 @@
+"""The commands, put together."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from onceward.cli import operate, pipe
+
+app = typer.Typer(
+    name="onceward",
+    help="Handlers of at-least-once messages take effect exactly once.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from onceward import __version__  # noqa: PLC0415 - for this option only
+
+        typer.echo(f"onceward {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _callback(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _flowing(text: str) -> str:
+    """Return a help text with one line per paragraph, for the terminal to break."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n"))
+
+
+class _WithCommand(TyperCommand):
+    """A command whose usage shows what comes after ``--``."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # its type is not public
+        return [*super().collect_usage_pieces(ctx), "-- COMMAND [ARG]..."]
+
+
+app.command("pipe", cls=_WithCommand, help=_flowing(pipe.HELP))(pipe.pipe)
+for _command in (
+    operate.ls,
+    operate.show,
+    operate.clear,
+    operate.park,
+    operate.unpark,
+    operate.purge,
+    operate.stats,
+):
+    app.command()(_command)
+
+
+def run() -> None:
+    """Run the command line. What follows ``--`` after ``pipe`` is the command to run, and none of typer's business."""
+    arguments, command = sys.argv[1:], []
+    if "pipe" in arguments[:1] and "--" in arguments:
+        at = arguments.index("--")
+        arguments, command = arguments[:at], arguments[at + 1 :]
+    status: int | str | None = 0
+    try:
+        app(args=arguments, obj=command, prog_name="onceward")
+    except SystemExit as end:
+        status = end.code
+    # Raised anew, for the caught one holds on to the frames, and they to the store, until the interpreter is torn down.
+    sys.exit(status)

@@ -1,0 +1,77 @@
+"""Records as people read them, and as programs do."""
+
+import shutil
+import sys
+
+import msgspec
+
+from onceward.core.protocol import is_lapsed, is_live
+from onceward.core.record import Record
+
+_STEPS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+_ROW = "{:<11}  {:>8}  {:>11}  {:<32}  {}"
+
+
+def as_json(record: Record) -> str:
+    """Return all fields as one line of JSON; times are seconds since the epoch on the store's clock."""
+    return msgspec.json.encode(record._asdict()).decode()
+
+
+def heading() -> str:
+    """Return the line above the rows."""
+    return _ROW.format("STATUS", "ATTEMPTS", "CLAIMED", "KEY", "RESULT OR ERROR")
+
+
+def row(record: Record, now: float) -> str:
+    """Return a record as one line, cut to the terminal's width when there is one."""
+    text = " ".join(_outcome(record, now).split())
+    line = _ROW.format(record.status, record.attempts, relative(record.created_at, now), _shown(record.key), text)
+    if not sys.stdout.isatty():
+        return line.rstrip()
+    width = shutil.get_terminal_size().columns
+    return line.rstrip() if len(line) <= width else line[: width - 1] + "…"
+
+
+def details(record: Record, now: float) -> str:
+    """Return a record as one field per line, its times as seen from the store's present."""
+    told = {
+        "key": record.key,
+        "status": record.status + (" (its worker has vanished)" if is_lapsed(record, now) else ""),
+        "attempts": str(record.attempts),
+        "first claimed": relative(record.created_at, now),
+        "lease ends": relative(record.lease_until, now) if is_live(record, now) else None,
+        "expires": "never" if record.expires_at is None else relative(record.expires_at, now),
+        "result": record.result,
+        "error": record.error,
+        "fingerprint": record.fingerprint,
+        "fence": str(record.fence),
+        "owner": record.owner,
+    }
+    return "\n".join(f"{name:<14} {_indented(value)}" for name, value in told.items() if value is not None)
+
+
+def relative(time: float, now: float) -> str:
+    """Return a time as people say it: ``12 s ago``, ``in 3 h``."""
+    seconds = abs(time - now)
+    size, unit = next((step for step in _STEPS if seconds >= step[0]), _STEPS[-1])
+    span = f"{seconds / size:.0f} {unit}"
+    return f"in {span}" if time > now else f"{span} ago"
+
+
+def _outcome(record: Record, now: float) -> str:
+    if is_live(record, now):
+        return f"lease ends {relative(record.lease_until, now)}"
+    if is_lapsed(record, now):
+        return f"lease lapsed {relative(record.lease_until, now)}"
+    return (record.result if record.result is not None else record.error) or ""
+
+
+def _shown(text: str) -> str:
+    """Return a key without what could drive a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _indented(text: str) -> str:
+    return "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in text.splitlines()).replace(
+        "\n", "\n" + " " * 15
+    )
