@@ -15,7 +15,6 @@ An exchange that fails is thrown in. If the error has a true attribute ``transie
 first write was made is found out by the owner and the beat in the record, never assumed.
 """
 
-import random
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple, TypeVar
@@ -207,6 +206,8 @@ CLAIM_PATIENCE = 2.0  # seconds of failing exchanges after which a claim gives u
 
 def persist(error: Exception, verb: Callable[[], Steps[T]], clock: Clock, until: Callable[[], float]) -> Steps[T]:
     """After ``verb()`` failed with ``error``: drive it again while it fails for a time and the clock is below ``until()``."""
+    import random  # noqa: PLC0415 - only when something has failed
+
     pause = FIRST_PAUSE
     while getattr(error, "transient", False) and clock() + pause < until():
         yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret

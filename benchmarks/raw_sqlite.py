@@ -1,0 +1,36 @@
+"""The yardstick: the very statements of a first call and of a duplicate, on a raw sqlite3 connection."""
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+from onceward.stores import sqlite as store
+from onceward.stores.sqlite_file import SCHEMA
+
+
+class RawLedger:
+    """One connection in autocommit mode, with the settings, schema and SQL of onceward's own store."""
+
+    def __init__(self, path: Path) -> None:
+        self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self.connection.execute("PRAGMA journal_mode = WAL")
+        self.connection.execute("PRAGMA synchronous = FULL")
+        for statement in SCHEMA:
+            self.connection.execute(statement)
+
+    def first(self, key: str) -> None:
+        """Look, claim and complete: two durable commits."""
+        owner, now = os.urandom(16).hex(), time.time()
+        fence = int(now * 1e6)
+        execute = self.connection.execute
+        execute(store._SELECT, (key,)).fetchone()
+        kept = (now + 60, 1, None, None, None, now, now + 1e6)
+        assert execute(store._INSERT, (key, "IN_PROGRESS", owner, fence, 0, *kept)).rowcount == 1
+        now = time.time()
+        done = (now, 1, None, "1", None, now, now + 1e6)
+        assert execute(store._UPDATE, (key, "COMPLETED", owner, fence, 1, *done, owner, 0)).rowcount == 1
+
+    def duplicate(self, key: str) -> None:
+        """Look: one read."""
+        assert self.connection.execute(store._SELECT, (key,)).fetchone()
