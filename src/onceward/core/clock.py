@@ -2,13 +2,11 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 Clock = Callable[[], float]
 
-
-def _boottime() -> float:
-    # CLOCK_MONOTONIC stands still while a laptop sleeps; a lease in a store elsewhere does not.
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-boottime: Clock = _boottime if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+# CLOCK_MONOTONIC stands still while a laptop sleeps; a lease in a store elsewhere does not.
+boottime: Clock = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
