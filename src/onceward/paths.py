@@ -63,6 +63,9 @@ class _Reader(TreeInterpreter):
         super().__init__(jmespath.Options(custom_functions=_Strict()))
         self._strict = strict
 
+    def visit_index(self, node: Any, value: object) -> Any:
+        return super().visit_index(node, list(value) if isinstance(value, tuple) else value)
+
     def visit_multi_select_list(self, node: Any, value: object) -> Any:
         return self._complete(super().visit_multi_select_list(node, value))
 

@@ -1,0 +1,598 @@
+"""A replay is equal to the first answer and of the same type, or is refused; it is never silently something else."""
+
+import datetime as dt
+import decimal
+import enum
+import json
+import math
+import uuid
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Never, NoReturn, Self, TypedDict
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onceward import Once, ResultUnavailable, ResultWarning
+from onceward.codec import Codec, NotReplayable, decode_exception, encode_exception
+from onceward.stores.memory import MemoryStore
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Size(enum.IntEnum):
+    BIG = 1
+
+
+class Row(NamedTuple):
+    id: int
+    tags: tuple[str, ...]
+
+
+class Item(TypedDict):
+    id: int
+    price: decimal.Decimal
+
+
+@dataclass
+class Money:
+    amount: decimal.Decimal
+    currency: str = "EUR"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    id: uuid.UUID
+    total: Money
+    at: dt.datetime
+    lines: tuple[Row, ...] = ()
+    colour: Colour = Colour.RED
+
+
+class Invoice(msgspec.Struct):
+    number: int
+    note: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Model(pydantic.BaseModel):
+    x: int = pydantic.Field(alias="X")
+    when: dt.datetime
+    inner: Money
+
+
+class Extra(pydantic.BaseModel, extra="allow"):
+    x: int
+
+
+class Numbers(pydantic.RootModel[list[int]]):
+    pass
+
+
+def replay(value, annotation=object):
+    codec = Codec(annotation)
+    text = codec.encode(value)
+    json.loads(text)  # what stands in the store is JSON, for a person and their tools
+    return codec.decode(text)
+
+
+def exact(value):
+    """A value with all its types, comparable: NaN equals itself, 1 is not True, 0.0 is not -0.0."""
+    if isinstance(value, (list, tuple)):
+        return (type(value), [exact(item) for item in value])
+    if isinstance(value, dict):
+        return (type(value), [(exact(k), exact(v)) for k, v in value.items()])
+    if isinstance(value, (set, frozenset)):
+        return (type(value), sorted(repr(exact(item)) for item in value))
+    if isinstance(value, (dt.datetime, dt.time)):
+        return (type(value), value.isoformat(), value.fold, repr(value.tzinfo))
+    return (type(value), repr(value))
+
+
+zones = st.sampled_from(
+    [None, dt.UTC, dt.timezone(dt.timedelta(hours=5, minutes=30)), ZoneInfo("Europe/Berlin"), ZoneInfo("UTC")]
+)
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(exclude_categories=()))
+    | st.binary()
+    | st.binary().map(bytearray)
+    | st.uuids()
+    | st.decimals(allow_nan=True).filter(lambda d: not d.is_snan())
+    | st.dates()
+    | st.times()
+    | st.datetimes(timezones=zones)
+    | st.timedeltas()
+    | st.complex_numbers()
+    | st.sampled_from(
+        [Colour.RED, Size.BIG, Row(1, ("a",)), Money(decimal.Decimal("1.10")), Invoice(1), Invoice(2, "x")]
+    )
+)
+hashable = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text()
+    | st.binary()
+    | st.uuids()
+    | st.tuples(st.integers(), st.text())
+)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(hashable, inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "$tuple", "$onceward", "value", ""]), inner, max_size=3)
+        | st.sets(hashable, max_size=3)
+        | st.frozensets(hashable, max_size=3)
+        | st.builds(Money, inner, st.text())
+    ),
+    max_leaves=8,
+)
+
+
+@given(values)
+@settings(max_examples=300, deadline=None)
+def test_any_standard_value_replays_equal_and_of_the_same_type(value):
+    assert exact(replay(value)) == exact(value)
+
+
+@given(
+    values,
+    st.sampled_from(
+        [
+            int,
+            float,
+            str,
+            bytes,
+            list[int],
+            list[float],
+            dict[str, str],
+            tuple[int, ...],
+            Money,
+            Receipt,
+            Item,
+            Model,
+            set[str],
+            int | None,
+            dt.datetime,
+            dict,
+            list,
+            Any,
+        ]
+    ),
+)
+@settings(max_examples=300, deadline=None)
+def test_a_value_of_another_type_than_annotated_replays_as_what_it_was(value, annotation):
+    assert exact(replay(value, annotation)) == exact(value)
+
+
+NOW = dt.datetime(2026, 11, 21, 8, 0, tzinfo=dt.UTC)
+RECEIPT = Receipt(uuid.UUID(int=1), Money(decimal.Decimal("9.90")), NOW, (Row(1, ("a", "b")),))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Receipt, RECEIPT),
+        (list[Receipt], [RECEIPT]),
+        (dict[int, Money], {1: Money(decimal.Decimal(1))}),
+        (Invoice, Invoice(1)),
+        (Row, Row(1, ())),
+        (Item, {"id": 1, "price": decimal.Decimal("1.0")}),
+        (Colour, Colour.RED),
+        (Literal["a", "b"], "b"),
+        (int | str | None, None),
+        (Numbers, Numbers([1, 2])),
+        (Extra, Extra(x=1, y=(1, 2))),
+        (Model, Model(X=1, when=NOW, inner=Money(decimal.Decimal(2)))),
+        (list[Model], [Model(X=1, when=NOW, inner=Money(decimal.Decimal(2)))]),
+        (bytes, b"\x00\xff"),
+        (tuple[int, str], (1, "a")),
+        (set[int], {3, 1, 2}),
+        (frozenset[str], frozenset("ab")),
+        (dt.timedelta, dt.timedelta(days=-1, microseconds=1)),
+    ],
+)
+def test_a_result_of_its_annotated_type_replays_with_and_without_the_annotation(annotation, value):
+    for stated in (annotation, object):
+        back = replay(value, stated)
+        assert back == value
+        assert type(back) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (list[float], [1]),
+        (dict[str, float], {"a": 1}),
+        (list[decimal.Decimal], [1]),
+        (dict[str, str], {"a": Colour.RED}),
+        (list[int], [Size.BIG]),
+        (list[int], [True]),
+        (list[bytes], [bytearray(b"x")]),
+        (dt.datetime, dt.datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Berlin"))),
+        (list[list[int]], [(1, 2)]),
+        (Money, Money(1)),
+        (Money, Money(decimal.Decimal(1), Colour.RED)),
+    ],
+)
+def test_a_part_that_only_equals_its_annotated_type_is_not_changed_into_it(annotation, value):
+    assert exact(replay(value, annotation)) == exact(value)
+    assert repr(replay(value, annotation)) == repr(value)
+
+
+@pytest.mark.parametrize(
+    "value", [None, 0, False, "", [], {}, (), set(), 0.0, -0.0, b"", math.nan, math.inf, -math.inf]
+)
+def test_empty_and_odd_values_replay_as_they_are(value):
+    assert exact(replay(value)) == exact(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        dt.datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
+        dt.datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")),
+        dt.datetime(2026, 10, 25, 2, 30, fold=1),
+        dt.time(2, 30, tzinfo=ZoneInfo("Europe/Berlin")),
+        dt.time(2, 30, fold=1),
+        dt.time(2, 30, tzinfo=dt.UTC),
+    ],
+)
+def test_times_keep_their_zone_and_fold(value):
+    assert exact(replay(value)) == exact(value)
+    assert exact(replay(value, dt.datetime)) == exact(value)
+
+
+def test_a_time_in_a_zone_that_cannot_be_named_is_refused():
+    class Odd(dt.tzinfo):
+        def utcoffset(self, when):
+            return None
+
+    with pytest.raises(NotReplayable):
+        Codec().encode(dt.time(1, 2, tzinfo=Odd()))
+
+
+def test_lone_surrogates_and_nul_replay():
+    for value in ("\ud800", "a\x00b", {"\udfff": ["\ud800"]}, {"\ud800"}):
+        assert replay(value) == value
+        Codec().encode(value).encode()
+
+
+def test_ints_of_any_size_replay():
+    for value in (2**63, -(2**63) - 1, 10**5000, -(10**5000)):
+        assert replay(value) == value
+
+
+@pytest.mark.parametrize("make", [list, dict, set])
+def test_what_contains_itself_is_refused(make):
+    loop = [make()]
+    loop.append(loop)
+    for annotation in (object, list, list[list]):
+        with pytest.raises(NotReplayable):
+            Codec(annotation).encode(loop)
+
+
+def test_what_is_nested_too_deeply_is_refused():
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(NotReplayable, match="nested too deeply"):
+        Codec().encode(deep)
+
+
+class Hostile:
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+    __str__ = __eq__ = __hash__ = __bool__ = __iter__ = __repr__
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Sub(Money):
+    pass
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(),
+        Hostile(),
+        [Hostile()],
+        Text("a"),
+        {"a": Text("b")},
+        iter([]),
+        lambda: 1,
+        ValueError(1),
+        type,
+        decimal.Decimal("sNaN"),
+    ],
+)
+def test_what_would_not_come_back_is_refused(value):
+    if isinstance(value, decimal.Decimal):
+        assert exact(replay(value)) == exact(value)
+        return
+    with pytest.raises(NotReplayable):
+        Codec().encode(value)
+
+
+@dataclass
+class SaysYes:
+    x: int = field(default=0, compare=False)
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+def test_a_class_that_equals_everything_is_compared_by_its_parts():
+    assert replay(SaysYes(5)).x == 5
+    value = SaysYes(5)
+    value.more = 1
+    for annotation in (object, SaysYes):
+        with pytest.raises(NotReplayable):
+            Codec(annotation).encode(value)
+
+
+@dataclass
+class Cached:
+    x: int
+
+    @cached_property
+    def double(self):
+        return self.x * 2
+
+
+def test_a_cached_property_need_not_be_stored():
+    value = Cached(2)
+    assert value.double == 4
+    assert replay(value).double == replay(value, Cached).double == 4
+
+
+def test_a_subclass_of_the_annotated_type_stays_what_it_is():
+    for annotation, value in ((Money, Sub(decimal.Decimal(1))), (list[Money], [Sub(decimal.Decimal(1))])):
+        assert exact(replay(value, annotation)) == exact(value)
+
+
+def test_classes_local_to_a_function_are_refused_unless_annotated():
+    @dataclass
+    class Local:
+        x: int
+
+    with pytest.raises(NotReplayable, match="not loaded"):
+        Codec().encode(Local(1))
+    assert replay(Local(1), Local) == Local(1)
+
+
+# --- what stands in the store -----------------------------------------------------------------------------------------
+
+
+def test_plain_values_are_stored_as_plain_json():
+    assert Codec().encode({"id": 7, "ok": True, "name": "ü"}) == '{"id":7,"ok":true,"name":"ü"}'
+    assert json.loads(Codec(Receipt).encode(RECEIPT))["total"] == {"amount": "9.90", "currency": "EUR"}
+
+
+def test_other_values_are_stored_readable():
+    text = Codec().encode((1, NOW, b"abc", decimal.Decimal("1.5")))
+    assert json.loads(text) == {
+        "$onceward": 1,
+        "value": {
+            "$tuple": [1, {"$datetime": "2026-11-21T08:00:00+00:00"}, {"$bytes": {"text": "abc"}}, {"$decimal": "1.5"}]
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"$onceward": 1, "value": 1},
+        {"$tuple": [1]},
+        {"$object": "os:environ", "fields": {}},
+        [{"$enum": "x:y"}],
+        {"$dict": []},
+    ],
+)
+def test_values_that_look_like_tags_are_not_taken_for_them(value):
+    assert replay(value) == value
+    assert replay(value, dict[str, Any]) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"$onceward":1,"value":{"$object":"os:system","fields":{}}}',
+        '{"$onceward":1,"value":{"$object":"not.loaded:Thing","fields":{}}}',
+        '{"$onceward":1,"value":{"$object":"subprocess:Popen","fields":{"args":"true"}}}',
+        '{"$onceward":1,"value":{"$enum":"tests.test_codec:Gone","name":"X"}}',
+        '{"$onceward":1,"value":{"$uuid":"nonsense"}}',
+        '{"$onceward":1,"value":{"$surprise":1}}',
+        '{"$onceward":1,"value":{"$datetime":["2026-01-01T00:00:00","No/Where",0]}}',
+        "not json",
+        "",
+    ],
+)
+def test_a_record_that_makes_no_sense_is_refused_and_nothing_is_called(text):
+    with pytest.raises(NotReplayable):
+        Codec().decode(text)
+
+
+def test_a_record_of_an_older_release_gets_the_defaults_of_new_fields_or_is_refused():
+    old = Codec().encode(Money(decimal.Decimal(1))).replace(',"currency":"EUR"', "")
+    assert Codec().decode(old) == Money(decimal.Decimal(1), "EUR")
+    older = old.replace('"amount":{"$decimal":"1"}', "")
+    with pytest.raises(NotReplayable, match="amount"):
+        Codec().decode(older)
+
+
+def test_a_member_that_an_enum_no_longer_has_is_refused():
+    with pytest.raises(NotReplayable):
+        Codec().decode(Codec().encode(Colour.RED).replace("RED", "BLUE"))
+
+
+# --- annotations --------------------------------------------------------------------------------------------------------
+
+
+class NotEncodable:
+    pass
+
+
+@pytest.mark.parametrize(
+    "annotation", [NotEncodable, list[NotEncodable], dict[str, NotEncodable], NotEncodable | None, type, complex]
+)
+def test_an_annotation_that_cannot_be_encoded_fails_when_the_function_is_decorated(annotation):
+    def handle(order):
+        raise AssertionError
+
+    handle.__annotations__["return"] = annotation
+    with pytest.raises(TypeError, match="cannot be recorded"):
+        Once(MemoryStore())(key="order")(handle)
+
+
+@pytest.mark.parametrize("annotation", [NoReturn, Never, Self, None, Any, object, "int", "None"])
+def test_annotations_that_leave_the_type_open_are_accepted(annotation):
+    def handle(order):
+        return order
+
+    handle.__annotations__["return"] = annotation
+    guarded = Once(MemoryStore())(key="order")(handle)
+    assert guarded((1, 2)) == guarded((1, 2)) == (1, 2)
+
+
+# --- exceptions -----------------------------------------------------------------------------------------------------------
+
+
+class Declined(Exception):
+    def __init__(self, order, *, code):
+        super().__init__(f"order {order} declined")
+        self.code = code
+
+
+class DeclinedForGood(Declined):
+    pass
+
+
+class Awkward(Exception):
+    def __new__(cls, *, needed):
+        return super().__new__(cls)
+
+    def __init__(self, *, needed):
+        super().__init__(needed)
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("a", 1),
+        Declined(7, code=51),
+        DeclinedForGood(7, code=1),
+        KeyError(("a", 1)),
+        ValueError("\udcff"),
+        FileNotFoundError(2, "gone", "file"),
+        OSError("x"),
+        StopIteration(3),
+    ],
+)
+def test_an_exception_comes_back_with_its_type_text_arguments_and_attributes(error):
+    back = decode_exception(encode_exception(error), [Exception])
+    assert type(back) is type(error)
+    assert (back.args, str(back), back.__dict__) == (error.args, str(error), error.__dict__)
+    assert getattr(back, "filename", None) == getattr(error, "filename", None)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Awkward(needed=1),
+        Mute(),
+        ValueError(object()),
+        ValueError(Hostile()),
+        ExceptionGroup("x", [ValueError()]),
+        UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"),
+    ],
+)
+def test_an_exception_that_would_not_come_back_is_refused(error):
+    with pytest.raises(NotReplayable):
+        encode_exception(error)
+
+
+def test_an_exception_is_only_raised_again_if_it_is_one_of_the_final_ones():
+    text = encode_exception(ValueError(1))
+    with pytest.raises(NotReplayable, match="not among"):
+        decode_exception(text, [KeyError])
+
+
+# --- through a guard ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("result", [object(), Hostile(), "x" * 300_000, "ü" * 140_000])
+def test_a_result_that_cannot_be_stored_completes_the_key_all_the_same(result):
+    runs = []
+
+    def handle():
+        runs.append(1)
+        return result
+
+    once = Once(MemoryStore())
+    with pytest.warns(ResultWarning):
+        assert once.run("k", handle) is result
+    with pytest.raises(ResultUnavailable) as refused:
+        once.run("k", handle)
+    assert runs == [1]
+    assert "will not run again" in str(refused.value)
+    assert refused.value.reason
+
+
+def test_a_result_of_exactly_the_limit_is_stored_and_one_byte_more_is_not():
+    once = Once(MemoryStore(), max_result=10)
+    assert once.run("fits", lambda_named := str, "12345678") == once.run("fits", lambda_named) == "12345678"
+    with pytest.warns(ResultWarning, match="max_result=10"):
+        once.run("more", str, "123456789")
+
+
+@pytest.mark.parametrize("kind", ["interrupt in encode", "warning as error"])
+def test_nothing_about_the_encoding_makes_the_effect_run_again(kind):
+    import warnings
+
+    class Interrupts:
+        @property
+        def __dict__(self):
+            raise KeyboardInterrupt
+
+        @property
+        def __class__(self):
+            raise KeyboardInterrupt
+
+    runs = []
+
+    def handle():
+        runs.append(1)
+        return Interrupts() if kind == "interrupt in encode" else object()
+
+    store = MemoryStore()
+    once = Once(store)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            once.run("k", handle)
+        except (KeyboardInterrupt, ResultWarning):
+            pass
+    assert [record.status for record in store.records.values()] == ["COMPLETED"]

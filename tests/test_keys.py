@@ -1,0 +1,313 @@
+"""One input, one key; two inputs, two keys; no input, no call."""
+
+import enum
+import math
+import os
+import subprocess
+import sys
+import uuid
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from onceward import KeyMissing, Once
+from onceward.keys import LONGEST, derived_key, fingerprint_of, function_name, ledger_key
+from onceward.stores.memory import MemoryStore
+
+atoms = (
+    st.text(min_size=1).filter(lambda s: s.strip())
+    | st.integers()
+    | st.booleans()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.uuids()
+    | st.binary(min_size=1)
+    | st.sampled_from(
+        ["1", "1.0", "true", "null", "(a,b)", "a,b", '"a"', "uuid:x", "{a:b}", "1e5", "inf", "\ud800", "a:b"]
+    )
+)
+keys = st.recursive(atoms, lambda inner: st.lists(inner, min_size=1, max_size=3).map(tuple), max_leaves=6)
+
+
+def exact(key):
+    """What makes two keys different: the types of their parts and their values."""
+    if isinstance(key, tuple):
+        return ("tuple", *map(exact, key))
+    return (type(key).__name__, repr(key))
+
+
+@given(keys, keys)
+def test_different_keys_never_share_a_ledger_key(one, other):
+    assume(exact(one) != exact(other))
+    assert ledger_key("n", one) != ledger_key("n", other)
+
+
+@given(keys)
+def test_the_same_key_always_gives_the_same_ledger_key_and_it_can_be_stored(key):
+    full = ledger_key("n", key)
+    assert full == ledger_key("n", key)
+    assert full.encode().decode() == full
+    assert len(full) <= LONGEST + len("n:")
+    assert "\x00" not in full
+    assert "\n" not in full
+
+
+@given(st.lists(keys, min_size=1, max_size=3), st.lists(keys, min_size=1, max_size=3))
+def test_different_parts_derive_different_keys(one, other):
+    assume([*map(exact, one)] != [*map(exact, other)])
+    assert derived_key("n:k", one) != derived_key("n:k", other)
+
+
+def test_short_keys_stay_readable():
+    assert ledger_key("orders", "order-42") == "orders:order-42"
+    assert ledger_key("orders", 42) == "orders:42"
+    assert ledger_key("orders", "42") == 'orders:"42"'
+    assert ledger_key("orders", ("shop", 7)) == "orders:(shop,7)"
+    assert ledger_key("orders", uuid.UUID(int=7)) == "orders:uuid:00000000-0000-0000-0000-000000000007"
+    assert ledger_key("orders", True) == "orders:true"
+    assert ledger_key("orders", {"b": 1, "a": 2}) == "orders:{a:2,b:1}"
+
+
+def test_long_and_binary_keys_are_sha256_digests():
+    assert ledger_key("n", "x" * 201).startswith("n:sha256:")
+    assert ledger_key("n", "x" * 200) == "n:" + "x" * 200
+    assert ledger_key("n", b"\x00\xff").startswith("n:bytes:")
+    assert ledger_key("n", bytearray(b"x")) == ledger_key("n", b"x")
+
+
+def test_a_str_that_looks_like_a_digest_is_not_taken_for_one():
+    long = ledger_key("n", "x" * 500).removeprefix("n:")
+    assert ledger_key("n", long) != f"n:{long}"
+    binary = ledger_key("n", b"x").removeprefix("n:")
+    assert ledger_key("n", binary) != f"n:{binary}"
+
+
+def test_an_int_of_any_size_is_a_key():
+    assert ledger_key("n", 10**5000) != ledger_key("n", 10**5000 + 1)
+    assert ledger_key("n", 10**5000) != ledger_key("n", -(10**5000))
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+class Access(enum.IntFlag):
+    READ = 1
+
+
+def test_an_enum_is_not_its_value():
+    assert ledger_key("n", Colour.RED) != ledger_key("n", "red")
+
+
+def test_flags_without_a_name_are_different_keys():
+    assert len({ledger_key("n", Access(n)) for n in (0, 1, 2, 3, 4, 8)}) == 6
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        None,
+        "",
+        "  ",
+        "\t\n",
+        b"",
+        (),
+        [],
+        {},
+        (None,),
+        ("a", None),
+        ("a", ""),
+        ("a", ("b", None)),
+        [[]],
+        {"a": None},
+        math.nan,
+        math.inf,
+    ],
+)
+def test_a_missing_part_is_an_error(key):
+    with pytest.raises(KeyMissing):
+        ledger_key("n", key)
+
+
+@pytest.mark.parametrize("key", [object(), {1, 2}, 1j, range(3), Exception()])
+def test_what_is_no_key_is_refused_with_what_would_be(key):
+    with pytest.raises(TypeError, match="give str, int, UUID, bytes, or a tuple"):
+        ledger_key("n", key)
+
+
+def test_a_key_that_contains_itself_is_refused():
+    loop = []
+    loop.append(loop)
+    with pytest.raises(TypeError, match="contains itself"):
+        ledger_key("n", loop)
+
+
+def test_an_object_that_cannot_be_shown_is_refused_all_the_same():
+    class Hostile:
+        def __repr__(self):
+            raise RuntimeError
+
+        __str__ = __eq__ = __repr__
+        __hash__ = None
+
+    with pytest.raises(TypeError, match="Hostile"):
+        ledger_key("n", Hostile())
+
+
+class Loud(str):
+    __slots__ = ()
+
+    def __str__(self):
+        return "something else"
+
+    def __format__(self, spec):
+        return "something else"
+
+
+def test_a_str_subclass_counts_by_its_text():
+    assert ledger_key("n", Loud("a")) == "n:a"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a:b", "a\n", "\x00", 7, None, b"n"])
+def test_a_name_that_could_be_mistaken_is_refused(name):
+    if name is None:
+        return
+    with pytest.raises(ValueError, match="name="):
+        Once(MemoryStore(), name=name)
+
+
+# --- fingerprints ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({1: "a", 2: "b"}, {2: "b", 1: "a"}),
+        ({"$a": 1, "b": 2}, {"b": 2, "$a": 1}),
+        ({"x": {(1, 2): 3, (2, 1): 4}}, {"x": {(2, 1): 4, (1, 2): 3}}),
+        ({"a", "b", "c"}, {"c", "b", "a"}),
+        (Point(1, 2), Point(1, 2)),
+    ],
+)
+def test_equal_inputs_have_equal_fingerprints(one, other):
+    assert fingerprint_of(one) == fingerprint_of(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, "1"),
+        (1, True),
+        (1, 1.0),
+        ([1], (1,)),
+        (None, "null"),
+        ({}, []),
+        ({"$tuple": [1]}, (1,)),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_different_inputs_have_different_fingerprints(one, other):
+    assert fingerprint_of(one) != fingerprint_of(other)
+
+
+def test_a_fingerprint_of_what_cannot_be_told_apart_is_refused():
+    loop = []
+    loop.append(loop)
+    for value in (object(), loop):
+        with pytest.raises(TypeError, match="no fingerprint"):
+            fingerprint_of(value)
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {src!r})
+from onceward import Once
+once = Once("sqlite:///ledger.db")
+def handle():
+    return {value!r}
+print(once.run("k", handle))
+"""
+
+
+def run_script(path, cwd):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(path)], cwd=cwd, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_two_scripts_do_not_share_the_keys_of_main(tmp_path, source):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text(SCRIPT.format(src=source, value=name))
+    assert run_script(tmp_path / "one.py", tmp_path) == "one"
+    assert run_script(tmp_path / "two.py", tmp_path) == "two"
+    assert run_script(tmp_path / "one.py", tmp_path) == "one"
+
+
+def test_two_folders_that_are_run_do_not_share_the_keys_of_main(tmp_path, source):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__main__.py").write_text(SCRIPT.format(src=source, value=name))
+    assert run_script(tmp_path / "one", tmp_path) == "one"
+    assert run_script("two", tmp_path) == "two"
+    assert run_script(tmp_path / "one", tmp_path) == "one"
+
+
+def test_a_script_shares_its_keys_with_itself_imported(tmp_path, source):
+    (tmp_path / "worker.py").write_text(SCRIPT.format(src=source, value="script"))
+    assert run_script(tmp_path / "worker.py", tmp_path) == "script"
+    (tmp_path / "worker.py").write_text(SCRIPT.format(src=source, value="module"))
+    (tmp_path / "other.py").write_text("import worker\n")
+    assert run_script(tmp_path / "other.py", tmp_path) == "script"
+
+
+def test_functions_of_the_same_name_in_two_modules_do_not_share_keys():
+    space = {"__name__": "one"}
+    exec("def handle(): return 1", space)
+    other = {"__name__": "two"}
+    exec("def handle(): return 2", other)
+    once = Once(MemoryStore())
+    assert once.run("k", space["handle"]) == 1
+    assert once.run("k", other["handle"]) == 2
+
+
+def test_methods_of_the_same_name_in_two_classes_do_not_share_keys():
+    class A:
+        def handle(self):
+            return "a"
+
+    class B:
+        def handle(self):
+            return "b"
+
+    once = Once(MemoryStore())
+    assert once.run("k", A().handle) == "a"
+    assert once.run("k", B().handle) == "b"
+
+
+def test_a_lambda_needs_a_name():
+    with pytest.raises(ValueError, match="lambda"):
+        Once(MemoryStore()).run("k", lambda: 1)
+    with pytest.raises(ValueError, match="lambda"):
+        Once(MemoryStore())(key="x")(lambda x: x)
+    with pytest.raises(ValueError, match="lambda"):
+        function_name(lambda: 1)
+    assert Once(MemoryStore(), name="mine").run("k", lambda: 1) == 1
+
+
+@pytest.fixture(name="source")
+def _source():
+    import onceward
+
+    return os.path.dirname(os.path.dirname(onceward.__file__))

@@ -1,0 +1,503 @@
+"""Every option of a policy: its default, what it refuses, and what it does."""
+
+import threading
+import time
+
+import pytest
+
+from onceward import Busy, Completed, LeaseLost, Once, Parked, Policy
+from onceward.stores.memory import MemoryStore
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def once(clock):
+    return Once(MemoryStore(clock), clock=clock)
+
+
+class Failure(Exception):
+    pass
+
+
+def failing():
+    raise Failure("no")
+
+
+def vanish(once, key="k", **options):
+    """Claim a key as a worker that is never heard of again."""
+    return once.using(**options).acquire(key, name="n")
+
+
+def status(once):
+    (record,) = once.store.records.values()
+    return record.status
+
+
+# --- values -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_defaults_are_safe():
+    assert Policy()._asdict() == {
+        "lease": 60.0,
+        "heartbeat": None,
+        "max_attempts": None,
+        "on_busy": "raise",
+        "on_lapse": "retry",
+        "on_error": "release",
+        "final": (),
+        "retention": 14 * 86400.0,
+        "cache": 0,
+        "max_result": 256 * 1024,
+    }
+    assert Policy().beat_every == 20.0
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"lease": 10, "retention": 5}, ["retention=5", "lease=10"]),
+        ({"lease": 10, "heartbeat": 10}, ["heartbeat=10", "lease=10"]),
+        ({"lease": 10, "heartbeat": 11.5}, ["heartbeat=11.5", "lease=10"]),
+        ({"heartbeat": -1}, ["heartbeat=-1", "lease=60.0"]),
+        (
+            {"max_attempts": 3, "on_error": "park", "on_lapse": "park"},
+            ["max_attempts=3", 'on_error="park"', 'on_lapse="park"'],
+        ),
+    ],
+)
+def test_a_contradiction_is_refused_with_both_values_when_the_guard_is_made(once, options, named):
+    for make in (
+        lambda: Once(MemoryStore(), **options),
+        lambda: once(key="x", **options),
+        lambda: once.using(**options),
+        lambda: once.claim("k", **options),
+        lambda: once.acquire("k", **options),
+    ):
+        with pytest.raises(ValueError) as refused:
+            make()
+        for part in named:
+            assert part in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lease": 0},
+        {"lease": -1},
+        {"lease": float("inf")},
+        {"lease": float("nan")},
+        {"heartbeat": float("nan")},
+        {"retention": float("nan")},
+        {"retention": -1},
+        {"max_attempts": 0},
+        {"cache": -1},
+        {"max_result": -1},
+        {"on_busy": "wait"},
+        {"on_busy": -1},
+        {"on_busy": float("nan")},
+        {"on_busy": True},
+        {"on_busy": None},
+        {"on_lapse": "release"},
+        {"on_error": "retry"},
+    ],
+)
+def test_a_value_that_means_nothing_is_refused_by_name(options):
+    (name,) = options
+    with pytest.raises((ValueError, TypeError), match=f"{name}="):
+        Once(MemoryStore(), **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lease": "60"},
+        {"lease": True},
+        {"retention": "1d"},
+        {"max_attempts": 1.5},
+        {"max_attempts": True},
+        {"cache": None},
+        {"final": Failure},
+        {"final": [Failure]},
+        {"final": (KeyboardInterrupt,)},
+        {"final": (Failure(),)},
+        {"leese": 5},
+    ],
+)
+def test_a_value_of_another_type_is_refused(options):
+    with pytest.raises(TypeError):
+        Once(MemoryStore(), **options)
+
+
+def test_every_guard_keeps_its_own_options(once, clock):
+    strict = once(key="k", name="n", max_attempts=1)(lambda k: failing())
+    lenient = once(key="k", name="n", max_attempts=5)(lambda k: failing())
+    with pytest.raises(Failure):
+        lenient(1)
+    assert status(once) == "RELEASED"
+    with pytest.raises(Parked):
+        strict(1)
+
+
+# --- on_busy --------------------------------------------------------------------------------------------------------------
+
+
+def test_on_busy_raises_at_once_and_tells_when_to_come_back(once, clock):
+    vanish(once, lease=30)
+    clock.now += 10
+    with pytest.raises(Busy) as busy, once.claim("k", name="n"):
+        pass
+    assert busy.value.retry_after == pytest.approx(20)
+
+
+def test_on_busy_skip_returns_none_and_runs_nothing(once):
+    vanish(once)
+    guarded = once(key="k", name="n", on_busy="skip")(lambda k: pytest.fail("it ran"))
+    assert guarded("k") is None
+    with pytest.raises(ValueError, match="skip"):
+        once.claim("k", on_busy="skip")
+
+
+def test_a_waiter_sees_the_result_within_100_ms_of_its_being_recorded(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db")
+    started = threading.Event()
+    delays = []
+
+    def work(number):
+        started.set()
+        time.sleep(0.15)
+        return number
+
+    for number in range(7):
+        started.clear()
+        recorded = []
+
+        def first(number=number, recorded=recorded):
+            once.run(number, work, number)
+            recorded.append(time.perf_counter())
+
+        thread = threading.Thread(target=first)
+        thread.start()
+        assert started.wait(10)
+        assert once.using(on_busy=10).run(number, work, -1) == number
+        seen = time.perf_counter()
+        thread.join()
+        delays.append(seen - recorded[0])
+    assert sorted(delays)[len(delays) // 2] < 0.1
+
+
+def test_a_waiter_runs_the_handler_itself_when_the_run_it_waits_for_fails(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db")
+    started = threading.Event()
+    attempts = []
+
+    def work():
+        attempts.append(threading.current_thread().name)
+        if len(attempts) == 1:
+            started.set()
+            time.sleep(0.1)
+            raise Failure
+        return "mended"
+
+    def first():
+        with pytest.raises(Failure):
+            once.run("k", work)
+
+    thread = threading.Thread(target=first, name="first")
+    thread.start()
+    started.wait(10)
+    assert once.using(on_busy=10).run("k", work) == "mended"
+    thread.join()
+    assert attempts == ["first", "MainThread"]
+
+
+def test_a_waiter_runs_the_handler_itself_when_the_run_it_waits_for_lapses():
+    once = Once(MemoryStore())
+    vanish(once, lease=0.15)
+    guarded = once(key="k", name="n", on_busy=10)(lambda k: "mine")
+    assert guarded("k") == "mine"
+
+
+def test_a_waiter_gives_up_with_busy_when_its_time_is_over():
+    once = Once(MemoryStore(), on_busy=0.1)
+    vanish(once)
+    start = time.monotonic()
+    with pytest.raises(Busy), once.claim("k", name="n"):
+        pass
+    assert 0.09 < time.monotonic() - start < 2
+
+
+def test_waiting_for_zero_seconds_is_raising(once):
+    vanish(once)
+    with pytest.raises(Busy), once.claim("k", name="n", on_busy=0):
+        pass
+
+
+# --- on_error, on_lapse, max_attempts ---------------------------------------------------------------------------------------
+
+
+def test_an_error_gives_the_key_back_by_default_and_the_text_is_kept(once):
+    for attempt in (1, 2, 3):
+        with pytest.raises(Failure):
+            once.run("k", failing)
+        (record,) = once.store.records.values()
+        assert (record.status, record.attempts, record.error) == ("RELEASED", attempt, "Failure: no")
+
+
+def test_on_error_park_stops_after_the_first_error(once):
+    parking = once.using(on_error="park")
+    with pytest.raises(Failure):
+        parking.run("k", failing)
+    with pytest.raises(Parked) as parked:
+        parking.run("k", failing)
+    assert (parked.value.attempts, parked.value.last_error) == (1, "Failure: no")
+    assert "unpark" in str(parked.value)
+
+
+def test_on_lapse_park_stops_when_a_worker_vanished(once, clock):
+    parking = once.using(on_lapse="park", lease=10)
+    parking.acquire("k")
+    clock.now += 11
+    with pytest.raises(Parked) as parked, parking.claim("k"):
+        pass
+    assert "lease lapsed" in parked.value.last_error
+    assert status(once) == "PARKED"
+
+
+def test_on_lapse_retry_takes_over_with_a_larger_fence(once, clock):
+    first = once.acquire("k", lease=10)
+    clock.now += 11
+    second = once.acquire("k", lease=10)
+    assert second.attempt == 2
+    assert second.fence > first.fence
+    with pytest.raises(LeaseLost):
+        first.complete(1)
+    second.complete(2)
+    with pytest.raises(Completed) as done, once.claim("k"):
+        pass
+    assert done.value.result == 2
+
+
+@pytest.mark.parametrize("how", ["error", "lapse"])
+def test_max_attempts_parks_the_key_after_so_many(once, clock, how):
+    limited = once.using(max_attempts=2, lease=10)
+    for _ in range(2):
+        if how == "error":
+            with pytest.raises(Failure):
+                limited.run("k", failing)
+        else:
+            limited.using(name=f"{__name__}.failing").acquire("k")
+            clock.now += 11
+    with pytest.raises(Parked) as parked:
+        limited.run("k", failing)
+    assert parked.value.attempts == 2
+    assert status(once) == "PARKED"
+
+
+def test_a_parked_key_stays_parked_for_ever(once, clock):
+    with pytest.raises(Failure):
+        once.using(on_error="park").run("k", failing)
+    clock.now += 1000 * 86400
+    with pytest.raises(Parked):
+        once.run("k", failing)
+
+
+# --- final ----------------------------------------------------------------------------------------------------------------
+
+
+class Declined(Exception):
+    def __init__(self, order, *, code):
+        super().__init__(f"order {order} declined")
+        self.code = code
+
+
+class DeclinedForGood(Declined):
+    pass
+
+
+def test_a_final_exception_is_recorded_and_raised_again_for_every_duplicate(once):
+    runs = []
+
+    @once(key="order", final=(Declined,))
+    def charge(order):
+        runs.append(order)
+        raise DeclinedForGood(order, code=51)
+
+    for _ in range(3):
+        with pytest.raises(Declined) as declined:
+            charge(7)
+        assert (type(declined.value), declined.value.code, str(declined.value)) == (
+            DeclinedForGood,
+            51,
+            "order 7 declined",
+        )
+    assert runs == [7]
+    assert status(once) == "COMPLETED"
+
+
+def test_each_duplicate_gets_a_final_exception_of_its_own(once):
+    charge = once.using(final=(Failure,), cache=5)
+    caught = []
+    for _ in range(3):
+        with pytest.raises(Failure) as failure:
+            charge.run("k", failing)
+        caught.append(failure.value)
+    assert len({id(error) for error in caught}) == 3
+
+
+def test_an_exception_that_is_not_final_is_tried_again(once):
+    limited = once.using(final=(Declined,))
+    with pytest.raises(Failure):
+        limited.run("k", failing)
+    assert status(once) == "RELEASED"
+
+
+@pytest.mark.parametrize("options", [{"on_error": "park"}, {"max_attempts": 1}])
+def test_a_final_exception_is_an_outcome_also_where_errors_park(once, options):
+    with pytest.raises(Failure):
+        once.using(final=(Failure,), **options).run("k", failing)
+    assert status(once) == "COMPLETED"
+
+
+# --- retention --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_answers_duplicates_until_its_retention_is_over(once, clock):
+    runs = []
+
+    def handle():
+        runs.append(1)
+        return len(runs)
+
+    keeping = once.using(lease=10, retention=100)
+    assert keeping.run("k", handle) == 1
+    clock.now += 99.9
+    assert keeping.run("k", handle) == 1
+    clock.now += 0.2
+    assert keeping.run("k", handle) == 2
+
+
+def test_retention_none_is_for_ever(once, clock):
+    keeping = once.using(retention=None)
+    assert keeping.run("k", int) == 0
+    clock.now += 1e9
+    assert keeping.run("k", int) == 0
+    (record,) = once.store.records.values()
+    assert record.expires_at is None
+
+
+def test_the_fence_grows_across_expiry(once, clock):
+    fences = []
+    for _ in range(3):
+        claim = once.acquire("k", lease=10, retention=10)
+        fences.append(claim.fence)
+        claim.complete()
+        clock.now += 20
+        if len(fences) == 2:
+            once.ledger.purge()
+    assert fences == sorted(set(fences))
+
+
+# --- cache --------------------------------------------------------------------------------------------------------------------
+
+
+class Counting(MemoryStore):
+    def __init__(self, clock):
+        super().__init__(clock)
+        self.requests = 0
+
+    def exchange(self, request):
+        self.requests += 1
+        return super().exchange(request)
+
+
+@pytest.fixture
+def counted(clock):
+    return Once(Counting(clock), clock=clock, lease=10, retention=100, cache=3)
+
+
+def test_a_cached_duplicate_costs_no_request_and_is_a_fresh_object(counted):
+    guarded = counted(key="k", name="n")(lambda k: {"list": [k]})
+    first = guarded(1)
+    first["list"].append("mutated by the caller")
+    before = counted.store.requests
+    again = guarded(1)
+    again["list"].append("mutated by a duplicate")
+    assert guarded(1) == {"list": [1]}
+    assert counted.store.requests == before
+
+
+def test_the_cache_respects_the_retention(counted, clock):
+    runs = []
+    guarded = counted(key="k", name="n")(runs.append)
+    guarded(1)
+    clock.now += 50
+    guarded(1)
+    clock.now += 50.1
+    guarded(1)
+    assert len(runs) == 2
+
+
+def test_a_replay_is_cached_for_what_is_left_of_its_retention(counted, clock):
+    runs = []
+
+    def handle(k):
+        runs.append(k)
+
+    counted(key="k", name="n", cache=0)(handle)(1)
+    clock.now += 90
+    cached = counted(key="k", name="n")(handle)
+    cached(1)
+    clock.now += 11
+    cached(1)
+    assert len(runs) == 2
+
+
+def test_the_cache_never_holds_more_than_its_size(counted):
+    guarded = counted(key="k", name="n")(lambda k: k)
+    for number in range(20):
+        guarded(number)
+    before = counted.store.requests
+    assert [guarded(number) for number in range(20)] == list(range(20))
+    assert counted.store.requests - before >= 17
+
+
+def test_the_cache_checks_the_fingerprint(counted):
+    from onceward import Mismatch
+
+    guarded = counted(key="k", name="n", fingerprint="v")(lambda k, v: v)
+    assert guarded(1, "a") == guarded(1, "a") == "a"
+    with pytest.raises(Mismatch):
+        guarded(1, "b")
+
+
+def test_the_cache_is_the_guards_own(counted):
+    one = counted(key="k", name="one")(lambda k: "one")
+    two = counted(key="k", name="two")(lambda k: "two")
+    assert [one(1), two(1), one(1), two(1)] == ["one", "two", "one", "two"]
+
+
+def test_failures_are_not_cached(counted):
+    outcomes = iter([Failure(), None])
+
+    def handle(k):
+        error = next(outcomes)
+        if error:
+            raise error
+        return "done"
+
+    guarded = counted(key="k", name="n")(handle)
+    with pytest.raises(Failure):
+        guarded(1)
+    assert guarded(1) == guarded(1) == "done"
