@@ -6,6 +6,7 @@ Goal: flat, within 1.5 times of the smallest.
 
 import os
 import random
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from shutil import rmtree
 from measure import Cost, interleaved, places, table, timed
 
 from onceward import Once
-from onceward.stores.sqlite_file import COLUMNS, SCHEMA, TABLE, SqliteFile
+from onceward.stores.sqlite_file import COLUMNS, SCHEMA, TABLE
 
 SIZES = [int(n) for n in sys.argv[1:]] or [10_000, 1_000_000, 10_000_000]
 CALLS, ROUNDS = 500, 9
@@ -36,18 +37,20 @@ def rows(count: int) -> Iterator[tuple[object, ...]]:
 
 
 def ledger(path: Path, count: int) -> Once:
-    file = SqliteFile(str(path), 5.0, "FULL", None)
-    connection = file.writer()
+    once = Once(f"sqlite:///{path}", name="growth.handler")
+    once.run("the schema is made by the first use", handler)
+    once.close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = OFF")
     connection.execute("PRAGMA synchronous = OFF")
-    marks = ", ".join("?" * len(COLUMNS.split(", ")))
     connection.execute("BEGIN")
     connection.execute(f"DROP INDEX {TABLE}_expiry")
+    marks = ", ".join("?" * len(COLUMNS.split(", ")))
     connection.executemany(f"INSERT INTO {TABLE} ({COLUMNS}) VALUES ({marks})", rows(count))
     connection.execute(SCHEMA[1])
     connection.execute("COMMIT")
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    file.close()
-    return Once(f"sqlite:///{path}", name="growth.handler")
+    connection.close()
+    return once
 
 
 def case_for(once: Once) -> Callable[[int], Cost]:
