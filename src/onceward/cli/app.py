@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from onceward.cli import operate, pipe
+from onceward.cli import demo, operate, pipe
 
 app = typer.Typer(
     name="onceward",
@@ -49,6 +49,7 @@ class _WithCommand(TyperCommand):
 
 app.command("pipe", cls=_WithCommand, help=_flowing(pipe.HELP))(pipe.pipe)
 for _command in (
+    demo.demo,
     operate.ls,
     operate.show,
     operate.clear,

@@ -113,6 +113,7 @@ def pipe(
         runner = Runner(once.store, policy, handler, lease + WAIT_BEYOND if wait is None else wait)
         reader = Reader(prefix, path, handler.prepare)
         status = Run(lines, reader, runner, report, stop=stop, rejects=spill).run(jobs)
+        runner.close()
     finally:
         handler.close()
     once.close()

@@ -60,7 +60,9 @@ class Report:
             if outcome.kind not in {"ran", "replayed"}:
                 place = f"{_place(job.file, job.number)}: {job.key}"
                 text = outcome.reason or outcome.error or ""
-                self._shown.say(f"{place}: {outcome.kind}: {text.removeprefix(job.key + ': ')}\n")
+                self._shown.say(
+                    f"{place}: {outcome.kind}: {text.removeprefix(f'{job.key}: ').removeprefix('parked ')}\n"
+                )
             if self._as_json:
                 self._out(_object(job.file, job.number, job.key, outcome))
             elif outcome.output is not None:

@@ -50,6 +50,9 @@ class Runner:
         policy: its options; a busy key is not waited for inside the guard, but put aside.
         handler: what to run.
         wait: seconds to wait for a key that another worker holds.
+
+    Attributes:
+        close: to be called at the end; warnings are shown as before again.
     """
 
     def __init__(self, store: Store, policy: Policy, handler: Handler, wait: float) -> None:
@@ -57,7 +60,7 @@ class Runner:
         self._handler = handler
         self._wait = wait
         self._now = threading.local()
-        _hear_result_warnings(self._unstored)
+        self.close = _hear_result_warnings(self._unstored)
 
     def run(self, job: Job) -> Outcome | None:
         """Return what the job came to, or None when another worker holds its key and it is to be tried again.
@@ -152,8 +155,8 @@ class Workers:
                 self._jobs.done(job, again_in=again_in)
 
 
-def _hear_result_warnings(heard: Callable[[], None]) -> None:
-    """Call ``heard`` in the thread whose result was not stored, instead of a warning for each."""
+def _hear_result_warnings(heard: Callable[[], None]) -> Callable[[], None]:
+    """Call ``heard`` in the thread whose result was not stored, instead of a warning for each; return what ends that."""
     others = warnings.showwarning
 
     def show(  # noqa: PLR0917 - the signature of warnings.showwarning
@@ -171,3 +174,8 @@ def _hear_result_warnings(heard: Callable[[], None]) -> None:
 
     warnings.simplefilter("always", ResultWarning)
     warnings.showwarning = show
+
+    def end() -> None:
+        warnings.showwarning = others
+
+    return end

@@ -1,0 +1,80 @@
+"""The demo's controller: starts workers, kills and pauses them in the middle of their work, and starts others."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from onceward.cli.demo_queue import PAUSE, Queue
+
+KILL_EVERY, PAUSE_EVERY = 0.5, 0.9  # seconds, on average
+
+
+class Chaos:
+    """A number of worker processes, all of them children of this one, and none left alone.
+
+    Attributes:
+        kills: how many were killed.
+        pauses: how many were stopped, to go on as zombies.
+    """
+
+    def __init__(self, folder: Path, queue: Queue, workers: int, work: float) -> None:
+        self.kills = self.pauses = 0
+        self._folder, self._queue, self._work = folder, queue, work
+        self._workers = [self._start() for _ in range(workers)]
+        self._paused: dict[int, float] = {}  # process id → when it goes on
+        now = time.monotonic()
+        self._next_kill, self._next_pause = now + 1, now + 1
+
+    def step(self, *, gentle: bool) -> None:
+        """Do what is due; when ``gentle``, only mend."""
+        now = time.monotonic()
+        self._go_on(now)
+        self._workers = [w if w.poll() is None else self._start() for w in self._workers]
+        if gentle:
+            return
+        if now >= self._next_kill and (victim := self._busy_one()) is not None:
+            victim.kill()
+            victim.wait()
+            self.kills += 1
+            self._next_kill = now + KILL_EVERY * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+        if now >= self._next_pause and (victim := self._busy_one()) is not None:
+            victim.send_signal(signal.SIGSTOP)
+            self._paused[victim.pid] = now + PAUSE
+            self.pauses += 1
+            self._next_pause = now + PAUSE_EVERY * random.uniform(0.5, 1.5)  # noqa: S311 - as above
+
+    def end(self) -> None:
+        """Let the paused go on and the rest come to its end; kill what does not."""
+        while self._paused:
+            self._go_on(time.monotonic())
+            time.sleep(0.05)
+        for worker in self._workers:
+            try:
+                worker.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        """Kill all that are left."""
+        for worker in self._workers:
+            worker.kill()
+            worker.wait()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        arguments = [sys.executable, "-m", "onceward.cli.demo_worker", str(self._folder), str(self._work)]
+        return subprocess.Popen(arguments, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603 - our own
+
+    def _go_on(self, now: float) -> None:
+        for worker in self._workers:
+            if self._paused.get(worker.pid, now + 1) <= now:
+                worker.send_signal(signal.SIGCONT)
+                del self._paused[worker.pid]
+
+    def _busy_one(self) -> "subprocess.Popen[bytes] | None":
+        """Return a worker in the middle of a message, None when there is none; one worker is always left alone."""
+        free = [w for w in self._workers if w.pid not in self._paused]
+        busy = [w for w in free if w.poll() is None and self._queue.is_working(w.pid)]
+        return random.choice(busy) if busy and len(free) > 1 else None  # noqa: S311 - no secret

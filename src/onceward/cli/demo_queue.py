@@ -1,0 +1,100 @@
+"""The demo's message queue: at least once, with visibility timeouts, in an SQLite file; and what happened to it all."""
+
+import random
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+QUEUE, LEDGER = "queue.db", "ledger.db"
+LEASE = 1.0  # seconds that a worker's claim holds
+VISIBILITY = 0.8  # seconds after which a delivery that was not acknowledged is delivered again
+PAUSE = 1.7  # seconds that a worker is stopped: past its lease, and until its successor has had time to finish
+
+_SCHEMA = (
+    "CREATE TABLE deliveries (id INTEGER PRIMARY KEY, message TEXT NOT NULL, visible_at REAL NOT NULL)",
+    "CREATE TABLE events (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, worker INTEGER NOT NULL)",
+    "CREATE INDEX events_kind ON events (kind)",
+    "CREATE INDEX events_worker ON events (worker)",
+)
+
+
+class Delivery(NamedTuple):
+    """One handing over of a message."""
+
+    id: int
+    message: str
+
+
+class Queue:
+    """A connection to the queue.
+
+    Args:
+        folder: where its file is.
+        worker: the process that uses it.
+    """
+
+    def __init__(self, folder: Path, worker: int = 0) -> None:
+        self._db = connected(folder / QUEUE)
+        # It need not survive a power cut, only kill -9.
+        self._db.execute("PRAGMA synchronous = OFF")
+        self._worker = worker
+
+    def create(self, messages: Sequence[str], duplicates: float) -> int:
+        """Make the queue, with a share of the messages sent twice; return how many were."""
+        for statement in _SCHEMA:
+            self._db.execute(statement)
+        twice = random.sample(messages, int(len(messages) * duplicates))
+        sent = [*messages, *twice]
+        random.shuffle(sent)
+        self._db.execute("BEGIN")
+        self._db.executemany("INSERT INTO deliveries (message, visible_at) VALUES (?, 0)", [(m,) for m in sent])
+        self._db.execute("COMMIT")
+        return len(twice)
+
+    def receive(self) -> Delivery | None:
+        """Return the next visible message, invisible to others for a while; None when there is none now."""
+        now = time.time()
+        self._db.execute("BEGIN IMMEDIATE")
+        row = self._db.execute(
+            "SELECT id, message FROM deliveries WHERE visible_at <= ? ORDER BY id LIMIT 1", (now,)
+        ).fetchone()
+        if row is not None:
+            self._db.execute("UPDATE deliveries SET visible_at = ? WHERE id = ?", (now + VISIBILITY, row[0]))
+            self._tell("delivered")
+        self._db.execute("COMMIT")
+        return None if row is None else Delivery(*row)
+
+    def acknowledge(self, delivery: Delivery) -> None:
+        """Delete a message for good."""
+        self._db.execute("DELETE FROM deliveries WHERE id = ?", (delivery.id,))
+
+    def left(self) -> int:
+        """Return how many deliveries are not acknowledged."""
+        return int(self._db.execute("SELECT count(*) FROM deliveries").fetchone()[0])
+
+    def tell(self, kind: str) -> None:
+        """Write down what happened to this worker."""
+        self._tell(kind)
+
+    def told(self) -> dict[str, int]:
+        """Return how often each kind of event happened."""
+        return dict(self._db.execute("SELECT kind, count(*) FROM events GROUP BY kind"))
+
+    def is_working(self, worker: int) -> bool:
+        """Tell whether a worker is in the middle of a message."""
+        last = self._db.execute(
+            "SELECT kind FROM events WHERE worker = ? ORDER BY id DESC LIMIT 1", (worker,)
+        ).fetchone()
+        return last is not None and last[0] == "claimed"
+
+    def _tell(self, kind: str) -> None:
+        self._db.execute("INSERT INTO events (kind, worker) VALUES (?, ?)", (kind, self._worker))
+
+
+def connected(path: Path) -> sqlite3.Connection:
+    """Open one of the demo's files; waits long for its lock, for a stopped worker may hold it."""
+    connection = sqlite3.connect(path, timeout=30, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    return connection

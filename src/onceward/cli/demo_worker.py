@@ -1,0 +1,51 @@
+"""A worker of the demo: ``python -m onceward.cli.demo_worker FOLDER SECONDS``. It expects to be killed."""
+
+import os
+import random
+import sqlite3
+import sys
+import time
+from pathlib import Path
+
+from onceward import Busy, Completed, LeaseLost, Once
+from onceward.cli.demo_queue import LEASE, LEDGER, Delivery, Queue, connected
+
+
+def work(folder: Path, seconds: float) -> None:
+    """Handle messages until none is left; each takes about so many seconds."""
+    queue = Queue(folder, os.getpid())
+    once = Once(f"sqlite:///{folder / LEDGER}?timeout=30", lease=LEASE, on_busy=3 * LEASE)
+    effects = connected(folder / LEDGER)
+    while queue.left():
+        delivery = queue.receive()
+        if delivery is None:
+            time.sleep(0.02)
+            continue
+        try:
+            handle(once, delivery, queue, effects, seconds)
+            queue.tell("effect")
+        except Completed:
+            queue.tell("replayed")
+        except LeaseLost:
+            queue.tell("refused")
+            continue  # this worker was a zombie: the message is another's now
+        except Busy:
+            queue.tell("busy")
+            continue
+        queue.acknowledge(delivery)
+
+
+def handle(once: Once, delivery: Delivery, queue: Queue, effects: sqlite3.Connection, seconds: float) -> None:
+    """Claim the message, work on it, and commit the effect together with the record."""
+    with once.claim(delivery.message, name="demo") as claim:
+        queue.tell("claimed")
+        time.sleep(seconds * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+        with claim.transaction(effects):
+            effects.execute(
+                "INSERT INTO effects (message, worker, attempt) VALUES (?, ?, ?)",
+                (delivery.message, os.getpid(), claim.attempt),
+            )
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1]), float(sys.argv[2]))
