@@ -1,0 +1,214 @@
+"""The workers of the explorer: the protocol's real generators, run by hand.
+
+A delivery is one generator. It yields the requests of the store, and ``Choice`` where its handler may go one way or
+another. What it is depends only on what it was sent and when, so a ``Node`` is a worker after one such history; ``step``
+makes the next one, by running the generator afresh along the history, and keeps it.
+"""
+
+from collections.abc import Callable, Generator
+from typing import NamedTuple
+
+from onceward.core import protocol
+from onceward.core.drive import Sleep, Steps
+from onceward.core.policy import Policy
+from onceward.core.protocol import Bid, Lost, Outcome, Refused, Replay, Settled, Verdict, Won
+from onceward.core.record import COMPLETED, PARKED, Record
+from onceward.core.register import Register
+from onceward.errors import StoreError
+
+KEY = "key"
+
+
+class Choice(NamedTuple):
+    """A point where the handler, not the ledger, decides what comes next."""
+
+    options: tuple[str, ...]
+
+
+class Told(NamedTuple):
+    """What a worker was told at the end of one delivery, as which owner and about which record."""
+
+    what: str
+    owner: str
+    record: Record | None
+
+
+class Left(NamedTuple):
+    """What stays of a worker between two deliveries, and when it has ended or crashed."""
+
+    delivery: int = 0
+    effects: tuple[int, ...] = ()
+    failures: int = 0
+    told: Told | None = None
+    seen: Record | None = None  # the record that turned it away as busy
+    over: bool = False
+
+
+class Seat:
+    """What a worker knows outside its generator: its clock, and the claim that it believes to hold."""
+
+    def __init__(self) -> None:
+        self.clock = 0.0
+        self.owner = ""
+        self.holds = False
+        self.until = 0.0
+        self.effects: tuple[int, ...] = ()
+        self.failures = 0
+        self.claiming = False
+
+
+class Parts(NamedTuple):
+    """The protocol under test. Replace a part to see the explorer find out."""
+
+    claim: Callable[[Register, Bid], Steps[Won | Replay | Refused]] = protocol.claim
+    heartbeat: Callable[..., Steps[list[Won | Lost]]] = protocol.heartbeat
+    end: Callable[..., Steps[Settled | Lost]] = protocol.end
+    abandon: Callable[[Register, Bid], Steps[None]] = protocol.abandon
+
+
+class Casting(NamedTuple):
+    """One worker's part: its number, the register as it sees it, and what it may do."""
+
+    number: int
+    register: Register
+    parts: Parts
+    policy: Policy
+    deliveries: int
+    beats: int
+    fails: bool
+
+
+class Node:
+    """A worker in one delivery, after one history. Compare by identity.
+
+    Args:
+        cast: its part.
+        before: what stayed of its deliveries before this one.
+        clock: what its clock shows when it starts.
+        history: what it was sent since, and when.
+    """
+
+    def __init__(
+        self, cast: Casting, before: Left, clock: float, history: tuple[tuple[str, object, float], ...] = ()
+    ) -> None:
+        self._cast = cast
+        self._before = before
+        self._start = clock
+        self._history = history
+        self._next: dict[tuple[str, object, float], Node] = {}
+        self.pending: object = None  # what it waits for
+        self.trouble: BaseException | None = None
+        self.seat = Seat()
+        self.left = before
+        self._run()
+
+    def step(self, kind: str, value: object, clock: float) -> "Node":
+        """Return this worker after it was sent ``value``; ``kind`` is "reply", "error" or "interrupt"."""
+        event = (kind, tuple(value) if type(value) is list else value, clock)
+        if event not in self._next:
+            history = (*self._history, (kind, value, clock))
+            self._next[event] = Node(self._cast, self._before, self._start, history)
+        return self._next[event]
+
+    def _run(self) -> None:
+        seat, before = self.seat, self._before
+        seat.clock = self._start
+        seat.effects, seat.failures = before.effects, before.failures
+        seat.owner = f"{self._cast.number}.{before.delivery + 1}"
+        told = None
+        script = _deliver(self._cast, seat, Bid(KEY, seat.owner, None, self._cast.policy, lambda: seat.clock))
+        try:
+            pending = next(script)
+            for kind, value, clock in self._history:
+                seat.clock = clock
+                if kind == "error":
+                    pending = script.throw(StoreError(str(value), transient=True))
+                elif kind == "interrupt":
+                    pending = script.throw(KeyboardInterrupt())
+                else:
+                    pending = script.send(value)
+                while isinstance(pending, Sleep):
+                    pending = script.send(None)
+            self.pending = pending
+        except StopIteration as end:
+            told = Told(end.value[0], seat.owner, end.value[1])
+        except Exception as trouble:  # noqa: BLE001 - any exception is a finding
+            self.trouble = trouble
+        self.left = self._left(told)
+
+    def _left(self, told: Told | None) -> Left:
+        delivery = self._before.delivery + 1
+        over = told is None or told.what in LAST_WORDS or delivery == self._cast.deliveries
+        seen = told.record if told and told.what == "busy" else None
+        return Left(delivery, self.seat.effects, self.seat.failures, told, seen, over)
+
+
+LAST_WORDS = {"completed", "replay", "parked", "refused as parked"}
+
+
+def _deliver(cast: Casting, seat: Seat, bid: Bid) -> Generator[object, object, tuple[str, Record | None]]:
+    seat.claiming = True
+    try:
+        outcome = yield from cast.parts.claim(cast.register, bid)
+    except StoreError:
+        return "store away at the claim", None
+    except KeyboardInterrupt:
+        seat.claiming = False
+        try:
+            yield from cast.parts.abandon(cast.register, bid)
+        except StoreError:
+            pass
+        return "interrupted", None
+    finally:
+        seat.claiming = False
+    if isinstance(outcome, Replay):
+        return "replay", outcome.record
+    if isinstance(outcome, Refused):
+        return ("busy" if outcome.verdict is Verdict.BUSY else "refused as parked"), outcome.record
+    seat.holds, seat.until = True, outcome.until
+    return (yield from _handle(cast, seat, bid, outcome.record))
+
+
+def _handle(
+    cast: Casting, seat: Seat, bid: Bid, record: Record
+) -> Generator[object, object, tuple[str, Record | None]]:
+    seat.effects = (*seat.effects, record.fence)
+    options = ("complete", "fail") if cast.fails else ("complete",)
+    for _ in range(cast.beats):
+        act = yield Choice((*options, "beat"))
+        if act != "beat":
+            break
+        try:
+            (beat,) = yield from cast.parts.heartbeat(
+                cast.register, [(record, bid.policy.lease)], [bid.policy], bid.clock
+            )
+        except StoreError:
+            continue
+        if isinstance(beat, Lost):
+            seat.holds = False
+            continue
+        record, seat.until = beat
+    else:
+        act = yield Choice(options)
+    outcome = protocol.completed(f"by {record.owner}")
+    if act == "fail":
+        seat.failures += 1
+        outcome = protocol.failed(record, bid.policy, "boom")
+    return (yield from _settle(cast, seat, bid, record, outcome))
+
+
+def _settle(
+    cast: Casting, seat: Seat, bid: Bid, record: Record, outcome: Outcome
+) -> Generator[object, object, tuple[str, Record | None]]:
+    seat.holds = False  # the handler is done: nobody acts on the belief any more
+    try:
+        ended = yield from cast.parts.end(
+            cast.register, record, outcome, bid.policy, clock=bid.clock, until=lambda: seat.until
+        )
+    except StoreError:
+        return "not recorded", record
+    if isinstance(ended, Lost):
+        return "lost", ended.record
+    if outcome.status == COMPLETED:
+        return "completed", ended.record
+    return ("parked" if outcome.status == PARKED else "released"), ended.record

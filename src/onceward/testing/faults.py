@@ -1,0 +1,262 @@
+"""Faults at the exchange seam: a store that fails, stalls or repeats itself where a plan says so.
+
+``Faults`` stands between the protocol and any store, and is a store itself::
+
+    store = Faults(MemoryStore(), at({2: fail_after()}))      # the reply to the second exchange is lost
+    store = Faults(MemoryStore(), when(settling, fail_before()))
+    store = Faults(SqliteStore(path), randomly(seed=7, rate=0.2))
+
+A plan is any callable that is given an :class:`Ask` and returns a :class:`Fault`, or None to let it pass.
+"""
+
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple, TypeVar
+
+from onceward.core.drive import Steps
+from onceward.core.record import IN_PROGRESS, Record, Reply, Write
+from onceward.errors import StoreError
+from onceward.stores.contract import Page, Store
+
+T = TypeVar("T")
+
+
+class Kind(Enum):
+    """What goes wrong with one exchange."""
+
+    FAIL_BEFORE = "the request never reaches the store"
+    FAIL_AFTER = "the store does as asked, but its reply is lost"
+    LATE = "the caller gives up, and the request reaches the store later, before another exchange"
+    DELAY = "the request takes its time"
+    TWICE = "the request reaches the store twice; the reply is the second one's"
+
+
+def transient(message: str) -> StoreError:
+    """Return the error that a store raises when trying again may help."""
+    return StoreError(message, transient=True)
+
+
+class Fault(NamedTuple):
+    """One fault: its kind, the error that the caller sees, and a pause before anything else happens."""
+
+    kind: Kind
+    error: Callable[[str], BaseException] = transient
+    seconds: float = 0.0
+    sleep: Callable[[float], object] | None = None
+    after: int = 1
+
+
+class Ask(NamedTuple):
+    """One exchange, as a plan sees it: the how-manieth (from 1), the verb, its arguments and the store's own request."""
+
+    number: int
+    verb: str
+    arguments: tuple[object, ...]
+    request: object
+
+    @property
+    def writes(self) -> list[Write]:
+        """The writes that the verb asks for; empty when it only reads."""
+        found: list[Write] = []
+        for argument in self.arguments:
+            items = argument if isinstance(argument, list | tuple) and not hasattr(argument, "_fields") else [argument]
+            for item in items:
+                write = item[0] if isinstance(item, tuple) and not hasattr(item, "_fields") and item else item
+                if isinstance(write, Write):
+                    found.append(write)
+        return found
+
+
+Plan = Callable[[Ask], Fault | None]
+
+
+def fail_before(error: Callable[[str], BaseException] = transient) -> Fault:
+    """Fail without reaching the store; ``error`` makes what is raised from a message."""
+    return Fault(Kind.FAIL_BEFORE, error)
+
+
+def fail_after(error: Callable[[str], BaseException] = transient) -> Fault:
+    """Lose the reply: what was asked for is done, and ``error`` is raised."""
+    return Fault(Kind.FAIL_AFTER, error)
+
+
+def late(after: int = 1, error: Callable[[str], BaseException] = transient) -> Fault:
+    """Raise ``error`` now, and let the request reach the store right before the ``after``-th exchange from here."""
+    return Fault(Kind.LATE, error, after=after)
+
+
+def delay(seconds: float, sleep: Callable[[float], object] | None = None) -> Fault:
+    """Pause for ``seconds`` before the request; ``sleep`` may be a manual clock's ``advance``."""
+    return Fault(Kind.DELAY, seconds=seconds, sleep=sleep)
+
+
+def twice() -> Fault:
+    """Send the request twice, as a client that retries below us does."""
+    return Fault(Kind.TWICE)
+
+
+# --- plans --------------------------------------------------------------------------------------------------------
+
+
+def at(faults: Mapping[int, Fault]) -> Plan:
+    """Plan faults by the number of the exchange, counted from 1."""
+    return lambda ask: faults.get(ask.number)
+
+
+def when(predicate: Callable[[Ask], bool], fault: Fault, times: int | None = None) -> Plan:
+    """Plan ``fault`` for the exchanges that ``predicate`` picks; only the first ``times`` of them, if given."""
+    left = itertools.count() if times is None else iter(range(times))
+    return lambda ask: fault if predicate(ask) and next(left, None) is not None else None
+
+
+def randomly(seed: int, rate: float, faults: Sequence[Fault] = ()) -> Plan:
+    """Plan faults for a share ``rate`` (0 to 1) of all exchanges, the same ones for the same ``seed``.
+
+    Without ``faults`` these are failures before and after the write, and requests sent twice.
+    """
+    chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    choice = list(faults) or [fail_before(), fail_after(), twice()]
+    return lambda _: chance.choice(choice) if chance.random() < rate else None
+
+
+def settling(ask: Ask) -> bool:
+    """Tell whether an exchange ends a claim (completes, releases or parks)."""
+    return any(write.status != IN_PROGRESS for write in ask.writes)
+
+
+# --- the store ----------------------------------------------------------------------------------------------------
+
+
+class Faults:
+    """A store whose exchanges go wrong as planned.
+
+    Args:
+        store: the store behind it.
+        plan: says which exchange gets which fault; may be replaced at any time through the attribute of that name.
+    """
+
+    def __init__(self, store: Store, plan: Plan) -> None:
+        self.store = store
+        self.plan = plan
+        self.url = store.url
+        self.resolution = store.resolution
+        self.poll = store.poll
+        self.asked: list[Ask] = []
+        self._lock = threading.Lock()
+        self._late: list[tuple[int, object]] = []
+
+    def exchange(self, request: object) -> object:
+        """Send one request through the plan."""
+        ask, fault = self._plan(request)
+        for waiting in self._arriving(ask.number):
+            self.store.exchange(waiting)
+        if fault is None:
+            return self.store.exchange(ask.request)
+        if fault.seconds:
+            (fault.sleep or time.sleep)(fault.seconds)
+        self._refuse_before(ask, fault)
+        reply = self.store.exchange(ask.request)
+        if fault.kind is Kind.FAIL_AFTER:
+            raise fault.error(f"the reply to exchange {ask.number} ({ask.verb}) was lost")
+        return self.store.exchange(ask.request) if fault.kind is Kind.TWICE else reply
+
+    async def exchange_async(self, request: object) -> object:
+        """Send one request through the plan, awaiting it."""
+        ask, fault = self._plan(request)
+        for waiting in self._arriving(ask.number):
+            await self.store.exchange_async(waiting)
+        if fault is None:
+            return await self.store.exchange_async(ask.request)
+        if fault.seconds:
+            await _pause(fault)
+        self._refuse_before(ask, fault)
+        reply = await self.store.exchange_async(ask.request)
+        if fault.kind is Kind.FAIL_AFTER:
+            raise fault.error(f"the reply to exchange {ask.number} ({ask.verb}) was lost")
+        return await self.store.exchange_async(ask.request) if fault.kind is Kind.TWICE else reply
+
+    def _plan(self, request: object) -> tuple[Ask, Fault | None]:
+        with self._lock:
+            number = len(self.asked) + 1
+            ask = request._replace(number=number) if isinstance(request, Ask) else Ask(number, "?", (), request)
+            self.asked.append(ask)
+            return ask, self.plan(ask)
+
+    def _arriving(self, number: int) -> list[object]:
+        with self._lock:
+            due = [request for when_due, request in self._late if when_due <= number]
+            self._late = [item for item in self._late if item[0] > number]
+        return due
+
+    def _refuse_before(self, ask: Ask, fault: Fault) -> None:
+        if fault.kind is Kind.LATE:
+            with self._lock:
+                self._late.append((ask.number + fault.after, ask.request))
+        if fault.kind in {Kind.FAIL_BEFORE, Kind.LATE}:
+            raise fault.error(f"exchange {ask.number} ({ask.verb}) failed")
+
+    # --- the verbs: the store's own, each request tagged with where it comes from -----------------------------------
+
+    def insert(self, write: Write) -> Steps[Reply]:
+        """Write if the key is absent."""
+        return _tagged("insert", (write,), self.store.insert(write))
+
+    def swap(self, write: Write, seen: Record) -> Steps[Reply]:
+        """Write if the record is still the version seen."""
+        return _tagged("swap", (write, seen), self.store.swap(write, seen))
+
+    def load(self, key: str) -> Steps[Reply]:
+        """Read one record."""
+        return _tagged("load", (key,), self.store.load(key))
+
+    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Reply]]:
+        """Insert each on its own merits."""
+        return _tagged("insert_many", (list(writes),), self.store.insert_many(writes))
+
+    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Reply]]:
+        """Swap each on its own merits."""
+        return _tagged("swap_many", (list(pairs),), self.store.swap_many(pairs))
+
+    def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
+        """Read records in pages."""
+        return _tagged("scan", (prefix, after, limit), self.store.scan(prefix, after, limit))
+
+    def delete(self, seen: Record) -> Steps[Reply]:
+        """Delete if the record is still the version seen."""
+        return _tagged("delete", (seen,), self.store.delete(seen))
+
+    def purge(self, limit: int) -> Steps[int]:
+        """Delete expired records."""
+        return _tagged("purge", (limit,), self.store.purge(limit))
+
+    def close(self) -> None:
+        """Close the store behind."""
+        self.store.close()
+
+
+def _tagged(verb: str, arguments: tuple[object, ...], steps: Steps[T]) -> Steps[T]:
+    try:
+        request = next(steps)
+        while True:
+            try:
+                reply = yield Ask(0, verb, arguments, request)
+            except Exception as error:  # noqa: BLE001 - the store's own steps decide what it means
+                request = steps.throw(error)
+            else:
+                request = steps.send(reply)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+async def _pause(fault: Fault) -> None:
+    import asyncio  # noqa: PLC0415 - whoever awaits this has loaded it already
+
+    if fault.sleep is None:
+        await asyncio.sleep(fault.seconds)
+    else:
+        fault.sleep(fault.seconds)
