@@ -44,6 +44,7 @@ class Claim:
     """
 
     __slots__ = (
+        "__weakref__",
         "_clock",
         "_codec",
         "_lost",
@@ -152,19 +153,21 @@ class Claim:
             StoreError: the store stayed away until the lease was over.
             OncewardError: the claim was ended before.
         """
-        settle(lambda: self._ending(protocol.released(error), "release it"), self._store)
+        settle(lambda: self._ending(protocol.released(error and _storable(error)), "release it"), self._store)
 
     async def release_async(self, error: str | None = None) -> None:
         """As :meth:`release`, for a coroutine."""
-        await settle_async(lambda: self._ending(protocol.released(error), "release it"), self._store)
+        await settle_async(
+            lambda: self._ending(protocol.released(error and _storable(error)), "release it"), self._store
+        )
 
     def park(self, reason: str | None = None) -> None:
         """Stop retrying the key until an operator clears or unparks it. Raises as :meth:`release` does."""
-        settle(lambda: self._ending(protocol.parked(reason), "park it"), self._store)
+        settle(lambda: self._ending(protocol.parked(reason and _storable(reason)), "park it"), self._store)
 
     async def park_async(self, reason: str | None = None) -> None:
         """As :meth:`park`, for a coroutine."""
-        await settle_async(lambda: self._ending(protocol.parked(reason), "park it"), self._store)
+        await settle_async(lambda: self._ending(protocol.parked(reason and _storable(reason)), "park it"), self._store)
 
     def transaction(self, connection: "sqlite3.Connection") -> "Transaction":
         """Return a context whose writes on ``connection`` commit together with this claim's completion.
@@ -215,7 +218,7 @@ class Claim:
             # ASCII is a byte a character, and asking costs nothing; otherwise count.
             size = len(text) if text.isascii() else len(text.encode())
         except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
-            return protocol.completed(None, str(error) or repr(error))
+            return protocol.completed(None, describe(error).removeprefix("NotReplayable: "))
         if size > self._policy.max_result:
             return protocol.completed(None, f"it takes {size} bytes, and max_result={self._policy.max_result}")
         return protocol.completed(text)
@@ -303,4 +306,9 @@ def describe(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - a user's __str__ may do anything
         text = "(its text cannot be shown)"
     kind = type(error).__qualname__
-    return (f"{kind}: {text}" if text else kind)[:_LONGEST_ERROR]
+    return _storable(f"{kind}: {text}" if text else kind)
+
+
+def _storable(text: str) -> str:
+    """Cut a text to what a record takes, and write lone surrogates so that any store can encode them."""
+    return text[:_LONGEST_ERROR].encode("utf-8", "backslashreplace").decode()

@@ -6,6 +6,7 @@ longer than the shortest interval between beats it has seen, so a claim made mea
 
 import os
 import threading
+from weakref import ref
 
 from onceward.claim import Claim
 from onceward.core import protocol
@@ -21,7 +22,8 @@ class Heartbeat:
     """The claims under renewal and the thread that renews them."""
 
     def __init__(self) -> None:
-        self._claims: dict[int, Claim] = {}
+        # Weak, so that a claim whose block was never left, or whose caller was interrupted, is not renewed for ever.
+        self._claims: dict[int, ref[Claim]] = {}
         self._wake = threading.Condition()
         self._wakes_at = _NEVER  # infinite whenever the thread is not asleep, so that watch() goes through the lock
         self._interval = _NEVER
@@ -32,7 +34,7 @@ class Heartbeat:
         interval = claim.policy.beat_every
         if interval <= 0 or claim.clock is not boottime:  # a clock passed in is moved by hand, and so are its beats
             return
-        self._claims[id(claim)] = claim
+        self._claims[id(claim)] = ref(claim)
         if claim.due < self._wakes_at:
             with self._wake:
                 self._interval = min(self._interval, interval)
@@ -46,6 +48,16 @@ class Heartbeat:
         """Renew ``claim`` no more."""
         self._claims.pop(id(claim), None)
 
+    def _alive(self) -> list[Claim]:
+        claims = []
+        for key, weak in list(self._claims.items()):
+            claim = weak()
+            if claim is not None:
+                claims.append(claim)
+            elif self._claims.get(key) is weak:
+                del self._claims[key]
+        return claims
+
     def _run(self) -> None:
         quiet_since = boottime()
         delays: dict[int, float] = {}
@@ -53,7 +65,7 @@ class Heartbeat:
             with self._wake:
                 self._wakes_at = _NEVER
                 now = boottime()
-                claims = [c for c in list(self._claims.values()) if not c.paused]
+                claims = [c for c in self._alive() if not c.paused]
                 if claims:
                     quiet_since = now
                 elif now - quiet_since > max(IDLE, self._interval):
@@ -61,6 +73,7 @@ class Heartbeat:
                     return
                 due = min((max(c.due, delays.get(id(c), 0.0)) for c in claims), default=_NEVER)
                 wakes_at = min(due, now + self._interval)
+                claims.clear()  # or the thread itself would keep them alive while it sleeps
                 if wakes_at > now:
                     self._wakes_at = wakes_at
                     self._wake.wait(wakes_at - now)
@@ -71,7 +84,7 @@ class Heartbeat:
         """Renew all that are due, store by store; return until when those that failed are left alone."""
         now = boottime()
         by_store: dict[int, list[Claim]] = {}
-        for claim in list(self._claims.values()):
+        for claim in self._alive():
             if claim.over:
                 self.forget(claim)
             elif not claim.paused and claim.due <= now and delays.get(id(claim), 0.0) <= now:
