@@ -164,6 +164,8 @@ class SqliteStore:
     async def exchange_async(self, request: object) -> object:
         """Run one request: a read at once, for it never waits; a write in the store's writer thread."""
         asked = cast("Request", request)
+        if not self._file.is_open:  # opening may have to make the schema, and to wait for it
+            await sqlite_async.in_thread(lambda: self._read(lambda _connection, now: now))
         if not asked.writes:
             return self._read(asked.run)
         if asked.key is not None and (held := self._look(asked.key)) is not None:

@@ -1,7 +1,7 @@
 """The thread that writes for coroutines: it takes all that has come in meanwhile and commits it together."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
@@ -9,6 +9,13 @@ if TYPE_CHECKING:
     import asyncio
 
     from onceward.stores.sqlite import Job
+
+
+async def in_thread(function: Callable[[], object]) -> None:
+    """Run a function that may wait for the disk, away from the loop."""
+    import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
+
+    await asyncio.to_thread(function)
 
 
 class Writes(Protocol):

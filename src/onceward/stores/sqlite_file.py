@@ -77,6 +77,11 @@ class SqliteFile:
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection for reads."""
+        return self._reader is not None
+
     def reader(self) -> sqlite3.Connection:
         """Return the connection for reads."""
         if self._reader is None:
