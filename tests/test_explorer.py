@@ -14,8 +14,6 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing.actors import Parts
 from onceward.testing.explorer import Bounds, Seen, explore
 
-SHOW: list[str] = []
-
 
 def seen_by(capsys, label: str, **options) -> Seen:
     start = time.perf_counter()
@@ -26,19 +24,24 @@ def seen_by(capsys, label: str, **options) -> Seen:
 
 
 TWO = {
-    "everything can go wrong once": dict(deliveries=1),
-    "redelivered, two lapses": dict(beats=0, fails=False, bounds=Bounds(lapses=2, faults=1, crashes=1)),
-    "two faults": dict(deliveries=1, beats=0, bounds=Bounds(lapses=1, faults=2, crashes=1)),
-    "failing handlers, redelivered": dict(beats=0, bounds=Bounds(lapses=1, faults=0, crashes=1)),
-    "interrupted claims": dict(beats=0, fails=False, bounds=Bounds(lapses=1, faults=1, crashes=0, interrupts=2)),
-    "half leases": dict(
-        deliveries=1, fails=False, bounds=Bounds(lapses=3, faults=1, crashes=0, strides=(0.6,))
-    ),
-    "parked at a lapse": dict(beats=0, policy=Policy(lease=60.0, on_lapse="park")),
-    "two attempts at most": dict(
-        beats=0, policy=Policy(lease=60.0, max_attempts=2), bounds=Bounds(lapses=1, faults=1, crashes=0)
-    ),
-    "records that expire": dict(beats=0, fails=False, policy=Policy(lease=60.0, retention=60.0), bounds=Bounds(2, 1, 0)),
+    "everything can go wrong once": {"deliveries": 1},
+    "redelivered, two lapses": {"beats": 0, "fails": False, "bounds": Bounds(lapses=2, faults=1, crashes=1)},
+    "two faults": {"deliveries": 1, "beats": 0, "bounds": Bounds(lapses=1, faults=2, crashes=1)},
+    "failing handlers, redelivered": {"beats": 0, "bounds": Bounds(lapses=1, faults=0, crashes=1)},
+    "interrupted claims": {"beats": 0, "fails": False, "bounds": Bounds(lapses=1, faults=1, crashes=0, interrupts=2)},
+    "half leases": {"deliveries": 1, "fails": False, "bounds": Bounds(lapses=3, faults=1, crashes=0, strides=(0.6,))},
+    "parked at a lapse": {"beats": 0, "policy": Policy(lease=60.0, on_lapse="park")},
+    "two attempts at most": {
+        "beats": 0,
+        "policy": Policy(lease=60.0, max_attempts=2),
+        "bounds": Bounds(lapses=1, faults=1, crashes=0),
+    },
+    "records that expire": {
+        "beats": 0,
+        "fails": False,
+        "policy": Policy(lease=60.0, retention=60.0),
+        "bounds": Bounds(2, 1, 0),
+    },
 }
 
 
@@ -53,3 +56,152 @@ def test_three_workers_keep_every_invariant_in_every_interleaving(capsys):
     seen = seen_by(capsys, "3 workers", workers=3, deliveries=1, beats=0, fails=False)
     assert not seen.violations
     assert seen.states > 10_000
+
+
+# --- what it catches ----------------------------------------------------------------------------------------------
+
+
+def finds(capsys, label: str, **options) -> set[str]:
+    seen = seen_by(capsys, f"broken: {label}", workers=2, stop_at_first=True, **options)
+    assert seen.violations
+    assert all(path for path in seen.violations.values())
+    return set(seen.violations)
+
+
+class SwapsAnything(MemoryStore):
+    def _matches(self, held: Record, seen: Record) -> bool:
+        return True
+
+
+class ForgetsTheBeat(MemoryStore):
+    def _matches(self, held: Record, seen: Record) -> bool:
+        return held.owner == seen.owner
+
+
+class ForgetsTheOwner(MemoryStore):
+    def _matches(self, held: Record, seen: Record) -> bool:
+        return held.beat == seen.beat
+
+
+class InsertsOverRecords(MemoryStore):
+    def _insert(self, write: Write) -> Reply:
+        self.records.pop(write.key, None)
+        return super()._insert(write)
+
+
+class KeepsFencesSmall(MemoryStore):
+    def _swap(self, write: Write, seen: Record) -> Reply:
+        return super()._swap(write._replace(fence=7), seen)
+
+
+@pytest.mark.parametrize(
+    "store", [SwapsAnything, ForgetsTheBeat, ForgetsTheOwner, InsertsOverRecords, KeepsFencesSmall]
+)
+def test_a_store_without_one_of_its_conditions_is_caught(capsys, store):
+    assert finds(capsys, store.__name__, store=store, bounds=Bounds(lapses=1, faults=1, crashes=0))
+
+
+class OwnWallClock:
+    """The store as a worker sees it that trusts its own clock more than the store's."""
+
+    resolution = 0.0
+    poll = 0.02
+
+    def __init__(self, store: MemoryStore, wall: Callable[[], float]) -> None:
+        self._store = store
+        self._wall = wall
+
+    def insert(self, write: Write) -> Steps[Reply]:
+        return (yield from self._store.insert(write))._replace(now=self._wall())
+
+    def swap(self, write: Write, seen: Record) -> Steps[Reply]:
+        return (yield from self._store.swap(write, seen))._replace(now=self._wall())
+
+    def swap_many(self, pairs) -> Steps[list[Reply]]:
+        replies = yield from self._store.swap_many(pairs)
+        return [reply._replace(now=self._wall()) for reply in replies]
+
+
+def test_a_worker_that_decides_with_its_own_wall_clock_is_caught(capsys):
+    found = finds(capsys, "own wall clock", view=OwnWallClock, bounds=Bounds(lapses=0, faults=0, crashes=0))
+    assert any("whose lease" in wrong or "believes" in wrong for wrong in found)
+
+
+def believing(until: Callable[[Bid, Won, float], float]) -> Parts:
+    """The real claim, with another belief in its lease."""
+
+    def claim(store, bid):
+        outcome = yield from protocol.claim(store, bid)
+        return outcome._replace(until=until(bid, outcome, bid.clock())) if isinstance(outcome, Won) else outcome
+
+    return Parts(claim=claim)
+
+
+def test_an_owner_that_counts_its_lease_from_the_reply_is_caught(capsys):
+    parts = believing(lambda bid, won, now: now + bid.policy.lease * 0.99)
+    found = finds(capsys, "lease counted from the reply", parts=parts, bounds=Bounds(lapses=1, faults=0, crashes=0))
+    assert any("believes in its lease" in wrong for wrong in found)
+
+
+def test_an_owner_without_a_margin_for_a_slow_clock_is_caught(capsys):
+    parts = believing(lambda bid, won, now: won.until + bid.policy.lease / 100)
+    found = finds(capsys, "no margin", parts=parts, bounds=Bounds(lapses=1, faults=0, crashes=0))
+    assert any("believes in its lease" in wrong for wrong in found)
+
+
+def end_without(recognising: bool, checking: bool):
+    """Settle in one try, without recognising its own write, or without asking whether it was made."""
+
+    def end(store, record, outcome, policy, *, clock, until):
+        mine = record
+        while True:
+            write = protocol._change(mine, outcome.status, result=outcome.result, error=outcome.error, keep=60.0)
+            try:
+                reply = yield from store.swap(write, mine)
+            except Exception:
+                if checking:
+                    continue
+                return protocol.Settled(record)
+            if reply.won or not checking:
+                return protocol.Settled(reply.record)
+            if reply.record is not None and reply.record.owner == record.owner:
+                if reply.record.status == IN_PROGRESS:
+                    mine = reply.record
+                    continue
+                if recognising:
+                    return protocol.Settled(reply.record)
+            return Lost(reply.record)
+
+    return end
+
+
+def test_a_settle_that_does_not_recognise_its_own_write_is_caught(capsys):
+    found = finds(capsys, "own write not recognised", parts=Parts(end=end_without(recognising=False, checking=True)))
+    assert any("told that its claim is lost, and its completion stands" in wrong for wrong in found)
+
+
+def test_a_settle_that_takes_a_refusal_for_success_is_caught(capsys):
+    found = finds(capsys, "refusal taken for success", parts=Parts(end=end_without(recognising=True, checking=False)))
+    assert any("told that" in wrong for wrong in found)
+
+
+def test_a_claim_that_assumes_its_failed_write_was_not_made_is_caught(capsys):
+    def claim(store, bid):
+        for attempt in range(3):
+            mine = bid._replace(owner=bid.owner + "x" * attempt)  # a new owner for each try
+            reply = None
+            try:
+                reply = yield from store.insert(protocol._first_write(mine))
+            except Exception:
+                continue
+            if reply.won:
+                return Won(reply.record, bid.clock() + bid.policy.lease * 0.5)
+            if reply.record.status == COMPLETED:
+                return protocol.Replay(reply.record, None)
+        return (
+            protocol.Refused(protocol.Verdict.BUSY, reply.record, 0.0)
+            if reply
+            else (yield from protocol.claim(store, bid))
+        )
+
+    assert finds(capsys, "failed claim taken for not made", parts=Parts(claim=claim))

@@ -85,7 +85,7 @@ def _told(what: str, owner: str, record: Record | None, moment: Moment) -> Itera
     elif what in {"released", "parked"}:
         if not any(o == owner and status != IN_PROGRESS for o, status in moment.written):
             yield f"{owner} was told that it {what} the key, and no such write was made"
-    elif what == "lost" and (owner, COMPLETED) in moment.written:
+    elif what == "lost" and (owner, COMPLETED) in moment.written and not moment.expiries:
         yield f"{owner} was told that its claim is lost, and its completion stands"
     elif what == "replay" and (record is None or (record.fence, record.result) not in moment.recorded):
         yield f"{owner} was given a result that nobody recorded"
