@@ -1,0 +1,319 @@
+"""The command line as others see it: its help, its usage errors, and the commands for operators."""
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import onceward
+from onceward import Once
+
+SOURCE = Path(onceward.__file__).parents[1]
+
+
+class Cli:
+    """Runs ``python -m onceward.cli`` in a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.env = {**os.environ, "PYTHONPATH": f"{SOURCE}:{os.environ.get('PYTHONPATH', '')}", "COLUMNS": "200"}
+        self.env.pop("ONCEWARD_STORE", None)
+
+    def start(self, *arguments, **options):
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        command = [sys.executable, "-m", "onceward.cli", *map(str, arguments)]
+        return subprocess.Popen(command, cwd=self.folder, env=self.env, **options)
+
+    def run(self, *arguments, input=None, timeout=60, **options):
+        if input is not None:
+            options["stdin"] = subprocess.PIPE
+        process = self.start(*arguments, **options)
+        out, err = process.communicate(input, timeout=timeout)
+        result = subprocess.CompletedProcess(process.args, process.returncode, out, (err or b"").decode())
+        assert "Traceback" not in result.stderr
+        return result
+
+    def write(self, name, *lines):
+        path = self.folder / name
+        path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+        return name
+
+    def script(self, name, body):
+        path = self.folder / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+        return f"./{name}"
+
+    def log(self, name="log"):
+        path = self.folder / name
+        return path.read_text().split() if path.exists() else []
+
+    def once(self, **options):
+        return Once(f"sqlite:///{self.folder}/onceward.db", **options)
+
+
+def until(condition, seconds=20.0):
+    """Wait for ``condition()`` and return it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen in time")
+
+
+@pytest.fixture
+def cli(tmp_path):
+    return Cli(tmp_path)
+
+
+@pytest.fixture
+def held(cli):
+    """A ledger with one key of each kind: done, released, parked, lapsed and live."""
+    once = cli.once(name="n")
+    claims = {
+        key: once.acquire(key, lease=0.05 if key == "lapsed" else 60) for key in ("a", "r", "p", "lapsed", "live")
+    }
+    claims["a"].complete({"receipt": 7})
+    claims["r"].release("card declined")
+    claims["p"].park("no such account")
+    time.sleep(0.1)
+    once.close()
+    return cli
+
+
+# --- help and usage ---------------------------------------------------------------------------------------------------
+
+
+def test_help_names_every_command(cli):
+    told = cli.run("--help").stdout.decode()
+    for command in ("pipe", "demo", "ls", "show", "clear", "unpark", "park", "purge", "stats"):
+        assert command in told
+
+
+def test_help_of_pipe_tells_the_options_and_every_exit_status(cli):
+    told = " ".join(cli.run("pipe", "--help").stdout.decode().split())
+    assert "-- COMMAND [ARG]..." in told
+    for option in [
+        "key",
+        "store",
+        "jobs",
+        "lease",
+        "max-attempts",
+        "wait",
+        "name",
+        "new-only",
+        "json",
+        "rejects",
+        "call",
+    ]:
+        assert f"--{option}" in told
+    for status in (
+        "0 every line is done",
+        "1 some failed",
+        "2 usage",
+        "3 all",
+        "4 the ledger",
+        "130 interrupted",
+        "141",
+    ):
+        assert status in told
+
+
+def test_the_version_is_told(cli):
+    assert cli.run("--version").stdout.decode() == f"onceward {onceward.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--key", "id"], "no command"),
+        (["cat", "--key", "id"], "cat is no file; is it the command?"),
+        (["--key", "id", "--", "no-such-program"], "no-such-program: no such command"),
+        (["--key", "id", "--", "./in.ndjson"], "not an executable file"),
+        (["--key", "id", "--", "./plain"], "a script without a #! line"),
+        (["--key", "id", "--", "./lost"], "/no/such/interpreter"),
+        (["--key", "id[", "--", "cat"], "not a JMESPath expression"),
+        (["--key", "items[].id", "--", "cat"], "projection"),
+        (["--key", "id", "--", "echo", "{id"], "literal braces twice, {{ and }}"),
+        (["--key", "id", "--", "echo", "id}"], "literal braces twice, {{ and }}"),
+        (["--key", "id", "--", "echo", "{}"], "literal braces twice, {{ and }}"),
+        (["--key", "id", "--", "echo", '{"a": 1}'], "literal braces twice, {{ and }}"),
+        (["--key", "id", "--", "{id}"], "must be the same for every line"),
+        (["--key", "id", "--call", "m:f", "--", "cat"], "not both"),
+        (["--key", "id", "--call", "m"], "module:function"),
+        (["--key", "id", "--call", "no_such_module:f"], "cannot be imported"),
+        (["--key", "id", "--call", "json:no_such"], "has no function no_such"),
+        (["--key", "id", "--lease", "0", "--", "cat"], "lease=0.0"),
+        (["--key", "id", "--name", "a:b", "--", "cat"], "name='a:b'"),
+        (["--key", "id", "--store", "mysql://x", "--", "cat"], "names no store"),
+        (["gone.ndjson", "--key", "id", "--", "cat"], "gone.ndjson: no such file"),
+        ([".", "--key", "id", "--", "cat"], "a directory"),
+        (["in.ndjson", "--key", "id", "--rejects", "in.ndjson", "--", "cat"], "the input itself"),
+        (["in.ndjson", "--key", "id", "--rejects", "no/such/folder", "--", "cat"], "cannot be written"),
+        (["--", "cat"], "--key"),
+    ],
+)
+def test_a_usage_error_is_told_before_anything_is_claimed(cli, arguments, told):
+    cli.write("in.ndjson", {"id": 1})
+    (cli.folder / "plain").write_text("echo hi\n")
+    (cli.folder / "lost").write_text("#!/no/such/interpreter\n")
+    for name in ("plain", "lost"):
+        (cli.folder / name).chmod(0o755)
+    result = cli.run("pipe", *arguments, input=b'{"id": 1}\n')
+    assert result.returncode == 2
+    assert told in result.stderr
+    assert not (cli.folder / "onceward.db").exists()
+
+
+# --- operators --------------------------------------------------------------------------------------------------------
+
+
+def test_ls_shows_each_record_with_what_became_of_it(held):
+    told = held.run("ls").stdout.decode()
+    assert len(told.splitlines()) == 6
+    assert '{"receipt":7}' in told
+    assert "card declined" in told
+    assert "lease lapsed 0 s ago" in told
+    assert "lease ends in" in told
+
+
+def test_ls_filters_by_prefix_status_and_limit(held):
+    def keys(*options):
+        return [json.loads(line)["key"] for line in held.run("ls", "--json", *options).stdout.splitlines()]
+
+    assert keys() == ["n:a", "n:lapsed", "n:live", "n:p", "n:r"]
+    assert keys("--prefix", "n:l") == ["n:lapsed", "n:live"]
+    assert keys("--status", "parked") == ["n:p"]
+    assert keys("--limit", "2") == ["n:a", "n:lapsed"]
+
+
+def test_ls_prints_raw_record_fields_as_json(held):
+    record = json.loads(held.run("ls", "--json", "--prefix", "n:a").stdout)
+    assert list(record) == list(onceward.Record._fields)
+    assert record["result"] == '{"receipt":7}'
+
+
+def test_ls_refuses_a_status_that_there_is_not(held):
+    assert held.run("ls", "--status", "done").returncode == 2
+
+
+def test_ls_ends_quietly_when_its_reader_does(cli):
+    once = cli.once()
+    for number in range(600):
+        once.acquire(f"a-rather-long-key-so-that-the-pipe-fills-{number:0100}").complete("x" * 50)
+    once.close()
+    process = cli.start("ls", "--json")
+    process.stdout.readline()
+    process.stdout.close()
+    with process.stderr:
+        assert process.stderr.read() == b""
+    assert process.wait() == 141
+
+
+def test_show_tells_all_of_a_record(held):
+    told = held.run("show", "n:r").stdout.decode()
+    assert "RELEASED" in told
+    assert "card declined" in told
+    assert json.loads(held.run("show", "n:p", "--json").stdout)["status"] == "PARKED"
+    assert "its worker has vanished" in held.run("show", "n:lapsed").stdout.decode()
+
+
+def test_a_key_that_there_is_not_is_an_error_of_one_line(held):
+    for command in ("show", "clear", "unpark", "park"):
+        result = held.run(command, "n:nobody")
+        assert result.returncode == 1
+        assert result.stderr.count("\n") == 1
+        assert "no such key" in result.stderr
+
+
+def test_a_ledger_that_does_not_exist_is_not_made(cli):
+    for command in (["ls"], ["stats"], ["purge"], ["show", "k"], ["clear", "k"], ["park", "k"], ["unpark", "k"]):
+        result = cli.run(*command)
+        assert result.returncode == 1
+        assert "there is no ledger at" in result.stderr
+    assert list(cli.folder.iterdir()) == []
+
+
+def test_the_store_is_taken_from_the_environment_unless_an_option_names_one(held):
+    held.env["ONCEWARD_STORE"] = "sqlite:///other.db"
+    assert "other.db" in held.run("stats").stderr
+    assert held.run("stats", "--store", "sqlite:///onceward.db").returncode == 0
+
+
+def test_clear_forgets_a_key(held):
+    assert "cleared" in held.run("clear", "n:a").stdout.decode()
+    assert held.run("show", "n:a").returncode == 1
+
+
+def test_clear_and_park_refuse_a_live_claim_where_nobody_can_be_asked(held):
+    for command in ("clear", "park"):
+        result = held.run(command, "n:live")
+        assert result.returncode == 1
+        assert "--yes" in result.stderr
+    assert json.loads(held.run("show", "n:live", "--json").stdout)["status"] == "IN_PROGRESS"
+
+
+def test_clear_and_park_touch_a_live_claim_with_yes(held):
+    held.run("park", "n:live", "--yes", "--reason", "gone mad")
+    record = json.loads(held.run("show", "n:live", "--json").stdout)
+    assert (record["status"], record["error"]) == ("PARKED", "gone mad")
+
+
+@pytest.mark.parametrize(("answer", "left"), [(b"n\n", True), (b"y\n", False)])
+def test_clear_asks_about_a_live_claim_on_a_terminal(held, answer, left):
+    controller, terminal = pty.openpty()
+    process = held.start("clear", "n:live", stdin=terminal, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    told = b""
+    while b"?" not in told and b"[y/N]" not in told:
+        assert select.select([controller], [], [], 20)[0]
+        told += os.read(controller, 4096)
+    os.write(controller, answer)
+    process.wait(20)
+    os.close(controller)
+    assert b"a worker holds this key" in told
+    assert process.returncode == (1 if left else 0)
+    assert (held.run("show", "n:live").returncode == 0) is left
+
+
+def test_park_stops_and_unpark_lets_go(held):
+    assert held.run("park", "n:r").returncode == 0
+    assert "cannot be parked" in held.run("park", "n:a").stderr
+    assert json.loads(held.run("unpark", "n:r", "--json").stdout)["status"] == "RELEASED"
+    assert "is not parked" in held.run("unpark", "n:r").stderr
+
+
+def test_purge_deletes_what_has_expired(cli):
+    once = cli.once()
+    once.acquire("old", lease=0.01, retention=0.01).complete()
+    time.sleep(0.1)
+    once.close()
+    assert json.loads(cli.run("purge", "--json").stdout) == {"purged": 1}
+    assert cli.run("purge").stdout == b"0 expired record(s) deleted\n"
+
+
+def test_stats_count_by_status(held):
+    counts = json.loads(held.run("stats", "--json").stdout)
+    assert counts["total"] == 5
+    assert {name: counts[name] for name in ("COMPLETED", "PARKED", "RELEASED", "lapsed")} == {
+        "COMPLETED": 1,
+        "PARKED": 1,
+        "RELEASED": 1,
+        "lapsed": 1,
+    }
+    assert "COMPLETED" in held.run("stats").stdout.decode()
+
+
+def test_a_file_that_is_no_ledger_is_an_error_of_one_line(cli):
+    (cli.folder / "onceward.db").write_text("this is a letter, and a long one\n" * 50)
+    result = cli.run("ls")
+    assert result.returncode == 1
+    assert "not an SQLite database" in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,217 @@
+"""``onceward pipe`` interrupted, killed, and run beside itself: real processes, real signals."""
+
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+
+import pytest
+
+from test_cli import Cli, until
+
+
+@pytest.fixture
+def cli(tmp_path):
+    made = Cli(tmp_path)
+    made.write("in.ndjson", *({"id": n} for n in range(40)))
+    return made
+
+
+def slow(cli, seconds):
+    return cli.script("slow", f'sleep {seconds}; echo "$1" >> log; echo "did $1"')
+
+
+EVERY = [str(n) for n in range(40)]
+
+
+# --- kill -9 ----------------------------------------------------------------------------------------------------------
+
+
+def test_after_kill_9_the_same_command_does_only_what_is_left(cli):
+    run = ("pipe", "in.ndjson", "--key", "id", "--jobs", "3", "--lease", "1", "--", slow(cli, 0.1), "{id}")
+    kills = 0
+    for _ in range(3):
+        process = cli.start(*run, stdout=subprocess.DEVNULL)
+        before = len(cli.log())
+        until(lambda before=before: len(cli.log()) >= before + 4)
+        process.kill()
+        process.communicate()
+        kills += 1
+    result = cli.run(*run)
+    assert result.returncode == 0
+    assert sorted(set(result.stdout.split(b"\n"))) == sorted({b"", *(f"did {n}".encode() for n in EVERY)})
+    times = Counter(cli.log())
+    assert sorted(times) == sorted(EVERY)
+    # Only what was between its last act and its record at the moment of a kill may have run twice.
+    assert sum(times.values()) <= len(EVERY) + 3 * kills
+
+
+def test_kill_9_takes_the_running_commands_along(cli):
+    mark = cli.script("mark", 'echo "$$" >> pids; sleep 30; echo "$1" >> log')
+    process = cli.start("pipe", "in.ndjson", "--key", "id", "--jobs", "2", "--", mark, "{id}")
+    pids = until(lambda: len(found := cli.log("pids")) == 2 and found)
+    process.kill()
+    process.communicate()
+    until(lambda: not any(is_alive(int(pid)) for pid in pids))
+    assert cli.log() == []
+
+
+def test_a_key_whose_worker_is_gone_is_waited_for_and_taken_over(cli):
+    cli.once().acquire("0", name="pipe", lease=2)
+    result = cli.run("pipe", "in.ndjson", "--key", "id", "--lease", "1", "--", "true")
+    assert result.returncode == 0
+    assert "ran 40, replayed 0" in result.stderr
+
+
+def test_a_key_that_is_held_for_longer_is_busy(cli):
+    claim = cli.once().acquire(0, name="pipe", lease=60)
+    result = cli.run("pipe", "in.ndjson", "--key", "id", "--wait", "0.5", "--", "true")
+    assert result.returncode == 1
+    assert "in.ndjson:1: pipe:0: busy: another worker holds this key" in result.stderr
+    assert "ran 39, replayed 0, failed 0, parked 0, busy 1" in result.stderr
+    claim.release()
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_lets_the_running_commands_finish(cli, number):
+    process = cli.start("pipe", "in.ndjson", "--key", "id", "--jobs", "2", "--", slow(cli, 0.5), "{id}")
+    until(lambda: len(cli.log()) == 2)
+    time.sleep(0.2)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert len(out.splitlines()) == len(cli.log()) == 4
+    assert b"stopping: what runs is waited for" in err
+    assert b"ran 4" in err
+    assert b"interrupted: the same command again does what is left" in err
+    result = cli.run("pipe", "in.ndjson", "--key", "id", "--jobs", "20", "--", slow(cli, 0.5), "{id}")
+    assert sorted(cli.log()) == sorted(EVERY)
+    assert "ran 36, replayed 4" in result.stderr
+
+
+def test_ctrl_c_on_a_terminal_does_not_hit_the_commands(cli):
+    mark = cli.script("mark", 'trap "echo hit >> hits" INT; echo "$1" >> begun; sleep 1; echo "$1" >> log')
+    process = cli.start("pipe", "in.ndjson", "--key", "id", "--", mark, "{id}", start_new_session=True)
+    until(lambda: cli.log("begun"))
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does to its foreground group
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert cli.log("hits") == []
+    assert cli.log() == ["0"]
+
+
+def test_the_second_signal_kills_the_commands_and_leaves_their_keys_claimed(cli):
+    process = cli.start(
+        "pipe", "in.ndjson", "--key", "id", "--jobs", "2", "--", cli.script("hang", "echo >> begun; sleep 60")
+    )
+    until(lambda: (cli.folder / "begun").exists() and (cli.folder / "begun").read_text() == "\n\n")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert time.monotonic() - began < 5
+    assert process.returncode == 130
+    assert b"ran 0" in err
+    assert [r.status for r, _ in cli.once().ledger.records("pipe:")] == ["IN_PROGRESS", "IN_PROGRESS"]
+
+
+def test_the_second_signal_does_not_wait_for_a_called_function(cli):
+    (cli.folder / "handlers.py").write_text(
+        "import time\ndef hang(line):\n    open('begun', 'w')\n    time.sleep(60)\n"
+    )
+    process = cli.start("pipe", "in.ndjson", "--key", "id", "--call", "handlers:hang")
+    until(lambda: (cli.folder / "begun").exists())
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert b"interrupted" in err
+    assert cli.once().ledger.is_live("pipe:0")
+
+
+def test_a_signal_ends_the_wait_for_more_input(cli):
+    process = cli.start("pipe", "--key", "id", "--", "cat", stdin=subprocess.PIPE)
+    process.stdin.write(b'{"id":1}\n{"id":')
+    process.stdin.flush()
+    assert process.stdout.readline() == b'{"id":1}\n'  # at once, though the stream goes on
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert b"ran 1, replayed 0, failed 0, parked 0, busy 0, malformed 0" in err
+
+
+def test_a_signal_ends_the_wait_for_a_busy_key(cli):
+    cli.once().acquire(0, name="pipe", lease=600)
+    process = cli.start("pipe", "in.ndjson", "--key", "id", "--", slow(cli, 0), "{id}")
+    until(lambda: len(cli.log()) == 39)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=5)
+    assert process.returncode == 130
+
+
+def test_a_reader_that_goes_away_ends_the_run(cli):
+    process = cli.start("pipe", "in.ndjson", "--key", "id", "--", slow(cli, 0.05), "{id}")
+    process.stdout.readline()
+    process.stdout.close()
+    with process.stderr:
+        err = process.stderr.read()
+    assert process.wait(20) == 141
+    assert b"nobody reads the output any more" in err
+    assert b"Traceback" not in err
+    done = cli.log()
+    assert len(done) < 10
+    result = cli.run("pipe", "in.ndjson", "--key", "id", "--", slow(cli, 0.05), "{id}")
+    assert sorted(cli.log()) == sorted(EVERY)
+    assert len(result.stdout.splitlines()) == 40  # what was lost on the way is printed now
+
+
+# --- side by side -----------------------------------------------------------------------------------------------------
+
+
+def test_processes_on_one_ledger_share_the_work(cli):
+    run = ("pipe", "in.ndjson", "--key", "id", "--", slow(cli, 0.1), "{id}")
+    began = time.monotonic()
+    processes = [cli.start(*run) for _ in range(4)]
+    results = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4
+    assert sorted(cli.log()) == sorted(EVERY)
+    assert all(len(out.splitlines()) == 40 for out, _ in results)
+    shares = [int(err.split(b"ran ")[-1].split(b",")[0]) for _, err in results]
+    assert sum(shares) == 40
+    assert min(shares) >= 2  # nobody only watched
+    assert time.monotonic() - began < 40 * 0.1 + 2
+
+
+def test_a_run_that_was_paused_past_its_lease_does_not_overwrite_its_successor(cli):
+    mark = cli.script("mark", 'echo "$1" >> begun; while test -e "hold$1"; do sleep .05; done; echo "by $PPID"')
+    (cli.folder / "hold0").touch()
+    run = ("pipe", "--key", "id", "--lease", "1", "--", mark, "{id}")
+    (cli.folder / "one").write_text('{"id":0}\n')
+    with (cli.folder / "one").open() as stdin:
+        paused = cli.start(*run, stdin=stdin)
+    until(lambda: cli.log("begun"))
+    paused.send_signal(signal.SIGSTOP)
+    (cli.folder / "hold0").unlink()
+    result = cli.run(*run, input=b'{"id":0}\n')
+    paused.send_signal(signal.SIGCONT)
+    out, err = paused.communicate(timeout=20)
+    assert result.stdout.startswith(b"by ")
+    assert paused.returncode == 1
+    assert out == b""
+    assert b"the claim was lost before it could record its result" in err
+    assert cli.run(*run, input=b'{"id":0}\n').stdout == result.stdout
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
