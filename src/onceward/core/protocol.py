@@ -253,6 +253,7 @@ def claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]:
             return Won(held, _belief(sent, reply, held, _margin(store, policy)))
         verdict = decide(held, reply.now, bid.owner, bid.fingerprint, policy)
         if held is None:
+            first = first._replace(beat=first.beat + 1)  # as in _next_write
             verb = lambda: store.insert(first)  # noqa: E731 - as above
         elif verdict is Verdict.WON:
             return (yield from _recover(store, bid, held, _belief(sent, reply, held, _margin(store, policy))))
@@ -438,6 +439,7 @@ def _next_write(bid: Bid, held: Record, *, fresh: bool) -> Write:
     """Return the claim that follows ``held``; a ``fresh`` one counts its attempts anew, the fence grows in any case."""
     return _first_write(bid)._replace(
         fence=held.fence + 1,
+        beat=held.beat + 1,  # a bid may claim a key twice, when it lost it in between; its versions must still differ
         attempts=1 if fresh else held.attempts + 1,
         error=None if fresh else _lapsed(held) if held.status == IN_PROGRESS else held.error,
         created_at=held.created_at,

@@ -11,8 +11,8 @@ PARKED: Final = "PARKED"
 class Record(NamedTuple):
     """One key's row in the ledger. Times are seconds since the epoch on the store's own clock.
 
-    ``(owner, beat)`` is the record's version: an owner is one claim's random id, and each write of that claim counts
-    ``beat`` up, so no two different states of a key carry the same pair.
+    ``(owner, beat)`` is the record's version: an owner is one claim's random id, and every write, of any claim, counts
+    ``beat`` up, so no two different states of a key carry the same pair, also when a claim won twice came in between.
     """
 
     key: str
