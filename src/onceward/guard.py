@@ -89,6 +89,8 @@ class Guard:
         token = CURRENT.set(claim)
         try:
             value = function(*args, **self._with_claim(kwargs, claim))
+            if hasattr(value, "__await__"):
+                _refuse_awaitable(function, value)
         except Exception as error:
             self.fail(claim, error)
             raise
@@ -269,6 +271,15 @@ class Guard:
         if fingerprint is not None and known.fingerprint is not None and fingerprint != known.fingerprint:
             raise Mismatch(key)
         return self._answer(key, known.result, known.error)
+
+
+def _refuse_awaitable(function: Function, value: object) -> None:
+    if callable(close := getattr(value, "close", None)):
+        close()
+    name = getattr(function, "__qualname__", repr(function))
+    raise TypeError(
+        f"{name}() returned something to await, and nobody would: use run_async, or decorate the async function"
+    )
 
 
 def _refusal(refused: Refused) -> Busy | Mismatch | Parked:
