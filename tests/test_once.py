@@ -1,0 +1,279 @@
+"""Once: what it opens, hands out and costs."""
+
+import contextvars
+import json
+import os
+import subprocess
+import sys
+import threading
+import tracemalloc
+
+import pytest
+
+import onceward
+from onceward import Busy, Completed, Once, current
+from onceward.stores.memory import MemoryStore
+
+SRC = os.path.dirname(os.path.dirname(onceward.__file__))
+
+
+def run_python(code, *args, cwd=None, flags=("-W", "error")):
+    done = subprocess.run(
+        [sys.executable, *flags, "-c", code, *map(str, args)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": SRC},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_importing_onceward_loads_no_driver_and_nothing_that_is_dear():
+    loaded = run_python("import sys, json, onceward; print(json.dumps(sorted(sys.modules)))")
+    dear = {
+        "boto3",
+        "typer",
+        "rich",
+        "asyncio",
+        "pydantic",
+        "msgspec",
+        "jmespath",
+        "sqlite3",
+        "urllib3",
+        "aiohttp",
+        "inspect",
+        "dataclasses",
+    }
+    assert not dear & set(json.loads(loaded))
+
+
+def test_every_public_name_is_there_and_documented():
+    for name in onceward.__all__:
+        assert getattr(onceward, name).__doc__, name
+
+
+def test_a_store_object_is_taken_as_it_is():
+    store = MemoryStore()
+    assert Once(store).store is store
+
+
+def test_options_of_once_are_the_defaults_of_its_guards():
+    once = Once(MemoryStore(), lease=5)
+    assert once.acquire("k").policy.lease == 5
+    assert once.acquire("l", lease=7).policy.lease == 7
+
+
+def test_using_changes_the_defaults_of_a_new_once_on_the_same_store():
+    once = Once(MemoryStore(), lease=5, max_attempts=3)
+    other = once.using(lease=8)
+    assert other.store is once.store
+    assert (other.policy.lease, other.policy.max_attempts) == (8, 3)
+    assert once.policy.lease == 5
+
+
+def test_using_a_name_changes_the_namespace():
+    once = Once(MemoryStore(), name="one")
+    once.using(name="two").acquire("k").complete()
+    once.acquire("k").complete()
+    assert sorted(once.store.records) == ["one:k", "two:k"]
+
+
+def test_a_name_of_the_guard_is_stronger_than_one_of_once():
+    once = Once(MemoryStore(), name="one")
+    assert once(key="order", name="two")(lambda order: order).key_of(5) == "two:5"
+    assert once(key="order")(lambda order: order).key_of(5) == "one:5"
+
+
+def test_claims_and_functions_have_namespaces_of_their_own():
+    once = Once(MemoryStore())
+    with once.claim("k"):
+        pass
+    assert once.run("k", int) == 0
+
+
+def test_two_stores_are_two_ledgers():
+    def nested():
+        return current().record.key
+
+    def outer():
+        return two.run("k", nested)
+
+    one, two = Once(MemoryStore(), name="n"), Once(MemoryStore(), name="n")
+    assert one.run("k", outer) == "n:k"
+
+
+def test_a_claim_context_can_be_entered_again_after_it_was_left():
+    once = Once(MemoryStore())
+    context = once.claim("k")
+    with pytest.raises(ZeroDivisionError), context:
+        1 / 0
+    with context as claim:
+        assert claim.attempt == 2
+    with pytest.raises(Completed), context:
+        pass
+
+
+def test_leaving_a_context_that_was_not_entered_is_an_error():
+    with pytest.raises(RuntimeError, match="not entered"):
+        Once(MemoryStore()).claim("k").__exit__(None, None, None)
+
+
+def test_a_claim_context_does_not_swallow_an_exception():
+    once = Once(MemoryStore())
+    with pytest.raises(StopIteration), once.claim("k"):
+        raise StopIteration
+
+
+@pytest.mark.parametrize("key", [None, "", (1, None), {}])
+def test_a_missing_key_never_becomes_an_unprotected_call(key):
+    once = Once(MemoryStore())
+    guarded = once(key="k", name="n")(lambda k: pytest.fail("it ran"))
+    for call in (
+        lambda: once.run(key, pytest.fail),
+        lambda: once.claim(key),
+        lambda: once.acquire(key),
+        lambda: guarded(key),
+    ):
+        with pytest.raises(onceward.KeyMissing):
+            call()
+    assert once.store.records == {}
+
+
+def test_a_once_says_that_it_cannot_be_pickled():
+    import pickle
+
+    with pytest.raises(TypeError):
+        pickle.dumps(Once(MemoryStore()))
+
+
+def test_two_guards_of_one_function_share_its_keys():
+    once = Once(MemoryStore())
+    runs = []
+
+    def handle(order):
+        runs.append(order)
+
+    once(key="order")(handle)(1)
+    once(key="order", lease=5)(handle)(1)
+    once.run(1, handle, 1)
+    assert runs == [1]
+
+
+def test_a_long_life_does_not_gather_memory():
+    once = Once(MemoryStore(), cache=10)
+    guarded = once(key="order", name="n")(lambda order: order)
+
+    def work(start):
+        for number in range(start, start + 500):
+            guarded(number)
+            once.store.records.clear()
+
+    work(0)
+    tracemalloc.start()
+    before = tracemalloc.take_snapshot()
+    work(500)
+    grown = sum(
+        stat.size_diff
+        for stat in tracemalloc.take_snapshot().compare_to(before, "filename")
+        if "onceward" in str(stat.traceback)
+    )
+    tracemalloc.stop()
+    assert grown < 20_000
+
+
+def test_functions_that_are_gone_are_not_kept():
+    import gc
+    import weakref
+
+    once = Once(MemoryStore(), name="n")
+
+    def make():
+        def handle():
+            return 1
+
+        once.run("k", handle)
+        return weakref.ref(handle)
+
+    alive = make()
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_handler_in_a_copied_context_is_a_handler_of_the_same_claim():
+    once = Once(MemoryStore())
+
+    def handle():
+        seen = []
+        thread = threading.Thread(
+            target=contextvars.copy_context().run, args=(lambda: seen.append(current().record.key),)
+        )
+        thread.start()
+        thread.join()
+        return seen == [current().record.key]
+
+    assert once.run("k", handle) is True
+
+
+PREFORK = """
+import os, sys
+from onceward import Once
+once = Once("sqlite:///" + sys.argv[1], on_busy=30)       # at import time, in the master of a prefork server
+@once(key="n")
+def handle(n): return n
+handle("by the master")
+codes = []
+for worker in range(4):
+    pid = os.fork()
+    if not pid:
+        ok = all(handle(n) == n for n in range(worker, 50 + worker))
+        os._exit(0 if ok else 1)
+    codes.append(pid)
+print([os.waitpid(pid, 0)[1] for pid in codes], once.ledger.stats()["COMPLETED"])
+"""
+
+
+def test_a_once_made_at_import_time_serves_the_workers_of_a_prefork_server(tmp_path):
+    first, _, count = run_python(PREFORK, tmp_path / "other.db").strip().rpartition(" ")
+    assert first == "[0, 0, 0, 0]"
+    assert int(count) == 54
+
+
+WARNING = """
+import warnings
+from onceward import Once, ResultWarning, ResultUnavailable
+once = Once("memory:")
+runs = []
+def handle(): runs.append(1); return object()
+try:
+    once.run("k", handle)
+except ResultWarning:
+    pass
+try:
+    once.run("k", handle)
+except ResultUnavailable:
+    print(runs)
+"""
+
+
+def test_under_w_error_an_effect_whose_result_cannot_be_stored_does_not_run_again():
+    assert run_python(WARNING) == "[1]\n"
+
+
+def test_optimised_python_behaves_the_same():
+    code = "from onceward import Once; once = Once('memory:'); print(once.run('k', int), once.run('k', int))"
+    assert run_python(code, flags=("-OO",)) == "0 0\n"
+
+
+def test_a_busy_key_is_busy_in_every_form():
+    once = Once(MemoryStore(), name="n")
+    once.acquire("k")
+    for call in (
+        lambda: once.acquire("k"),
+        lambda: once.claim("k").__enter__(),
+        lambda: once.run("k", int),
+        lambda: once(key="k")(lambda k: k)("k"),
+    ):
+        with pytest.raises(Busy):
+            call()
