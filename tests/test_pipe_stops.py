@@ -125,7 +125,7 @@ def test_the_second_signal_does_not_wait_for_a_called_function(cli):
         "import time\ndef hang(line):\n    open('begun', 'w')\n    time.sleep(60)\n"
     )
     process = cli.start("pipe", "in.ndjson", "--key", "id", "--call", "handlers:hang")
-    until(lambda: (cli.folder / "begun").exists())
+    until((cli.folder / "begun").exists)
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)

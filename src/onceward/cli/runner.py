@@ -66,7 +66,7 @@ class Runner:
         """Return what the job came to, or None when another worker holds its key and it is to be tried again.
 
         Raises:
-            StoreError, ResultNotRecorded: the ledger failed.
+            StoreError: the ledger failed.
             Interrupted: the handler was killed.
         """
         attempt = self._now.attempt = Attempt(job)
@@ -86,7 +86,12 @@ class Runner:
             notes += "".join(f"; {note}" for note in getattr(error, "__notes__", []))
             errors = attempt.errors if has_text(attempt.errors) else None
             return Outcome("failed", describe(error) + notes, None, errors, reason=attempt.reason + notes)
-        if isinstance(error, StoreError | ResultNotRecorded):
+        if isinstance(error, ResultNotRecorded):
+            raise StoreError(
+                f"{error.key}: it succeeded, but that could not be recorded until its lease was over, so the next run will "
+                f"run it again: {error.__cause__}"
+            ) from error
+        if isinstance(error, StoreError):
             raise error
         if isinstance(error, Busy):
             return self._busy(attempt.job, error)
