@@ -87,6 +87,8 @@ def exact(value):
         return (type(value), [exact(item) for item in value])
     if isinstance(value, dict):
         return (type(value), [(exact(k), exact(v)) for k, v in value.items()])
+    if isinstance(value, Money):
+        return (type(value), exact(value.amount), exact(value.currency))
     if isinstance(value, (set, frozenset)):
         return (type(value), sorted(repr(exact(item)) for item in value))
     if isinstance(value, (dt.datetime, dt.time)):

@@ -440,7 +440,11 @@ def test_a_cached_duplicate_costs_no_request_and_is_a_fresh_object(counted):
 
 def test_the_cache_respects_the_retention(counted, clock):
     runs = []
-    guarded = counted(key="k", name="n")(runs.append)
+
+    @counted(key="k", name="n")
+    def guarded(k):
+        runs.append(k)
+
     guarded(1)
     clock.now += 50
     guarded(1)

@@ -76,7 +76,7 @@ def function_name(function: object) -> str:
 
 def fingerprint_of(value: object) -> str:
     """Return the SHA-256 of ``value`` in an unambiguous form; equal values of equal types give equal fingerprints."""
-    from onceward.codec import canonical  # noqa: PLC0415 - the codec is loaded when it is first needed
+    from onceward.values import canonical  # noqa: PLC0415 - the codec is loaded when it is first needed
 
     return sha256(canonical(value)).hexdigest()
 

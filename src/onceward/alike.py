@@ -1,0 +1,67 @@
+"""Whether a value that was read back from the ledger is the one that was written, part by part."""
+
+import datetime as dt
+import decimal
+from typing import cast
+
+from onceward.values import canonical, field_names, is_model, zone_name
+
+
+def same(one: object, other: object) -> bool:
+    """Compare a value that was read back with the original, part by part: 1, 1.0 and True are not the same."""
+    try:
+        return _alike(one, other)
+    except Exception:  # noqa: BLE001 - a user's __eq__ may do anything; then it cannot be vouched for
+        return False
+
+
+def _alike(one: object, other: object) -> bool:  # noqa: PLR0911 - one line per type
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind in {str, int, bool, type(None), bytes}:
+        return one == other
+    if kind in {float, complex, decimal.Decimal}:
+        return repr(one) == repr(other)  # a NaN counts as itself, and -0.0 is not 0.0
+    if kind in {list, tuple}:
+        ones, others = cast("list[object]", one), cast("list[object]", other)
+        return len(ones) == len(others) and all(map(_alike, ones, others))
+    if kind is dict:
+        pairs, other_pairs = cast("dict[object, object]", one), cast("dict[object, object]", other)
+        return len(pairs) == len(other_pairs) and all(map(_alike, pairs.items(), other_pairs.items()))
+    if kind in {set, frozenset}:
+        return one == other and canonical(one) == canonical(other)
+    if kind in {dt.datetime, dt.time}:
+        return _alike_time(cast("dt.time", one), cast("dt.time", other))
+    return _alike_object(one, other)
+
+
+def _alike_time(one: "dt.datetime | dt.time", other: "dt.datetime | dt.time") -> bool:
+    return (
+        one.isoformat() == other.isoformat()
+        and one.fold == other.fold
+        and zone_name(one) == zone_name(other)
+        and (one.tzinfo is None) == (other.tzinfo is None)
+    )
+
+
+def _alike_object(one: object, other: object) -> bool:
+    kind = type(one)
+    if isinstance(one, tuple):
+        return _alike(tuple(one), tuple(cast("tuple[object, ...]", other)))
+    if is_model(kind):
+        parts = ("__dict__", "__pydantic_extra__", "__pydantic_private__")
+        return all(_alike_state(getattr(one, name), getattr(other, name), kind) for name in parts)
+    names = field_names(kind)
+    if names is None:
+        return bool(one == other)
+    if not all(_alike(getattr(one, name), getattr(other, name)) for name in names):
+        return False
+    return _alike_state(getattr(one, "__dict__", None), getattr(other, "__dict__", None), kind)
+
+
+def _alike_state(one: dict[str, object] | None, other: dict[str, object] | None, kind: type) -> bool:
+    """Compare attributes; what the class itself can make again (a cached_property) need not be there."""
+    one, other = one or {}, other or {}
+    differing = {name for name in one.keys() ^ other.keys() if not hasattr(getattr(kind, name, None), "__get__")}
+    return not differing and all(_alike(one[name], other[name]) for name in one.keys() & other.keys())

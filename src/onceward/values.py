@@ -1,0 +1,280 @@
+"""Values in JSON's own types, with a tag around all that JSON would change; and the values back from them.
+
+What stands in a ledger never imports or calls anything: a tag names a class, and it must be loaded already and be a
+dataclass, a Struct, an Enum, a NamedTuple or a pydantic model.
+"""
+
+import datetime as dt
+import decimal
+import math
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import cast
+
+import msgspec
+
+_INT64 = 1 << 63
+_MOST_BITS = 10_000  # Python writes no longer int in decimal than 4300 digits (sys.set_int_max_str_digits)
+
+
+class NotReplayable(Exception):
+    """The value cannot be stored so that it comes back the same."""
+
+
+def canonical(value: object) -> bytes:
+    """Return bytes that are equal for equal values of equal types, whatever the order of their dicts and sets.
+
+    Raises:
+        TypeError: the value is of a type that cannot be told apart, or contains itself.
+    """
+    try:
+        marked = tagged(value)
+        data = msgspec.json.encode(marked, order="deterministic")
+        return msgspec.json.encode(_ordered(marked), order="deterministic") if b'"$dict"' in data else data
+    except NotReplayable as error:
+        raise TypeError(f"no fingerprint can be taken: {error}") from error
+    except RecursionError:
+        raise TypeError("no fingerprint can be taken: the input is nested too deeply, or contains itself") from None
+
+
+def _ordered(marked: object) -> object:
+    """Sort the pairs of dicts whose keys are not all str; the others are ordered by the encoder."""
+    if type(marked) is list:
+        return [_ordered(item) for item in marked]
+    if type(marked) is not dict:
+        return marked
+    if "$dict" in marked:
+        return {"$dict": sorted((_ordered(pair) for pair in marked["$dict"]), key=_sorting)}
+    return {key: _ordered(item) for key, item in marked.items()}
+
+
+def _sorting(marked: object) -> bytes:
+    return msgspec.json.encode(marked, order="deterministic")
+
+
+def tagged(value: object) -> object:  # noqa: PLR0911 - one line per type
+    """Return ``value`` in JSON's own types, with a tag around all that JSON would change."""
+    kind = type(value)
+    if kind is str:
+        return value if _is_text(cast("str", value)) else {"$str": _escapes(cast("str", value))}
+    if kind is bool or value is None:
+        return value
+    if kind is int:
+        return value if -_INT64 <= cast("int", value) < _INT64 else {"$int": _int_text(cast("int", value))}
+    if kind is float:
+        return value if math.isfinite(cast("float", value)) else {"$float": repr(value)}
+    if kind is list:
+        return [tagged(item) for item in cast("list[object]", value)]
+    if kind is dict:
+        items = cast("dict[object, object]", value)
+        if all(type(key) is str and not key.startswith("$") and _is_text(key) for key in items):
+            return {key: tagged(item) for key, item in items.items()}
+        return {"$dict": [[tagged(key), tagged(item)] for key, item in items.items()]}
+    writer = _WRITERS.get(kind)
+    if writer is not None:
+        return {writer[0]: writer[1](value)}
+    return _tagged_object(value)
+
+
+def _tagged_object(value: object) -> object:
+    kind = type(value)
+    if isinstance(value, Enum):
+        return {"$enum": type_name(kind), "name": value.name}
+    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        return {"$namedtuple": type_name(kind), "items": [tagged(item) for item in value]}
+    if is_model(kind):
+        fields = {name: item for name, item in value.__dict__.items() if name in kind.model_fields}  # type: ignore[attr-defined]  # a pydantic model
+        extra: dict[str, object] = getattr(value, "__pydantic_extra__", None) or {}
+        return {"$pydantic": type_name(kind), "value": tagged({**fields, **extra})}
+    names = field_names(kind)
+    if names is None:
+        raise NotReplayable(f"{kind.__module__}.{kind.__qualname__} is not a type that can be stored")
+    parts = {name: getattr(value, name) for name in names}
+    return {
+        "$object": type_name(kind),
+        "fields": {name: tagged(item) for name, item in parts.items() if item is not msgspec.UNSET},
+    }
+
+
+def untagged(value: object) -> object:
+    """Return the value that ``tagged`` made this of; raises NotReplayable, or what a class raises when it is made."""
+    if type(value) is list:
+        return [untagged(item) for item in value]
+    if type(value) is not dict:
+        return value
+    tag = next(iter(value), "")
+    if not tag.startswith("$"):
+        return {key: untagged(item) for key, item in value.items()}
+    reader = _READERS.get(tag)
+    if reader is not None:
+        return reader(value[tag])
+    return _untagged_object(tag, value)
+
+
+def _untagged_object(tag: str, value: dict[str, object]) -> object:
+    kind = _loaded_type(str(value[tag]))
+    if tag == "$enum":
+        return cast("type[Enum]", kind)[str(value["name"])]
+    if tag == "$namedtuple":
+        return kind(*cast("list[object]", untagged(value["items"])))
+    if tag == "$pydantic":
+        # Without validation: it was valid when it was made, and validators may have effects, or want aliases.
+        return kind.model_construct(**cast("dict[str, object]", untagged(value["value"])))  # type: ignore[attr-defined]  # a pydantic model
+    fields = cast("dict[str, object]", untagged(value["fields"]))
+    if issubclass(kind, msgspec.Struct):
+        return kind(**fields)
+    made = kind.__new__(kind)  # without __init__: it may take other arguments, or have effects
+    for name in field_names(kind) or ():
+        if name not in fields:
+            fields[name] = _default(kind, name)
+    for name, item in fields.items():
+        object.__setattr__(made, name, item)
+    return made
+
+
+def _default(kind: type, name: str) -> object:
+    """Return the default of a field that a dataclass has got since an object was stored."""
+    from dataclasses import MISSING, fields  # noqa: PLC0415 - loaded by whoever made the class
+
+    field = next(field for field in fields(kind) if field.name == name)
+    if field.default is not MISSING:
+        return field.default
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    raise NotReplayable(f"{kind.__qualname__} has had a field {name!r} since, which the recorded result lacks")
+
+
+def type_name(kind: type) -> str:
+    """Return the name that a class is found again by."""
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _loaded_type(name: str) -> type:
+    """Find a class by name among the modules loaded already: what stands in a ledger never imports anything."""
+    module, _, qualified = name.partition(":")
+    found: object = sys.modules.get(module)
+    for part in qualified.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, type):
+        raise NotReplayable(f"the recorded result is a {name}, which is not loaded here; import its module first")
+    if not (issubclass(found, Enum | tuple) or is_model(found) or field_names(found) is not None):
+        raise NotReplayable(f"the recorded result names {name}, which is no longer a type that is stored")
+    return found
+
+
+def field_names(kind: type) -> Sequence[str] | None:
+    """Return the fields of a Struct or dataclass; None for any other class."""
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_fields__
+    fields = getattr(kind, "__dataclass_fields__", None)
+    return None if fields is None else [name for name, field in fields.items() if field._field_type.name == "_FIELD"]  # noqa: SLF001 - what dataclasses.fields() does, without its import
+
+
+def is_model(kind: type) -> bool:
+    """Tell whether a class is a pydantic model."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and issubclass(kind, pydantic.BaseModel)
+
+
+_WRITERS: dict[type, tuple[str, Callable[[object], object]]] = {
+    tuple: ("$tuple", lambda v: [tagged(item) for item in cast("tuple[object, ...]", v)]),
+    set: ("$set", lambda v: _sorted(cast("set[object]", v))),
+    frozenset: ("$frozenset", lambda v: _sorted(cast("frozenset[object]", v))),
+    bytes: ("$bytes", lambda v: _bytes_text(cast("bytes", v))),
+    bytearray: ("$bytearray", lambda v: _bytes_text(bytes(cast("bytearray", v)))),
+    complex: ("$complex", repr),
+    uuid.UUID: ("$uuid", str),
+    decimal.Decimal: ("$decimal", str),
+    dt.datetime: ("$datetime", lambda v: _time_text(cast("dt.datetime", v))),
+    dt.date: ("$date", lambda v: cast("dt.date", v).isoformat()),
+    dt.time: ("$time", lambda v: _time_text(cast("dt.time", v))),
+    dt.timedelta: ("$timedelta", lambda v: [(d := cast("dt.timedelta", v)).days, d.seconds, d.microseconds]),
+}
+
+_READERS: dict[str, Callable[[object], object]] = {
+    "$str": lambda v: _unescaped(cast("str", v)),
+    "$int": lambda v: int(cast("str", v), 0),
+    "$float": lambda v: float(cast("str", v)),
+    "$dict": lambda v: {untagged(key): untagged(item) for key, item in cast("list[list[object]]", v)},
+    "$tuple": lambda v: tuple(untagged(item) for item in cast("list[object]", v)),
+    "$set": lambda v: {untagged(item) for item in cast("list[object]", v)},
+    "$frozenset": lambda v: frozenset(untagged(item) for item in cast("list[object]", v)),
+    "$bytes": lambda v: _bytes_of(cast("dict[str, str]", v)),
+    "$bytearray": lambda v: bytearray(_bytes_of(cast("dict[str, str]", v))),
+    "$complex": lambda v: complex(cast("str", v)),
+    "$uuid": lambda v: uuid.UUID(cast("str", v)),
+    "$decimal": lambda v: decimal.Decimal(cast("str", v)),
+    "$datetime": lambda v: _time_of(dt.datetime, v),
+    "$date": lambda v: dt.date.fromisoformat(cast("str", v)),
+    "$time": lambda v: _time_of(dt.time, v),
+    "$timedelta": lambda v: dt.timedelta(*cast("list[int]", v)),
+}
+
+
+def _sorted(items: "set[object] | frozenset[object]") -> list[object]:
+    return sorted((tagged(item) for item in items), key=_sorting)
+
+
+def _is_text(text: str) -> bool:
+    """Tell whether a str can be written as UTF-8, which has no lone surrogates."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _escapes(text: str) -> str:
+    import json  # noqa: PLC0415 - rare results only; msgspec writes no lone surrogates
+
+    return json.dumps(text)
+
+
+def _unescaped(stored: str) -> str:
+    import json  # noqa: PLC0415 - as above
+
+    return str(json.loads(stored))
+
+
+def _int_text(number: int) -> str:
+    return str(number) if number.bit_length() < _MOST_BITS else hex(number)
+
+
+def _bytes_text(data: bytes) -> dict[str, str]:
+    try:
+        return {"text": data.decode("ascii")}
+    except UnicodeDecodeError:
+        return {"hex": data.hex()}
+
+
+def _bytes_of(stored: dict[str, str]) -> bytes:
+    return stored["text"].encode("ascii") if "text" in stored else bytes.fromhex(stored["hex"])
+
+
+def zone_name(moment: dt.datetime | dt.time) -> str | None:
+    """Return the name of a time zone of zoneinfo; None for any other."""
+    return getattr(moment.tzinfo, "key", None)  # zoneinfo: an offset alone would lose the zone
+
+
+def _time_text(moment: dt.datetime | dt.time) -> object:
+    zone = zone_name(moment)
+    if zone is None and not moment.fold:
+        return moment.isoformat()
+    plain = moment.replace(tzinfo=None) if zone else moment
+    return [plain.isoformat(), zone, moment.fold]
+
+
+def _time_of(kind: type[dt.datetime] | type[dt.time], stored: object) -> dt.datetime | dt.time:
+    if isinstance(stored, str):
+        return kind.fromisoformat(stored)
+    text, zone, fold = cast("tuple[str, str | None, int]", stored)
+    moment = kind.fromisoformat(text).replace(fold=fold)
+    if zone is None:
+        return moment
+    import zoneinfo  # noqa: PLC0415 - rare results only
+
+    return moment.replace(tzinfo=zoneinfo.ZoneInfo(zone))
