@@ -58,10 +58,11 @@ def test_kill_9_takes_the_running_commands_along(cli):
 
 
 def test_a_key_whose_worker_is_gone_is_waited_for_and_taken_over(cli):
-    cli.once().acquire("0", name="pipe", lease=2)
+    cli.once().acquire(0, name="pipe", lease=2)
     result = cli.run("pipe", "in.ndjson", "--key", "id", "--lease", "1", "--", "true")
     assert result.returncode == 0
     assert "ran 40, replayed 0" in result.stderr
+    assert "s for 1 key(s) that another run holds, or held when it was killed" in result.stderr
 
 
 def test_a_key_that_is_held_for_longer_is_busy(cli):

@@ -130,6 +130,14 @@ class Jobs:
                 self._aside.append(job)
             self._changed.notify_all()
 
+    def waiting(self) -> tuple[int, float]:
+        """Return how many jobs are left that wait for other workers, and for how long at most; 0 while there are others."""
+        with self._changed:
+            if self._open or self._fresh or not self._aside:
+                return 0, 0.0
+            now = time.monotonic()
+            return len(self._aside), max((job.give_up or now) - now for job in self._aside)
+
     def _next(self) -> Job | None:
         now = time.monotonic()
         for job in self._aside:

@@ -45,7 +45,7 @@ class Run:
             self._trouble = f"the input or the --rejects file failed: {error}"
             self._stop.ask()
         jobs.end()
-        ended = self._wait(threads)
+        ended = self._wait(threads, jobs)
         self._rejects.close()
         status, end = self._ending(threads.trouble)
         self._report.summary(end)
@@ -74,10 +74,16 @@ class Run:
         if line.data is not None:
             self._rejects.add(line.data if line.data.endswith(b"\n") else line.data + b"\n")
 
-    def _wait(self, threads: Workers) -> bool:
-        told = False
+    def _wait(self, threads: Workers, jobs: Jobs) -> bool:
+        told = told_of_others = False
         while not threads.join(0.1):
             self._report.tick()
+            waiting, seconds = jobs.waiting()
+            if waiting and seconds > 1 and not told_of_others:
+                self._report.say(
+                    f"waiting up to {seconds:.0f} s for {waiting} key(s) that another run holds, or held when it was killed"
+                )
+                told_of_others = True
             if self._stop.forced:
                 return threads.join(_FORCED)
             if self._stop.signalled and not told:
