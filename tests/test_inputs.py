@@ -320,7 +320,7 @@ def test_the_claim_is_handed_to_the_parameter_annotated_with_it(once, position):
 
     def make(form):
         source = "claim" if "mine" not in form.__annotations__ else "mine"
-        space = {"seen": seen, "Claim": Claim}
+        space = {"seen": seen, "Claim": Claim, "__name__": __name__}
         import inspect
 
         exec(f"def handle{inspect.signature(form)}:\n    seen.append(({source}, order, region))\n", space)

@@ -306,6 +306,20 @@ def test_a_lambda_needs_a_name():
     assert Once(MemoryStore(), name="mine").run("k", lambda: 1) == 1
 
 
+def test_a_function_of_no_module_needs_a_name():
+    space = {}
+    exec("def handle(): return 1", space)
+    for function in (space["handle"], [].append):
+        with pytest.raises(ValueError, match="give name="):
+            Once(MemoryStore()).run("k", function)
+
+
+def test_methods_of_builtin_classes_have_names():
+    once = Once(MemoryStore())
+    assert once.run("k", str.upper, "a") == once.run("k", str.upper, "b") == "A"
+    assert list(once.store.records) == ["builtins.str.upper:k"]
+
+
 @pytest.fixture(name="source")
 def _source():
     import onceward

@@ -59,7 +59,7 @@ def function_name(function: object) -> str:
     """Return the module and qualified name of a function: the default namespace of its keys.
 
     Raises:
-        ValueError: the function is a lambda, whose name it shares with every other lambda of its module.
+        ValueError: the function is a lambda, whose name it shares with every other lambda of its module, or is of none.
     """
     inner = function
     while (deeper := getattr(inner, "func", None)) is not None and callable(deeper):  # functools.partial
@@ -71,7 +71,10 @@ def function_name(function: object) -> str:
         qualified = inner.__qualname__
     if "<lambda>" in qualified:
         raise ValueError("a lambda has no name of its own, so its keys could meet another's: give name='...'")
-    return f"{_module_name(inner.__module__)}.{qualified}"
+    module = getattr(inner, "__module__", None) or getattr(getattr(inner, "__objclass__", None), "__module__", None)
+    if module is None:
+        raise ValueError(f"{qualified} is of no module, so its keys could meet another's: give name='...'")
+    return f"{_module_name(module)}.{qualified}"
 
 
 def fingerprint_of(value: object) -> str:
