@@ -14,7 +14,6 @@ from pathlib import Path
 from shutil import rmtree
 
 from measure import Cost, interleaved, places, table, timed
-
 from onceward import Once
 from onceward.stores.sqlite_file import COLUMNS, SCHEMA, TABLE
 
@@ -33,7 +32,20 @@ def rows(count: int) -> Iterator[tuple[object, ...]]:
     for n in range(count):
         key, owner = f"growth.handler:{n * step + random.randrange(step):024x}", f"{random.getrandbits(128):032x}"
         made = now - random.random() * 1e6
-        yield key, "COMPLETED", owner, int(made * 1e6), 1, made, 1, None, '{"charged":100}', None, made, now + 1e6 + made % 1e6
+        yield (
+            key,
+            "COMPLETED",
+            owner,
+            int(made * 1e6),
+            1,
+            made,
+            1,
+            None,
+            '{"charged":100}',
+            None,
+            made,
+            now + 1e6 + made % 1e6,
+        )
 
 
 def ledger(path: Path, count: int) -> Once:
@@ -69,7 +81,9 @@ def main() -> None:
         start = time.perf_counter()
         cases[f"{size:,}"] = case_for(ledger(folder / f"{size}.db", size))
         os.sync()  # what making it has left to be written is not the calls' cost
-        print(f"  made {size:,} records in {time.perf_counter() - start:.0f} s, {(folder / f'{size}.db').stat().st_size >> 20} MiB")
+        print(
+            f"  made {size:,} records in {time.perf_counter() - start:.0f} s, {(folder / f'{size}.db').stat().st_size >> 20} MiB"
+        )
     costs = interleaved(cases, ROUNDS)
     base = next(iter(costs.values()))
     table(

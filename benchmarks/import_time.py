@@ -41,7 +41,12 @@ def main() -> None:
     rows = [(name, m := statistics.median(times), m - bare) for name, times in seen.items()]
     table(f"fresh processes, median of {ROUNDS}", ["", "ms", "over bare"], rows)
     loaded = f"import sys, onceward; print(*[m for m in {NEVER!r} if m in sys.modules])"
-    print("\n  of", ", ".join(NEVER), "it loads:", subprocess.check_output([sys.executable, "-c", loaded], text=True) or "none")
+    print(
+        "\n  of",
+        ", ".join(NEVER),
+        "it loads:",
+        subprocess.check_output([sys.executable, "-c", loaded], text=True) or "none",
+    )
 
 
 if __name__ == "__main__":

@@ -15,9 +15,8 @@ from pathlib import Path
 from shutil import rmtree
 
 from measure import Cost, interleaved, places, table, timed
-from raw_sqlite import RawLedger
-
 from onceward import Once
+from raw_sqlite import RawLedger
 
 CALLS = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
 ROUNDS = 7
@@ -81,7 +80,9 @@ def cases_for(folder: Path) -> dict[str, Callable[[int], Cost]]:
     return {
         "raw first": each(lambda order: raw.first(order["id"]), "f"),
         "guard first": each(guarded, "f"),
-        "raw duplicate": again(lambda order: raw.first(order["id"]) if order.pop("new", 0) else _seen(raw, order["id"]), "d"),
+        "raw duplicate": again(
+            lambda order: raw.first(order["id"]) if order.pop("new", 0) else _seen(raw, order["id"]), "d"
+        ),
         "guard duplicate": again(guarded, "d"),
         "cache duplicate": again(cached, "c"),
         "raw first, async, in a thread": in_loop(raw_in_thread, "a", 1, fresh=True),

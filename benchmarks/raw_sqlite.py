@@ -5,8 +5,8 @@ import sqlite3
 import time
 from pathlib import Path
 
-from onceward.stores import sqlite as store
 from onceward.stores.sqlite_file import SCHEMA
+from onceward.stores.sqlite_requests import INSERT, SELECT, UPDATE
 
 
 class RawLedger:
@@ -24,13 +24,13 @@ class RawLedger:
         owner, now = os.urandom(16).hex(), time.time()
         fence = int(now * 1e6)
         execute = self.connection.execute
-        execute(store._SELECT, (key,)).fetchone()
+        execute(SELECT, (key,)).fetchone()
         kept = (now + 60, 1, None, None, None, now, now + 1e6)
-        assert execute(store._INSERT, (key, "IN_PROGRESS", owner, fence, 0, *kept)).rowcount == 1
+        assert execute(INSERT, (key, "IN_PROGRESS", owner, fence, 0, *kept)).rowcount == 1
         now = time.time()
         done = (now, 1, None, "1", None, now, now + 1e6)
-        assert execute(store._UPDATE, (key, "COMPLETED", owner, fence, 1, *done, owner, 0)).rowcount == 1
+        assert execute(UPDATE, (key, "COMPLETED", owner, fence, 1, *done, owner, 0)).rowcount == 1
 
     def duplicate(self, key: str) -> None:
         """Look: one read."""
-        assert self.connection.execute(store._SELECT, (key,)).fetchone()
+        assert self.connection.execute(SELECT, (key,)).fetchone()

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from shutil import rmtree
 
 from measure import Cost, interleaved, places, table, timed
-from raw_sqlite import RawLedger
-
 from onceward import Once
 from onceward.core.clock import boottime
 from onceward.core.drive import drive
@@ -22,6 +20,7 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import completed, end_many
 from onceward.core.record import IN_PROGRESS, Write
 from onceward.stores.sqlite import SqliteStore
+from raw_sqlite import RawLedger
 
 MESSAGES = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
 ROUNDS = 7

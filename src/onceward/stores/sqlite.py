@@ -10,7 +10,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 from urllib.parse import SplitResult
 
 from onceward.core.clock import Clock
@@ -18,38 +18,13 @@ from onceward.core.drive import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores import sqlite_async
+from onceward.stores import sqlite_requests as requests
 from onceward.stores.contract import Page
 from onceward.stores.sqlite_clock import RESOLUTION
-from onceward.stores.sqlite_file import COLUMNS, TABLE, SqliteFile, translated
+from onceward.stores.sqlite_file import SqliteFile, translated
+from onceward.stores.sqlite_requests import Request, Run
 
 PURGE_EVERY, PURGE_LIMIT = 32, 64  # every so many commits purge so many rows; the first of a process does, too
-
-_SELECT = f"SELECT {COLUMNS} FROM {TABLE} WHERE key = ?"  # noqa: S608 - constants of this module
-_MARKS = ", ".join("?" * len(Record._fields))
-_INSERT = f"INSERT INTO {TABLE} ({COLUMNS}) VALUES ({_MARKS}) ON CONFLICT (key) DO NOTHING"  # noqa: S608 - as above
-_UPDATE = (
-    f"UPDATE {TABLE} SET {', '.join(f'{name} = ?{i}' for i, name in enumerate(Record._fields, 1) if name != 'key')} "  # noqa: S608 - as above
-    f"WHERE key = ?1 AND owner = ?{len(Record._fields) + 1} AND beat = ?{len(Record._fields) + 2}"
-)
-_DELETE = f"DELETE FROM {TABLE} WHERE key = ? AND owner = ? AND beat = ?"  # noqa: S608 - as above
-_PURGE = f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)"  # noqa: S608 - as above
-_SCAN = f"SELECT {COLUMNS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"  # noqa: S608 - as above
-
-
-Run = Callable[[sqlite3.Connection, float], object]
-
-
-class Request(NamedTuple):
-    """What one exchange does: ``run(connection, now)`` gives the reply.
-
-    A write of a single statement is a transaction of its own; one of ``many`` statements needs one around it. An insert
-    looks for its ``key`` first: most duplicates end there, without waiting for the write lock.
-    """
-
-    run: Run
-    writes: bool
-    many: bool = False
-    key: str | None = None
 
 
 class Job:
@@ -99,45 +74,35 @@ class SqliteStore:
 
     def insert(self, write: Write) -> Steps[Reply]:
         """Write if the key is absent."""
-        return cast("Reply", (yield Request(lambda c, now: _insert(c, now, write), writes=True, key=write.key)))
+        return cast("Reply", (yield requests.insert(write)))
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
         """Write if the record is still the version seen."""
-        return cast("Reply", (yield Request(lambda c, now: _swap(c, now, write, seen), writes=True)))
+        return cast("Reply", (yield requests.swap(write, seen)))
 
     def load(self, key: str) -> Steps[Reply]:
         """Read one record."""
-        return cast("Reply", (yield Request(lambda c, now: _load(c, now, key), writes=False)))
+        return cast("Reply", (yield requests.load(key)))
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Reply]]:
         """Insert all in one transaction."""
-        return cast(
-            "list[Reply]",
-            (yield Request(lambda c, now: [_insert(c, now, write) for write in writes], writes=True, many=True)),
-        )
+        return cast("list[Reply]", (yield requests.insert_many(writes)))
 
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Reply]]:
         """Swap all in one transaction."""
-        return cast(
-            "list[Reply]",
-            (
-                yield Request(
-                    lambda c, now: [_swap(c, now, write, seen) for write, seen in pairs], writes=True, many=True
-                )
-            ),
-        )
+        return cast("list[Reply]", (yield requests.swap_many(pairs)))
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read records in the order of their keys."""
-        return cast("Page", (yield Request(lambda c, now: _scan(c, now, prefix, after, limit), writes=False)))
+        return cast("Page", (yield requests.scan(prefix, after, limit)))
 
     def delete(self, seen: Record) -> Steps[Reply]:
         """Delete if the record is still the version seen."""
-        return cast("Reply", (yield Request(lambda c, now: _delete(c, now, seen), writes=True)))
+        return cast("Reply", (yield requests.delete(seen)))
 
     def purge(self, limit: int) -> Steps[int]:
         """Delete expired records, the longest expired first."""
-        return cast("int", (yield Request(lambda c, now: c.execute(_PURGE, (now, limit)).rowcount, writes=True)))
+        return cast("int", (yield requests.purge(limit)))
 
     # --- the exchange ---------------------------------------------------------------------------------------------
 
@@ -191,7 +156,7 @@ class SqliteStore:
         return job.reply
 
     def _look(self, key: str) -> Reply | None:
-        reply = cast("Reply", self._read(lambda c, now: _load(c, now, key)))
+        reply = cast("Reply", self._read(requests.load(key).run))
         return None if reply.record is None else reply
 
     def _read(self, run: Run) -> object:
@@ -251,7 +216,7 @@ class SqliteStore:
         for job in jobs:
             job.reply = job.run(connection, now)
         if purge:
-            connection.execute(_PURGE, (now, PURGE_LIMIT))
+            requests.purge(PURGE_LIMIT).run(connection, now)
         connection.execute("COMMIT")
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -331,44 +296,6 @@ def open_url(parts: SplitResult, options: dict[str, str]) -> SqliteStore:
     except ValueError:
         raise ValueError(f"{url!r}: timeout must be a number of seconds") from None
     return SqliteStore(path, timeout=timeout, synchronous=options.get("synchronous", "FULL").upper())
-
-
-# --- statements ---------------------------------------------------------------------------------------------------
-
-
-def _load(connection: sqlite3.Connection, now: float, key: str) -> Reply:
-    return Reply(won=False, record=_held(connection, key), now=now)
-
-
-def _held(connection: sqlite3.Connection, key: str) -> Record | None:
-    row = connection.execute(_SELECT, (key,)).fetchone()
-    return None if row is None else Record._make(row)
-
-
-def _insert(connection: sqlite3.Connection, now: float, write: Write) -> Reply:
-    record = write.at(now)
-    if connection.execute(_INSERT, record).rowcount == 1:
-        return Reply(won=True, record=record, now=now)
-    return Reply(won=False, record=_held(connection, write.key), now=now)
-
-
-def _swap(connection: sqlite3.Connection, now: float, write: Write, seen: Record) -> Reply:
-    record = write.at(now)
-    if connection.execute(_UPDATE, (*record, seen.owner, seen.beat)).rowcount == 1:
-        return Reply(won=True, record=record, now=now)
-    return Reply(won=False, record=_held(connection, write.key), now=now)
-
-
-def _delete(connection: sqlite3.Connection, now: float, seen: Record) -> Reply:
-    if connection.execute(_DELETE, (seen.key, seen.owner, seen.beat)).rowcount == 1:
-        return Reply(won=True, record=seen, now=now)
-    return Reply(won=False, record=_held(connection, seen.key), now=now)
-
-
-def _scan(connection: sqlite3.Connection, now: float, prefix: str, after: str | None, limit: int) -> Page:
-    rows = connection.execute(_SCAN, (after or "", prefix, prefix + "\U0010ffff", limit + 1)).fetchall()
-    records = [Record._make(row) for row in rows[:limit]]
-    return Page(records, records[-1].key if len(rows) > limit else None, now)
 
 
 # --- forks --------------------------------------------------------------------------------------------------------
