@@ -18,6 +18,7 @@ UPTIME = "/proc/uptime"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 RESOLUTION = 0.01  # seconds: /proc/uptime counts hundredths
 SECOND = 1.0
+TRIES = 20
 
 
 def boot_id() -> str | None:
@@ -38,21 +39,31 @@ class HostClock:
         self.boot = boot_id()
         self.anchor = 0.0
         self._file = os.open(UPTIME, os.O_RDONLY) if self.boot else -1
-        self._uptime = 0.0  # as read at `_read_at` on this process's own clock
-        self._read_at = -SECOND
+        # How far the uptime is ahead of this process's own clock, and when that was found: one value, for many threads.
+        self._fix = (0.0, -SECOND)
 
     def __call__(self) -> float:
         """Return ledger time in seconds since the epoch."""
         if self._file < 0:
             return time.time()
-        since = boottime() - self._read_at
-        if not 0 <= since < SECOND:
+        ahead, found_at = self._fix
+        now = boottime()
+        if not 0 <= now - found_at < SECOND:
             # The clocks of the C library can be skewed for one process alone (libfaketime does it); the kernel's text
             # cannot. Their difference is good for a second, which saves nine tenths of the cost.
-            self._uptime = float(os.pread(self._file, 64, 0).split(b" ", 1)[0])
-            self._read_at = boottime()
-            since = 0.0
-        return self.anchor + self._uptime + since
+            ahead, now = self._fix = self._compare()
+        return self.anchor + ahead + now
+
+    def _compare(self) -> tuple[float, float]:
+        for _ in range(TRIES):
+            before = boottime()
+            uptime = float(os.pread(self._file, 64, 0).split(b" ", 1)[0])
+            after = boottime()
+            if (
+                0 <= after - before < RESOLUTION / 2
+            ):  # else this process was paused in between, and they do not belong together
+                break
+        return uptime - after, after
 
     def anchor_now(self, newest: float) -> float:
         """Return the anchor for a boot without one: the time of day, or the newest time in the ledger if later."""

@@ -148,10 +148,10 @@ class SqliteFile:
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (META,)).fetchone() is None:
             return {}
         meta = dict(connection.execute(f"SELECT name, value FROM {META}"))  # noqa: S608 - a constant of this module
-        if int(meta.get("version", VERSION)) > VERSION:
+        if meta.get("version", str(VERSION)) != str(VERSION):
             raise StoreError(
-                f"ledger {self.path}: its schema is version {meta['version']}, from a newer onceward; this one knows "
-                f"version {VERSION}. Upgrade onceward; nothing in the file was changed"
+                f"ledger {self.path}: its schema is version {meta['version']!r}, and this onceward knows version {VERSION} "
+                "only. If a newer onceward made it, upgrade this one; nothing in the file was changed"
             )
         return meta
 
