@@ -1,0 +1,168 @@
+"""The bench that a store is put on to be checked, and what a check is."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar
+
+from onceward.core.clock import Clock
+from onceward.core.drive import Steps, drive, drive_async
+from onceward.core.record import IN_PROGRESS, Record, Reply, Write
+from onceward.stores.contract import Store
+from onceward.testing.clock import ManualClock
+
+T = TypeVar("T")
+Mode = Literal["sync", "async"]
+MODES: tuple[Mode, ...] = ("sync", "async")
+
+
+class NotConforming(AssertionError):
+    """A store does not do what the contract says; the message is the sentence that does not hold."""
+
+
+class Bench:
+    """A fresh store to check, and the means to do so.
+
+    Args:
+        make: gives a store with an empty ledger, on the clock that it is given.
+        again: gives a second handle on the same data, given the first and the clock; None when there is no such thing.
+        mode: "sync" or "async".
+        advance: lets so many seconds pass on the store's clock; None moves the clock that ``make`` was given.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Clock], Store],
+        again: Callable[[Store, Clock], Store] | None = None,
+        *,
+        mode: Mode = "sync",
+        advance: Callable[[float], None] | None = None,
+    ) -> None:
+        self.clock: ManualClock | None = ManualClock() if advance is None else None
+        clock = self.clock or ManualClock()
+        self.store = make(clock)
+        self.other = self.store if again is None else again(self.store, clock)
+        self.mode = mode
+        self._advance = advance or clock.advance
+        self._runner = asyncio.Runner() if mode == "async" else None
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass on the store's clock."""
+        self._advance(seconds)
+
+    def do(self, steps: Steps[T], store: Store | None = None) -> T:
+        """Drive the steps of a verb to their end."""
+        target = self.store if store is None else store
+        return drive(steps, target) if self._runner is None else self._runner.run(drive_async(steps, target))
+
+    def race(self, attempts: Sequence[Callable[[Store], Steps[T]]]) -> list[T]:
+        """Drive several steps at once, in turn on this handle and the other: in threads, or as tasks of one loop."""
+        stores = [(self.store, self.other)[i % 2] for i in range(len(attempts))]
+        if self._runner is not None:
+            return self._runner.run(_together([drive_async(a(s), s) for a, s in zip(attempts, stores, strict=True)]))
+        results: dict[int, T] = {}
+        start = threading.Barrier(len(attempts))
+
+        def run(number: int, attempt: Callable[[Store], Steps[T]], store: Store) -> None:
+            start.wait()
+            results[number] = drive(attempt(store), store)
+
+        threads = [
+            threading.Thread(target=partial(run, number, attempt, store))
+            for number, (attempt, store) in enumerate(zip(attempts, stores, strict=True))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        expect(len(results) == len(attempts), "exchanges from many threads at once all come back")
+        return [results[number] for number in range(len(attempts))]
+
+    def insert(self, write: Write) -> Reply:
+        """Insert through the store."""
+        return self.do(self.store.insert(write))
+
+    def swap(self, write: Write, seen: Record) -> Reply:
+        """Swap through the store."""
+        return self.do(self.store.swap(write, seen))
+
+    def load(self, key: str) -> Record | None:
+        """Return the record that the other handle reads; it must be what this one wrote."""
+        return self.do(self.other.load(key), self.other).record
+
+    def claimed(self, key: str = "key", owner: str = "a", **changes: object) -> Record:
+        """Insert a claim and return its record."""
+        record = self.insert(claim_of(key, owner, **changes)).record
+        expect(record is not None, "a won insert returns the record that it made")
+        assert record is not None
+        return record
+
+    def close(self) -> None:
+        """Close both handles."""
+        self.other.close()
+        self.store.close()
+        if self._runner is not None:
+            self._runner.close()
+
+
+async def _together(coroutines: Sequence[Coroutine[object, object, T]]) -> list[T]:
+    return list(await asyncio.gather(*coroutines))
+
+
+def claim_of(key: str = "key", owner: str = "a", **changes: object) -> Write:
+    """Return a claim on its way to the store, with ``changes`` to its fields."""
+    write = Write(key, IN_PROGRESS, owner, 0, 0, 1, None, None, None, None, 60.0, 600.0)
+    return write._replace(**changes)  # type: ignore[arg-type]  # the callers are the checks
+
+
+def next_of(record: Record, **changes: object) -> Write:
+    """Return the write that follows ``record`` under the same owner, with ``changes`` to its fields."""
+    write = Write(
+        record.key,
+        record.status,
+        record.owner,
+        record.fence,
+        record.beat + 1,
+        record.attempts,
+        record.fingerprint,
+        record.result,
+        record.error,
+        record.created_at,
+        60.0,
+        600.0,
+    )
+    return write._replace(**changes)  # type: ignore[arg-type]  # as above
+
+
+def expect(holds: bool, sentence: str) -> None:
+    """Raise NotConforming with ``sentence`` unless it holds."""
+    if not holds:
+        raise NotConforming(sentence)
+
+
+class Check(NamedTuple):
+    """One sentence of the contract and the function that checks it on a bench."""
+
+    name: str
+    says: str
+    function: Callable[[Bench], None]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def run(self, bench: Bench) -> None:
+        """Check it, and close the bench; raises NotConforming."""
+        try:
+            self.function(bench)
+        finally:
+            bench.close()
+
+
+CHECKS: list[Check] = []
+
+
+def check(function: Callable[[Bench], None]) -> Callable[[Bench], None]:
+    """Make a function a check; its docstring is the sentence that it checks."""
+    CHECKS.append(Check(function.__name__, (function.__doc__ or "").strip(), function))
+    return function

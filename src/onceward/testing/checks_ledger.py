@@ -1,0 +1,153 @@
+"""The checks of what people use: scan, delete, purge and close."""
+
+from onceward.core.record import IN_PROGRESS, Record
+from onceward.testing.bench import Bench, check, claim_of, expect, next_of
+
+
+def _pages(bench: Bench, prefix: str, limit: int) -> list[list[Record]]:
+    pages: list[list[Record]] = []
+    after: str | None = None
+    while True:
+        page = bench.do(bench.store.scan(prefix, after, limit))
+        expect(len(page.records) <= limit, "a page has no more records than asked for")
+        pages.append(page.records)
+        if page.next is None:
+            return pages
+        expect(page.next != after, "a page's next points further on")
+        after = page.next
+
+
+@check
+def scan_of_nothing(bench: Bench) -> None:
+    """Scan of an empty ledger gives one empty page."""
+    page = bench.do(bench.store.scan("", None, 10))
+    expect((page.records, page.next) == ([], None), "a scan of an empty ledger is one empty page")
+
+
+@check
+def scan_finds_all(bench: Bench) -> None:
+    """Scan finds every record once, whatever the size of a page."""
+    written = {key: bench.claimed(key, "a") for key in [f"key {i:02}" for i in range(23)]}
+    for limit in (1, 7, 23, 100):
+        found = [record for page in _pages(bench, "", limit) for record in page]
+        expect(len(found) == 23, f"a scan in pages of {limit} finds every record once")
+        expect({r.key: r for r in found} == written, f"a scan in pages of {limit} returns the records as they are")
+
+
+@check
+def scan_by_prefix(bench: Bench) -> None:
+    """Scan finds the keys that start with the prefix, and no others; no character of it is a wildcard."""
+    for key in ("a", "a:1", "a:2", "ab", "b:1", "A:1", "a%", "a%x", "a_", "\u00e4:1", "\u00e4:\U0001f511"):
+        bench.claimed(key, "a")
+    for prefix in ("a:", "a", "b", "a%", "a_", "\u00e4:", "a:1", "zzz"):
+        keys = sorted(r.key for page in _pages(bench, prefix, 2) for r in page)
+        wanted = sorted(r.key for page in _pages(bench, "", 100) for r in page if r.key.startswith(prefix))
+        expect(keys == wanted, f"a scan for {prefix!r} finds the keys that start with it, and no others")
+
+
+@check
+def scan_resumes(bench: Bench) -> None:
+    """Scan resumes where it was although records come, change and go meanwhile."""
+    records = [bench.claimed(f"key {i:02}", "a") for i in range(12)]
+    page = bench.do(bench.store.scan("key", None, 5))
+    first = {r.key for r in page.records}
+    rest = [r for r in records if r.key not in first]
+    bench.swap(next_of(rest[0]), rest[0])
+    bench.do(bench.store.delete(rest[1]))
+    bench.do(bench.store.delete(page.records[-1]))
+    bench.claimed("key zz", "b")
+    found: list[str] = []
+    while page.next is not None:
+        page = bench.do(bench.store.scan("key", page.next, 5))
+        found += [r.key for r in page.records]
+    stayed = {r.key for r in rest} - {rest[1].key}
+    expect(len(set(found)) == len(found), "a resumed scan returns no record twice")
+    expect(not first & set(found), "a resumed scan does not start again")
+    expect(stayed <= set(found), "a resumed scan misses no record that was there all the time")
+
+
+@check
+def scan_tells_the_time(bench: Bench) -> None:
+    """Scan's page carries the store's time."""
+    bench.claimed()
+    before = bench.do(bench.store.scan("", None, 10)).now
+    bench.advance(2.0)
+    passed = bench.do(bench.store.scan("", None, 10)).now - before
+    expect(passed >= 2.0 - 2 * bench.store.resolution, "a page carries the store's time")
+
+
+@check
+def delete_is_conditioned(bench: Bench) -> None:
+    """Delete removes the record seen, and no other version of it."""
+    first = bench.claimed()
+    second = bench.swap(next_of(first), first).record
+    assert second is not None
+    for stale in (first, second._replace(owner="b")):
+        reply = bench.do(bench.store.delete(stale))
+        expect((reply.won, reply.record) == (False, second), "a delete of another version is refused, and shows it")
+        expect(bench.load("key") == second, "a refused delete changes nothing")
+    expect(bench.do(bench.store.delete(second)).won, "a delete of the version seen is won")
+    expect(bench.load("key") is None, "a deleted record is gone")
+    reply = bench.do(bench.store.delete(second))
+    expect((reply.won, reply.record) == (False, None), "a delete of an absent key is refused with no record")
+
+
+@check
+def purge_deletes_the_expired(bench: Bench) -> None:
+    """Purge deletes expired records only, up to its limit, and tells how many."""
+    for i in range(5):
+        bench.claimed(f"old {i}", "a", lease=0.5, keep=0.5)
+    kept = [
+        bench.claimed("lapsed", "a", lease=0.5, keep=600.0),
+        bench.claimed("live", "a", lease=600.0, keep=0.0),
+        bench.claimed("for ever", "a", lease=0.5, keep=None),
+    ]
+    expect(bench.do(bench.store.purge(100)) == 0, "nothing is purged before it expires")
+    bench.advance(2.0)
+    before = {r.key for page in _pages(bench, "", 100) for r in page}
+    expect(before >= {r.key for r in kept}, "records that have not expired stay")
+    expect(bench.do(bench.store.purge(2)) <= 2, "a purge deletes no more than its limit")
+    for _ in range(5):
+        bench.do(bench.store.purge(2))
+    left = sorted((r for page in _pages(bench, "", 100) for r in page), key=lambda r: r.key)
+    expect(left == sorted(kept, key=lambda r: r.key), "a purge deletes the expired records and no others")
+
+
+@check
+def purged_keys_are_free(bench: Bench) -> None:
+    """A purged key can be inserted again."""
+    bench.claimed("key", "a", lease=0.5, keep=0.0)
+    bench.advance(2.0)
+    bench.do(bench.store.purge(10))
+    expect(bench.insert(claim_of("key", "b")).won, "a purged key can be inserted again")
+
+
+@check
+def close_is_not_the_end(bench: Bench) -> None:
+    """A closed store opens again when it is used."""
+    held = bench.claimed()
+    bench.store.close()
+    bench.store.close()
+    read = bench.do(bench.store.load("key")).record
+    expect(read == held, "a closed store opens again, with the records that it had")
+    expect(bench.swap(next_of(held, status=IN_PROGRESS), held).won, "a closed store writes again")
+
+
+@check
+def attributes(bench: Bench) -> None:
+    """A store says where it is, how exact its times are and how often to look."""
+    store = bench.store
+    expect(bool(store.url), "a store has its url")
+    expect(0 <= store.resolution < 60, "resolution is in seconds")
+    expect(0 < store.poll <= 10, "poll is in seconds")
+
+
+@check
+def handles_share(bench: Bench) -> None:
+    """Two handles on the same data see one another's writes."""
+    held = bench.claimed("key", "a")
+    reply = bench.do(bench.other.insert(claim_of("key", "b")), bench.other)
+    expect((reply.won, reply.record) == (False, held), "an insert through another handle meets the record held")
+    after = bench.do(bench.other.swap(next_of(held, result="2"), held), bench.other)
+    expect(after.won, "a swap through another handle of the record seen is won")
+    expect(bench.do(bench.store.load("key")).record == after.record, "and the first handle reads it")

@@ -1,0 +1,60 @@
+"""The store contract as checks that anyone can run on a store of their own.
+
+Each check is one sentence of ``stores/contract.py`` or ``core/register.py``. They run through ``exchange`` and through
+``exchange_async``::
+
+    from onceward.testing.conformance import conform
+
+    def make(clock):
+        return MyStore(clock=clock)
+
+    conform(make)                     # raises NotConforming with every sentence that does not hold
+
+or one by one, in pytest::
+
+    @pytest.mark.parametrize("check", CHECKS, ids=str)
+    @pytest.mark.parametrize("mode", MODES)
+    def test_my_store(check, mode):
+        check.run(Bench(make, again, mode=mode))
+
+A store whose clock cannot be given (a server's own) ignores the argument of ``make``; its ``Bench`` is made with
+``advance=time.sleep``, and the checks then take some seconds. ``make`` must give an empty ledger each time.
+"""
+
+from collections.abc import Callable, Sequence
+
+from onceward.core.clock import Clock
+from onceward.stores.contract import Store
+from onceward.testing import checks_ledger, checks_register
+from onceward.testing.bench import CHECKS, MODES, Bench, Check, Mode, NotConforming
+
+__all__ = ["CHECKS", "MODES", "Bench", "Check", "Mode", "NotConforming", "checks_ledger", "checks_register", "conform"]
+
+
+def conform(
+    make: Callable[[Clock], Store],
+    again: Callable[[Store, Clock], Store] | None = None,
+    *,
+    modes: Sequence[Mode] = MODES,
+    advance: Callable[[float], None] | None = None,
+) -> None:
+    """Run every check in every mode.
+
+    Args:
+        make: as for :class:`Bench`.
+        again: as for :class:`Bench`.
+        modes: "sync", "async" or both.
+        advance: as for :class:`Bench`.
+
+    Raises:
+        NotConforming: its message lists every sentence that does not hold.
+    """
+    wrong: list[str] = []
+    for mode in modes:
+        for check in CHECKS:
+            try:
+                check.run(Bench(make, again, mode=mode, advance=advance))
+            except Exception as error:  # noqa: BLE001 - a check that breaks down is a finding, too
+                wrong.append(f"{check.name} ({mode}): {error if isinstance(error, NotConforming) else repr(error)}")
+    if wrong:
+        raise NotConforming("\n".join(wrong))

@@ -1,0 +1,148 @@
+"""The conformance suite: our stores pass it, and broken ones do not."""
+
+import itertools
+
+import pytest
+
+from onceward.core.record import Record, Reply, Write
+from onceward.stores.memory import MemoryStore
+from onceward.stores.sqlite import SqliteStore
+from onceward.testing.conformance import CHECKS, MODES, Bench, NotConforming, conform
+from onceward.testing.faults import Faults
+
+
+@pytest.fixture
+def files(tmp_path):
+    numbers = itertools.count()
+    return lambda: tmp_path / f"ledger {next(numbers)}.db"
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_the_memory_store_conforms(check, mode):
+    check.run(Bench(MemoryStore, mode=mode))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_the_sqlite_store_conforms(check, mode, files):
+    def again(store, clock):
+        return SqliteStore(store.path, clock=clock)
+
+    check.run(Bench(lambda clock: SqliteStore(files(), clock=clock), again, mode=mode))
+
+
+def test_a_store_behind_faults_that_never_happen_conforms():
+    conform(lambda clock: Faults(MemoryStore(clock), lambda ask: None))
+
+
+@pytest.mark.parametrize("check", ["times_are_the_stores", "every_reply_has_the_time", "purge_deletes_the_expired"])
+def test_the_sqlite_store_on_its_own_clock_conforms(check, files):
+    import time
+
+    (one,) = [c for c in CHECKS if c.name == check]
+    one.run(Bench(lambda clock: SqliteStore(files()), advance=time.sleep))
+
+
+# --- what it catches ----------------------------------------------------------------------------------------------
+
+
+class IgnoresTheOwner(MemoryStore):
+    def _matches(self, held: Record, seen: Record) -> bool:
+        return held.beat == seen.beat
+
+
+class IgnoresTheBeat(MemoryStore):
+    def _matches(self, held: Record, seen: Record) -> bool:
+        return held.owner == seen.owner
+
+
+class Overwrites(MemoryStore):
+    def _insert(self, write: Write) -> Reply:
+        self.records.pop(write.key, None)
+        return super()._insert(write)
+
+
+class HidesWhatItHolds(MemoryStore):
+    def _insert(self, write: Write) -> Reply:
+        reply = super()._insert(write)
+        return reply if reply.won else reply._replace(record=None)
+
+
+class AnHourOff(MemoryStore):
+    def __init__(self, clock) -> None:
+        super().__init__(lambda: clock() + 3600.0)
+
+
+class StandsStill(MemoryStore):
+    def __init__(self, clock) -> None:
+        now = clock()
+        super().__init__(lambda: now)
+
+
+class ForgetsCreation(MemoryStore):
+    def _swap(self, write: Write, seen: Record) -> Reply:
+        return super()._swap(write._replace(created_at=None), seen)
+
+
+class Fences(MemoryStore):
+    def _insert(self, write: Write) -> Reply:
+        return super()._insert(write._replace(fence=write.fence or 1))
+
+
+class PurgesTheLapsed(MemoryStore):
+    def _purge(self, limit: int) -> int:
+        now = self._clock()
+        gone = [key for key, record in self.records.items() if record.lease_until <= now][:limit]
+        return len([self.records.pop(key) for key in gone])
+
+
+class DropsEmptyTexts(MemoryStore):
+    def _insert(self, write: Write) -> Reply:
+        return super()._insert(write._replace(result=write.result or None))
+
+
+class Unordered(MemoryStore):
+    def insert_many(self, writes):
+        return list(reversed((yield from super().insert_many(list(reversed(writes))))))[::-1]
+
+
+class NotAtomic(MemoryStore):
+    def exchange(self, request):
+        import time
+
+        reply = None
+        before = dict(self.records)
+        time.sleep(0.001)
+        now, self.records = self.records, before
+        reply = request()
+        self.records = {**now, **self.records}
+        return reply
+
+
+BROKEN = {
+    IgnoresTheOwner: "swap with another owner is refused",
+    IgnoresTheBeat: "swap of an earlier beat is refused",
+    Overwrites: "insert of a key that is held is lost",
+    HidesWhatItHolds: "lost insert returns the record held",
+    AnHourOff: "reply's time is the store's clock's",
+    StandsStill: "carries the store's time",
+    ForgetsCreation: "created_at is kept",
+    Fences: "stamped with the time in microseconds",
+    PurgesTheLapsed: "nothing is purged before it expires|purge deletes the expired records and no others",
+    DropsEmptyTexts: "read as it was written|every field is kept",
+    Unordered: "a batch",
+    NotAtomic: "exactly one insert is won",
+}
+
+
+@pytest.mark.parametrize("store", BROKEN, ids=lambda store: store.__name__)
+def test_a_broken_store_does_not_conform(store):
+    with pytest.raises(NotConforming, match=BROKEN[store]):
+        conform(store)
+
+
+def test_the_message_lists_every_sentence_that_does_not_hold():
+    with pytest.raises(NotConforming) as caught:
+        conform(Overwrites, modes=["sync"])
+    assert len(str(caught.value).splitlines()) >= 3
