@@ -673,6 +673,45 @@ def test_threads_that_die_in_their_handlers_leave_no_lock_behind(path):
     assert process.communicate(timeout=60) == ("20 0\n", "")
 
 
+INTERRUPTS = """
+import faulthandler, random, signal, sys, time
+from onceward import Busy, Once
+faulthandler.dump_traceback_later(12, exit=True)  # a lock that was left behind
+once = Once("sqlite:///" + sys.argv[1] + "?synchronous=NORMAL", lease=1)
+ended, errors = {}, set()
+def handle(n):
+    ended[n] = ended.get(n, 0) + 1
+def interrupt(*_):
+    raise KeyboardInterrupt
+once.run(-1, handle, -1)
+signal.signal(signal.SIGALRM, interrupt)
+dice = random.Random(7)
+end = time.monotonic() + 5
+n = 0
+while time.monotonic() < end:
+    n += 1
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 20e-6 + dice.random() * 3e-4)
+        once.run(n, handle, n)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        try:
+            once.run(n, handle, n)
+        except Exception as error:
+            errors.add(type(error).__name__)
+    except Exception as error:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        errors.add(type(error).__name__)
+print(max(ended.values()), sorted(errors - {"Busy"}), n > 1000)
+"""
+
+
+def test_interrupts_at_any_moment_leave_no_lock_and_no_context_behind_and_run_nothing_twice(path):
+    process = python(INTERRUPTS, path)
+    out, errors = process.communicate(timeout=60)
+    assert (out, errors) == ("1 [] True\n", "")
+
+
 def test_a_worker_that_was_paused_past_its_lease_is_told_and_overwrites_nothing(once):
     zombie = once.acquire("k", lease=0.05)
     time.sleep(0.1)
