@@ -71,6 +71,25 @@ def test_no_input_is_a_run_that_is_done(cli):
     assert cli.run("pipe", "--key", "id", "--", "true").returncode == 0
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_standard_stream_that_is_closed_does_no_harm(cli, closed):
+    cli.write("in.ndjson", {"id": 1})
+    run = f'exec "$0" -m onceward.cli pipe in.ndjson --key id -- touch ran {closed}'
+    done = subprocess.run(["sh", "-c", run, sys.executable], cwd=cli.folder, env=cli.env, capture_output=True)
+    assert done.returncode == 0
+    assert (cli.folder / "ran").exists()
+
+
+def test_names_and_arguments_need_not_be_utf_8(cli):
+    name = os.fsdecode(b"in\xff")
+    cli.write(name, {"id": 1})
+    result = cli.run("pipe", name, "--key", "id", "--json", "--", "printf", "%s", os.fsdecode(b"\xfe"))
+    assert result.returncode == 0
+    first = json.loads(result.stdout.splitlines()[0])
+    assert (first["file"], first["output"]) == ("in\ufffd", {"hex": "fe"})
+    assert "Warning" not in result.stderr
+
+
 # --- constant memory --------------------------------------------------------------------------------------------------
 
 MEASURED = """

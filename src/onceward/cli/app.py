@@ -1,5 +1,6 @@
 """The commands, put together."""
 
+import os
 import sys
 from typing import Annotated, Any
 
@@ -63,6 +64,7 @@ for _command in (
 
 def run() -> None:
     """Run the command line. What follows ``--`` after ``pipe`` is the command to run, and none of typer's business."""
+    _open_standard_streams()
     arguments, command = sys.argv[1:], []
     if "pipe" in arguments[:1] and "--" in arguments:
         at = arguments.index("--")
@@ -74,3 +76,14 @@ def run() -> None:
         status = end.code
     # Raised anew, for the caught one holds on to the frames, and they to the store, until the interpreter is torn down.
     sys.exit(status)
+
+
+def _open_standard_streams() -> None:
+    """Give those that this process was started without a place, before a file of ours takes their numbers."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)

@@ -41,7 +41,7 @@ class Command:
     parameter: str | None = None
 
     def __init__(self, argv: Sequence[str], stop: Stop, max_result: int) -> None:
-        self.target = shlex.join(argv)
+        self.target = shlex.join(argv).encode(errors="surrogateescape").decode(errors="replace")
         self.identity = "\0".join(["command", *argv])
         self._templates = [Template(argument) for argument in argv]
         if not self._templates[0].is_literal:

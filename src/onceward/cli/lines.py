@@ -52,17 +52,17 @@ class Lines:
         """Yield each line; raises OSError when a file cannot be read."""
         for name in self._files:
             with io.BufferedReader(_Stream(name, self._stop), _CHUNK) as stream:
-                number = 0
+                shown, number = os.fsencode(name).decode(errors="replace"), 0
                 while data := stream.readline(LONGEST + 1):
                     if self._stop.asked:
                         return
                     number += 1
                     self.read += len(data)
                     if len(data) <= LONGEST or data.endswith(b"\n"):
-                        yield Line(name, number, data)
+                        yield Line(shown, number, data)
                     else:
                         self._skip(stream, data)
-                        yield Line(name, number, None)
+                        yield Line(shown, number, None)
 
     def _skip(self, stream: "io.BufferedReader[_Stream]", piece: bytes) -> None:
         while piece and not piece.endswith(b"\n"):

@@ -8,6 +8,7 @@ from onceward.cli.lines import Line, Lines
 from onceward.cli.report import Rejects, Report
 from onceward.cli.runner import Runner, Workers
 from onceward.cli.stop import Stop
+from onceward.errors import StoreError
 
 DONE, LEFT, USAGE, ONLY_MALFORMED, STORE, INTERRUPTED, BROKEN = 0, 1, 2, 3, 4, 130, 141
 _FORCED = 2.0  # seconds that the workers have to notice that their commands were killed
@@ -95,7 +96,8 @@ class Run:
         broken, counts = self._report.broken, self._report.counts
         left = counts["failed"] or counts["parked"] or counts["busy"]
         first = (  # the first that holds is what the run ended with
-            (trouble, STORE, f"stopped, for the ledger failed: {trouble}"),
+            (isinstance(trouble, StoreError), STORE, f"stopped, for the ledger failed: {trouble}"),
+            (trouble, LEFT, f"stopped by an error in onceward itself: {trouble!r}"),
             (self._trouble, LEFT, f"stopped: {self._trouble}"),
             (isinstance(broken, BrokenPipeError), BROKEN, "stopped, for nobody reads the output any more"),
             (broken, LEFT, f"stopped, for the output cannot be written: {broken}"),
