@@ -11,6 +11,7 @@ Where the kernel tells no uptime and no boot id (not Linux), ledger time is the 
 
 import os
 import time
+from collections.abc import Callable
 
 from onceward.core.clock import boottime
 
@@ -69,6 +70,6 @@ class HostClock:
         """Return the anchor for a boot without one: the time of day, or the newest time in the ledger if later."""
         return max(time.time(), newest) - (self() - self.anchor)
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # bound now: `os` may be gone at exit
         if self._file >= 0:
-            os.close(self._file)
+            close(self._file)

@@ -1,0 +1,5 @@
+"""``python -m onceward``: the command line."""
+
+from onceward.cli import main
+
+main()
