@@ -1,0 +1,873 @@
+"""DESIGN.md's decision table row by row, and each of the things that must always hold, by its number there."""
+
+import asyncio
+
+import pytest
+
+from onceward import (
+    Busy,
+    KeyMissing,
+    LeaseLost,
+    Mismatch,
+    Once,
+    OncewardError,
+    Parked,
+    ResultNotRecorded,
+    ResultUnavailable,
+    ResultWarning,
+    StoreError,
+)
+from onceward.core import protocol
+from onceward.core.drive import Sleep, drive
+from onceward.core.policy import Policy
+from onceward.core.protocol import Bid, Lost, Refused, Replay, Settled, Verdict, Won, decide
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
+from onceward.stores.memory import MemoryStore
+from onceward.testing import Faults, ManualClock
+from onceward.testing.faults import Kind, at, fail_after, fail_before, late, settling, twice, when
+
+NOW = 1_000_000.0
+LEASE = 60.0
+PLAIN = Policy(lease=LEASE)
+
+
+def record(status=IN_PROGRESS, **changes) -> Record:
+    made = Record("k", status, "theirs", 7, 3, NOW + 30.0, 1, None, None, None, NOW - 30.0, NOW + 900.0)
+    return made._replace(**changes)
+
+
+LAPSED = {"lease_until": NOW - 1.0}
+TABLE = {
+    "no record is a first claim": (None, {}, Verdict.START),
+    "expired with no live lease is a first claim": (record(COMPLETED, expires_at=NOW - 1.0, **LAPSED), {}, Verdict.START),
+    "expired at this very moment is expired": (record(COMPLETED, expires_at=NOW, **LAPSED), {}, Verdict.START),
+    "expired with a live lease is busy": (record(expires_at=NOW - 1.0), {}, Verdict.BUSY),
+    "my own claim was won before": (record(owner="mine"), {}, Verdict.WON),
+    "my own claim was won before, also when it lapsed": (record(owner="mine", **LAPSED), {}, Verdict.WON),
+    "a live lease is busy": (record(), {}, Verdict.BUSY),
+    "a lease is over at its very end": (record(lease_until=NOW), {}, Verdict.NEXT),
+    "a lapsed lease is taken over": (record(**LAPSED), {}, Verdict.NEXT),
+    "a lapsed lease is parked on demand": (record(**LAPSED), {"policy": Policy(on_lapse="park")}, Verdict.PARK),
+    "a lapsed lease without attempts left is parked": (record(**LAPSED), {"policy": Policy(max_attempts=1)}, Verdict.PARK),
+    "a lapsed lease with attempts left is taken over": (record(**LAPSED), {"policy": Policy(max_attempts=2)}, Verdict.NEXT),
+    "a released key is claimed": (record(RELEASED, **LAPSED), {}, Verdict.NEXT),
+    "a released key does not count as lapsed": (record(RELEASED, **LAPSED), {"policy": Policy(on_lapse="park")}, Verdict.NEXT),
+    "a released key without attempts left is parked": (record(RELEASED, attempts=3), {"policy": Policy(max_attempts=3)}, Verdict.PARK),
+    "a completed key is replayed": (record(COMPLETED, **LAPSED), {}, Verdict.REPLAY),
+    "an equal fingerprint is replayed": (record(COMPLETED, fingerprint="f"), {"fingerprint": "f"}, Verdict.REPLAY),
+    "no fingerprint asked is replayed": (record(COMPLETED, fingerprint="f"), {}, Verdict.REPLAY),
+    "no fingerprint recorded is replayed": (record(COMPLETED), {"fingerprint": "f"}, Verdict.REPLAY),
+    "another fingerprint is a mismatch": (record(COMPLETED, fingerprint="f"), {"fingerprint": "g"}, Verdict.MISMATCH),
+    "another fingerprint of a running key is a mismatch": (record(fingerprint="f"), {"fingerprint": "g"}, Verdict.MISMATCH),
+    "another fingerprint of a released key is a mismatch": (record(RELEASED, fingerprint="f"), {"fingerprint": "g"}, Verdict.MISMATCH),
+    "a parked key is parked": (record(PARKED, expires_at=None), {}, Verdict.PARKED),
+    "an expired key has forgotten its fingerprint": (
+        record(COMPLETED, fingerprint="f", expires_at=NOW - 1.0, **LAPSED), {"fingerprint": "g"}, Verdict.START
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", TABLE)
+def test_the_decision_table(row):
+    held, asked, verdict = TABLE[row]
+    policy = asked.get("policy", Policy())
+    assert decide(held, NOW, "mine", asked.get("fingerprint"), policy) is verdict
+
+
+# --- the stage ----------------------------------------------------------------------------------------------------
+
+
+class Stage:
+    """A memory store behind faults, on a clock moved by hand."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.memory = MemoryStore(self.clock)
+        self.store = Faults(self.memory, lambda ask: None)
+        self.runs = []
+
+    def once(self, **options) -> Once:
+        options.setdefault("lease", LEASE)
+        return Once(self.store, clock=self.clock, **options)
+
+    def plan(self, plan) -> None:
+        self.store.plan = plan
+
+    def fail_next(self, *faults) -> None:
+        first = len(self.store.asked) + 1
+        self.plan(at(dict(enumerate(faults, first))))
+
+    @property
+    def record(self) -> Record:
+        (found,) = self.memory.records.values()
+        return found
+
+    def handler(self, value="result", error=None):
+        def handle():
+            self.runs.append(value)
+            if error is not None:
+                raise error
+            return value
+
+        handle.__qualname__ = "handle"
+        return handle
+
+    def drive(self, steps, between=None):
+        """Drive by hand, time passing instead of sleeping; ``between(n)`` runs before the n-th exchange."""
+        number = 0
+        try:
+            request = next(steps)
+            while True:
+                if isinstance(request, Sleep):
+                    self.clock.advance(request.seconds)
+                    request = steps.send(None)
+                    continue
+                number += 1
+                if between:
+                    between(number)
+                try:
+                    reply = self.store.exchange(request)
+                except Exception as error:
+                    request = steps.throw(error)
+                else:
+                    request = steps.send(reply)
+        except StopIteration as end:
+            return end.value
+
+    def claim(self, owner="a", policy=PLAIN, fingerprint=None):
+        return self.drive(protocol.claim(self.store, Bid("k", owner, fingerprint, policy, self.clock)))
+
+    def end(self, record, outcome, policy=PLAIN, seconds=LEASE):
+        limit = self.clock() + seconds
+        return self.drive(protocol.end(self.store, record, outcome, policy, clock=self.clock, until=lambda: limit))
+
+    def beat(self, record, policy=PLAIN):
+        (outcome,) = self.drive(protocol.heartbeat(self.store, [(record, policy.lease)], [policy], self.clock))
+        return outcome
+
+
+@pytest.fixture
+def stage():
+    return Stage()
+
+
+class Both:
+    """The sync and the async face of Once, as one."""
+
+    def __init__(self, is_async: bool) -> None:
+        self.is_async = is_async
+
+    def run(self, once: Once, key, handler):
+        if not self.is_async:
+            return once.run(key, handler)
+
+        async def handle():
+            return handler()
+
+        handle.__qualname__ = handler.__qualname__
+        return asyncio.run(once.run_async(key, handle))
+
+
+@pytest.fixture(params=["sync", "async"])
+def face(request):
+    return Both(request.param == "async")
+
+
+# --- 1. between a claim and the end of its lease no other claim succeeds --------------------------------------------
+
+
+def test_1_a_second_claim_is_busy_until_the_lease_ends(stage):
+    first = stage.claim("a")
+    for _ in range(3):
+        refused = stage.claim("b")
+        assert isinstance(refused, Refused)
+        assert refused.verdict is Verdict.BUSY
+        assert refused.wait == pytest.approx(stage.record.lease_until - stage.clock())
+        stage.clock.advance(19.0)
+    stage.clock.advance(3.0)
+    second = stage.claim("b")
+    assert isinstance(second, Won)
+    assert second.record.attempts == 2
+    assert second.record.fence > first.record.fence
+
+
+def test_1_a_heartbeat_makes_the_lease_longer(stage):
+    won = stage.claim("a")
+    stage.clock.advance(50.0)
+    beat = stage.beat(won.record)
+    stage.clock.advance(50.0)
+    assert stage.claim("b").verdict is Verdict.BUSY
+    stage.clock.advance(11.0)
+    assert isinstance(stage.claim("b"), Won)
+    assert isinstance(stage.beat(beat.record), Lost)
+
+
+def test_1_of_two_takeovers_only_one_succeeds(stage):
+    stage.claim("gone")
+    stage.clock.advance(61.0)
+    steps = protocol.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
+
+    def meanwhile(number):
+        if number == 2:  # after the look at the lapsed record, before the swap
+            assert isinstance(stage.claim("b"), Won)
+
+    outcome = stage.drive(steps, meanwhile)
+    assert isinstance(outcome, Refused)
+    assert outcome.verdict is Verdict.BUSY
+    assert stage.record.owner == "b"
+
+
+def test_1_a_request_that_arrives_late_takes_nothing_from_a_live_lease(stage):
+    """The explorer's find: one bid may claim twice, and a version of its first claim must not fit its second."""
+
+    def fail(steps):
+        request = steps.throw(StoreError("timed out", transient=True))
+        while isinstance(request, Sleep):
+            request = steps.send(None)
+        return request
+
+    a = protocol.claim(stage.store, Bid("k", "a", None, PLAIN, stage.clock))
+    stage.store.exchange(next(a))  # a's insert is made, its reply is lost
+    again = fail(a)  # a asks again, and that request is slow
+    stage.clock.advance(61.0)
+    b = protocol.claim(stage.store, Bid("k", "b", None, PLAIN, stage.clock))
+    takeover = b.send(stage.store.exchange(next(b)))  # b's takeover of a's first claim is given up, and on its way
+    with pytest.raises(StopIteration) as end:  # b's second try wins
+        b.send(stage.store.exchange(fail(b)))
+    assert isinstance(stage.end(end.value.value.record, protocol.released("boom")), Settled)
+    swap = a.send(stage.store.exchange(again))  # a meets the released record, and claims it once more
+    with pytest.raises(StopIteration) as end:
+        a.send(stage.store.exchange(swap))
+    assert isinstance(end.value.value, Won)
+    stage.store.exchange(takeover)  # only now b's first takeover arrives
+    assert stage.record == end.value.value.record
+
+
+# --- 2. only the owner may heartbeat, complete, release or park -------------------------------------------------------
+
+
+@pytest.mark.parametrize("outcome", [protocol.completed("1"), protocol.released("x"), protocol.parked("x")])
+def test_2_a_zombie_is_refused_and_its_successors_record_stands(stage, outcome):
+    zombie = stage.claim("zombie").record
+    stage.clock.advance(61.0)
+    stage.claim("heir")
+    before = stage.record
+    assert isinstance(stage.end(zombie, outcome), Lost)
+    assert isinstance(stage.beat(zombie), Lost)
+    assert stage.record == before
+
+
+@pytest.mark.parametrize("outcome", [protocol.completed("1"), protocol.released("x"), protocol.parked("x")])
+def test_2_a_zombie_changes_nothing_that_its_successor_has_completed(stage, outcome):
+    zombie = stage.claim("zombie").record
+    stage.clock.advance(61.0)
+    stage.end(stage.claim("heir").record, protocol.completed("heir"))
+    before = stage.record
+    assert isinstance(stage.end(zombie, outcome), Lost)
+    assert stage.record == before
+
+
+def test_2_a_zombie_is_told_lease_lost(stage, face):
+    def heir():
+        stage.runs.append("heir")
+        return "heir"
+
+    heir.__qualname__ = "handle"
+
+    def zombie():
+        stage.clock.advance(61.0)
+        assert stage.once().run(1, heir) == "heir"
+        return "zombie"
+
+    def paused():
+        return _elsewhere(zombie)  # in another thread, for a context may not ask for its own key
+
+    paused.__qualname__ = "handle"
+    with pytest.raises(LeaseLost, match="lost before it could record its result"):
+        face.run(stage.once(), 1, paused)
+    assert stage.record.result == '"heir"'
+    assert stage.once().run(1, heir) == "heir"
+    assert stage.runs == ["heir"]
+
+
+def _elsewhere(function):
+    import threading
+
+    box = []
+    thread = threading.Thread(target=lambda: [box.append(function())])
+    thread.start()
+    thread.join()
+    return box[0]
+
+
+def test_2_completing_after_a_lapse_without_a_takeover_still_succeeds(stage, face):
+    def slow():
+        stage.clock.advance(1000.0)
+        return "late"
+
+    slow.__qualname__ = "handle"
+    assert face.run(stage.once(), 1, slow) == "late"
+    assert stage.record.status == COMPLETED
+
+
+def test_2_a_handler_can_see_that_its_lease_is_over(stage):
+    with stage.once().claim("k") as claim:
+        assert not claim.lost
+        assert 59.0 < claim.remaining <= 60.0
+        stage.clock.advance(60.0)
+        assert claim.lost
+        assert claim.remaining == 0.0
+        claim.extend()
+        assert not claim.lost
+
+
+def test_2_extending_a_lost_claim_says_so(stage):
+    claim = stage.once().acquire("k")
+    stage.clock.advance(61.0)
+    stage.once().acquire("k")
+    with pytest.raises(LeaseLost):
+        claim.extend()
+    assert claim.lost
+
+
+# --- 3. completed is final, and a replay is exactly what was recorded ------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [None, 0, False, "", [], {}, 0.0, "x", {"a": [1, None]}], ids=repr)
+def test_3_a_replay_returns_exactly_what_was_recorded(stage, face, value):
+    once = stage.once()
+    assert face.run(once, 1, stage.handler(value)) == value
+    replayed = face.run(once, 1, stage.handler("again"))
+    assert replayed == value
+    assert type(replayed) is type(value)
+    assert stage.runs == [value]
+
+
+def test_3_a_completed_record_is_not_claimed_released_or_parked(stage):
+    won = stage.claim("a").record
+    stage.end(won, protocol.completed("1"))
+    before = stage.record
+    assert isinstance(stage.claim("b"), Replay)
+    for outcome in (protocol.released("x"), protocol.parked("x")):
+        assert isinstance(stage.end(won, outcome), Lost)
+    assert stage.record == before
+
+
+def test_3_a_completed_record_answers_until_its_retention_is_over(stage, face):
+    once = stage.once(retention=100.0)
+    face.run(once, 1, stage.handler("first"))
+    stage.clock.advance(99.0)
+    assert face.run(once, 1, stage.handler("second")) == "first"
+    stage.clock.advance(2.0)
+    assert face.run(once, 1, stage.handler("second")) == "second"
+
+
+def test_3_retention_none_is_for_ever(stage):
+    once = stage.once(retention=None)
+    once.run(1, stage.handler("first"))
+    stage.clock.advance(1e9)
+    assert once.run(1, stage.handler("second")) == "first"
+
+
+# --- 4. a lost reply is not a lost write ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [fail_before(), fail_after(), twice(), late()], ids=lambda fault: fault.kind.name)
+def test_4_a_claim_whose_exchange_fails_is_still_one_claim(stage, face, fault):
+    stage.fail_next(fault)
+    assert face.run(stage.once(), 1, stage.handler()) == "result"
+    assert stage.runs == ["result"]
+    assert stage.record.attempts == 1
+    assert stage.record.status == COMPLETED
+
+
+@pytest.mark.parametrize("fault", [fail_before(), fail_after(), twice(), late()], ids=lambda fault: fault.kind.name)
+def test_4_a_takeover_whose_exchange_fails_is_still_one_claim(stage, fault):
+    stage.claim("gone")
+    stage.clock.advance(61.0)
+    stage.plan(when(lambda ask: ask.verb == "swap", fault, times=1))
+    won = stage.claim("a")
+    assert isinstance(won, Won)
+    assert won.record.attempts == 2
+    assert stage.record.owner == "a"
+
+
+@pytest.mark.parametrize("fault", [fail_before(), fail_after(), twice(), late()], ids=lambda fault: fault.kind.name)
+def test_4_completing_recognises_its_own_write(stage, face, fault):
+    stage.plan(when(settling, fault, times=1))
+    assert face.run(stage.once(), 1, stage.handler()) == "result"
+    assert stage.record.result == '"result"'
+
+
+@pytest.mark.parametrize("fault", [fail_before(), fail_after(), twice(), late()], ids=lambda fault: fault.kind.name)
+@pytest.mark.parametrize(("policy", "status"), [({}, RELEASED), ({"on_error": "park"}, PARKED)])
+def test_4_releasing_and_parking_recognise_their_own_write(stage, face, fault, policy, status):
+    stage.plan(when(settling, fault, times=1))
+    with pytest.raises(ValueError, match="boom") as caught:
+        face.run(stage.once(**policy), 1, stage.handler(error=ValueError("boom")))
+    assert not getattr(caught.value, "__notes__", [])
+    assert stage.record.status == status
+    assert stage.record.attempts == 1
+
+
+@pytest.mark.parametrize("fault", [fail_before(), fail_after(), twice(), late()], ids=lambda fault: fault.kind.name)
+def test_4_parking_a_lapsed_key_recognises_its_own_write(stage, fault):
+    stage.claim("gone")
+    stage.clock.advance(61.0)
+    stage.plan(when(settling, fault, times=1))
+    refused = stage.claim("a", Policy(lease=LEASE, on_lapse="park"))
+    assert refused.verdict is Verdict.PARKED
+    assert stage.record.status == PARKED
+
+
+def test_4_a_heartbeat_whose_reply_was_lost_is_recognised(stage):
+    won = stage.claim("a")
+    stage.fail_next(fail_after())
+    with pytest.raises(StoreError):
+        stage.beat(won.record)
+    stage.clock.advance(30.0)
+    again = stage.beat(won.record)
+    assert isinstance(again, Won)
+    assert again.record == stage.record
+
+
+def test_4_settling_after_a_heartbeat_whose_reply_was_lost(stage):
+    won = stage.claim("a")
+    stage.fail_next(fail_after())
+    with pytest.raises(StoreError):
+        stage.beat(won.record)
+    assert isinstance(stage.end(won.record, protocol.completed("1")), Settled)
+    assert stage.record.result == "1"
+
+
+def test_4_a_claim_recovered_late_in_its_lease_is_renewed_first(stage):
+    stage.claim("a")
+    stage.clock.advance(40.0)
+    won = stage.claim("a")  # asks again as the same owner
+    assert isinstance(won, Won)
+    assert won.until - stage.clock() == pytest.approx(LEASE * 0.99)
+
+
+# --- 5. no decision compares a worker's wall clock with a stored time -------------------------------------------------
+
+
+@pytest.mark.parametrize("skew", [-3600.0, 3600.0])
+def test_5_a_worker_whose_clock_is_an_hour_off_decides_as_the_store_does(stage, skew, monkeypatch):
+    import time
+
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + skew)
+    theirs = Once(stage.store, clock=lambda: stage.clock() + skew, lease=LEASE, retention=100.0)
+    claim = stage.once().acquire("k")
+    with pytest.raises(Busy):
+        theirs.acquire("k")
+    claim.complete("mine")
+    with pytest.raises(OncewardError, match="completed already"):
+        theirs.acquire("k")
+    other = theirs.acquire("other")
+    assert not other.lost
+    stage.clock.advance(60.0)
+    assert other.lost
+
+
+def test_5_the_stores_clock_judges_leases_when_the_workers_stand_still(stage):
+    once = Once(stage.store, clock=lambda: 5.0, lease=LEASE)
+    once.acquire("k")
+    with pytest.raises(Busy):
+        once.acquire("k")
+    stage.clock.advance(61.0)
+    assert once.acquire("k").attempt == 2
+
+
+# --- 6. the owner stops believing before anyone else may take over ----------------------------------------------------
+
+
+def test_6_the_lease_is_counted_from_before_the_request(stage):
+    steps = protocol.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
+    sent = stage.clock()
+    request = next(steps)
+    stage.clock.advance(10.0)  # on its way there
+    reply = stage.store.exchange(request)
+    stage.clock.advance(10.0)  # on its way back
+    with pytest.raises(StopIteration) as end:
+        steps.send(reply)
+    assert end.value.value.until == pytest.approx(sent + LEASE * 0.99)
+
+
+def test_6_the_belief_is_short_of_the_lease_by_a_hundredth_and_the_stores_resolution(stage):
+    stage.store.resolution = 2.0
+    won = stage.claim("a")
+    assert won.until == pytest.approx(stage.record.lease_until - 0.6 - 2.0)
+
+
+def test_6_the_handler_sees_the_loss_before_a_takeover_is_possible(stage):
+    claim = stage.once().acquire("k")
+    while not claim.lost:
+        stage.clock.advance(0.1)
+    with pytest.raises(Busy):
+        stage.once().acquire("k")
+
+
+def test_6_a_slow_reply_leaves_a_claim_that_is_lost_from_the_start(stage):
+    steps = protocol.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
+    reply = stage.store.exchange(next(steps))
+    stage.clock.advance(61.0)
+    with pytest.raises(StopIteration) as end:
+        steps.send(reply)
+    assert end.value.value.until < stage.clock()
+
+
+# --- 7. once the handler has succeeded, recording cannot make it run again --------------------------------------------
+
+
+def test_7_a_result_that_is_too_large_completes_the_record(stage, face):
+    once = stage.once(max_result=10)
+    with pytest.warns(ResultWarning, match="max_result=10"):
+        assert face.run(once, 1, stage.handler("x" * 100)) == "x" * 100
+    assert stage.record.status == COMPLETED
+    with pytest.raises(ResultUnavailable, match="max_result=10"):
+        face.run(once, 1, stage.handler("again"))
+    assert len(stage.runs) == 1
+
+
+def test_7_a_result_that_cannot_be_encoded_completes_the_record(stage, face):
+    value = object()
+    once = stage.once()
+    with pytest.warns(ResultWarning):
+        assert face.run(once, 1, stage.handler(value)) is value
+    with pytest.raises(ResultUnavailable):
+        face.run(once, 1, stage.handler("again"))
+    assert stage.runs == [value]
+
+
+def test_7_a_result_that_the_store_refuses_completes_the_record(stage, face):
+    refuse = fail_before(lambda message: StoreError("too big for me"))
+    stage.plan(when(lambda ask: any(w.result is not None for w in ask.writes), refuse))
+    once = stage.once()
+    assert face.run(once, 1, stage.handler()) == "result"
+    assert stage.record.status == COMPLETED
+    with pytest.raises(ResultUnavailable, match="too big for me"):
+        face.run(once, 1, stage.handler("again"))
+
+
+def test_7_a_settle_is_retried_while_the_store_is_away(stage, face):
+    stage.plan(when(settling, fail_before(), times=3))
+    assert face.run(stage.once(), 1, stage.handler()) == "result"
+    assert stage.record.status == COMPLETED
+
+
+def test_7_if_the_store_stays_away_the_caller_gets_the_result_in_the_error(stage, face):
+    away = fail_before()._replace(seconds=20.0, sleep=stage.clock.advance)
+    stage.plan(when(settling, away))
+    with pytest.raises(ResultNotRecorded) as caught:
+        face.run(stage.once(), 1, stage.handler())
+    assert caught.value.result == "result"
+    assert isinstance(caught.value.__cause__, StoreError)
+    assert stage.record.status == IN_PROGRESS
+    assert sum(settling(ask) for ask in stage.store.asked) >= 3
+
+
+def test_7_a_settle_gives_up_no_sooner_than_the_lease_ends(stage):
+    won = stage.claim("a")
+    stage.plan(when(settling, fail_before()))
+    before = stage.clock()
+    with pytest.raises(StoreError):
+        stage.end(won.record, protocol.completed("1"))
+    assert LEASE - 2.0 < stage.clock() - before <= LEASE
+
+
+# --- 8. if the store cannot be reached at the claim, the handler does not run -----------------------------------------
+
+
+@pytest.mark.parametrize("fault", [fail_before(), fail_after()], ids=lambda fault: fault.kind.name)
+def test_8_no_store_no_handler(stage, face, fault):
+    stage.plan(when(lambda ask: True, fault._replace(seconds=1.0, sleep=stage.clock.advance)))
+    with pytest.raises(StoreError):
+        face.run(stage.once(), 1, stage.handler())
+    assert stage.runs == []
+
+
+def test_8_an_error_for_good_is_not_tried_again(stage, face):
+    stage.plan(when(lambda ask: True, fail_before(StoreError)))
+    with pytest.raises(StoreError):
+        face.run(stage.once(), 1, stage.handler())
+    assert len(stage.store.asked) == 1
+
+
+# --- 9. the handler's own exception is never masked; a cancelled handler does not release -----------------------------
+
+
+def test_9_a_failed_handler_gives_the_key_back_and_counts(stage, face):
+    once = stage.once()
+    fences = []
+    for attempt in (1, 2, 3):
+        with pytest.raises(ValueError, match="boom"):
+            face.run(once, 1, stage.handler(error=ValueError("boom")))
+        assert stage.record.status == RELEASED
+        assert stage.record.attempts == attempt
+        assert stage.record.error == "ValueError: boom"
+        fences.append(stage.record.fence)
+    assert fences == sorted(set(fences))
+
+
+def test_9_a_failure_to_release_is_a_note_on_the_handlers_exception(stage, face):
+    stage.plan(when(settling, fail_before(lambda message: StoreError("gone for good"))))
+    with pytest.raises(ValueError, match="boom") as caught:
+        face.run(stage.once(), 1, stage.handler(error=ValueError("boom")))
+    assert "gone for good" in " ".join(caught.value.__notes__)
+
+
+def test_9_attempts_used_up_park_the_key(stage, face):
+    once = stage.once(max_attempts=2)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="boom"):
+            face.run(once, 1, stage.handler(error=ValueError("boom")))
+    assert stage.record.status == PARKED
+    with pytest.raises(Parked) as caught:
+        face.run(once, 1, stage.handler())
+    assert (caught.value.attempts, caught.value.last_error) == (2, "ValueError: boom")
+    assert len(stage.runs) == 2
+
+
+def test_9_lapses_use_up_attempts_too(stage):
+    policy = Policy(lease=LEASE, max_attempts=2)
+    for owner in ("a", "b"):
+        assert isinstance(stage.claim(owner, policy), Won)
+        stage.clock.advance(61.0)
+    refused = stage.claim("c", policy)
+    assert refused.verdict is Verdict.PARKED
+    assert "lapsed" in refused.record.error
+
+
+def test_9_an_unparked_key_has_all_its_attempts_again(stage):
+    once = stage.once(max_attempts=1)
+    with pytest.raises(ValueError, match="boom"):
+        once.run(1, stage.handler(error=ValueError("boom")))
+    once.ledger.unpark(stage.record.key)
+    assert once.run(1, stage.handler()) == "result"
+    assert stage.record.attempts == 1
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_9_an_interrupted_handler_leaves_the_key_claimed(stage, interrupt):
+    with pytest.raises(interrupt):
+        stage.once().run(1, stage.handler(error=interrupt()))
+    assert stage.record.status == IN_PROGRESS
+    with pytest.raises(Busy):
+        stage.once().run(1, stage.handler())
+    stage.clock.advance(61.0)
+    assert stage.once().run(1, stage.handler()) == "result"
+    assert stage.record.attempts == 2
+
+
+def test_9_a_cancelled_handler_leaves_the_key_claimed(stage):
+    async def handle():
+        stage.runs.append("started")
+        await asyncio.sleep(60)
+
+    async def main():
+        task = asyncio.create_task(stage.once().run_async(1, handle))
+        while not stage.runs:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert stage.record.status == IN_PROGRESS
+
+
+# --- interrupts in the claim and in the settling ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Kind.FAIL_BEFORE, Kind.FAIL_AFTER])
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_claim_gives_the_key_back_without_counting_an_attempt(stage, kind, interrupt):
+    fault = (fail_before if kind is Kind.FAIL_BEFORE else fail_after)(interrupt)
+    stage.fail_next(fault)
+    with pytest.raises(interrupt):
+        stage.once().run(1, stage.handler())
+    assert stage.runs == []
+    assert (stage.record.status, stage.record.attempts) == (RELEASED, 0)
+    assert stage.once(max_attempts=1).run(1, stage.handler()) == "result"
+
+
+def test_an_interrupted_claim_of_a_released_key_gives_it_back_as_it_was(stage):
+    once = stage.once()
+    with pytest.raises(ValueError, match="boom"):
+        once.run(1, stage.handler(error=ValueError("boom")))
+    stage.plan(when(lambda ask: ask.verb == "swap", fail_after(KeyboardInterrupt), times=1))
+    with pytest.raises(KeyboardInterrupt):
+        once.run(1, stage.handler())
+    assert (stage.record.status, stage.record.attempts, stage.record.error) == (RELEASED, 1, "ValueError: boom")
+
+
+def test_an_interrupted_claim_gives_back_nothing_that_is_somebody_elses(stage):
+    stage.once().acquire("k")
+    before = stage.record
+    stage.fail_next(fail_after(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        stage.once().acquire("k")
+    assert stage.record == before
+
+
+@pytest.mark.parametrize("kind", [Kind.FAIL_BEFORE, Kind.FAIL_AFTER])
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_settle_still_records(stage, kind, interrupt):
+    fault = (fail_before if kind is Kind.FAIL_BEFORE else fail_after)(interrupt)
+    stage.plan(when(settling, fault, times=1))
+    with pytest.raises(interrupt):
+        stage.once().run(1, stage.handler())
+    assert (stage.record.status, stage.record.result) == (COMPLETED, '"result"')
+
+
+def test_an_interrupted_release_still_releases(stage):
+    stage.plan(when(settling, fail_before(KeyboardInterrupt), times=1))
+    with pytest.raises(KeyboardInterrupt):
+        stage.once().run(1, stage.handler(error=ValueError("boom")))
+    assert stage.record.status == RELEASED
+
+
+def test_who_interrupts_a_settle_three_times_means_it(stage):
+    stage.plan(when(settling, fail_before(KeyboardInterrupt)))
+    with pytest.raises(KeyboardInterrupt):
+        stage.once().run(1, stage.handler())
+    assert sum(settling(ask) for ask in stage.store.asked) == 3
+
+
+class Stalls(MemoryStore):
+    """An exchange that waits at its gate, after its write, while ``stall`` picks it."""
+
+    def __init__(self, clock) -> None:
+        super().__init__(clock)
+        self.stall = lambda number: False
+        self.waiting = asyncio.Event()
+        self.count = 0
+
+    async def exchange_async(self, request):
+        self.count += 1
+        reply = self.exchange(request)
+        if self.stall(self.count):
+            self.waiting.set()
+            await asyncio.sleep(3600)
+        return reply
+
+
+@pytest.mark.parametrize(("number", "status", "attempts"), [(1, RELEASED, 0), (2, COMPLETED, 1)])
+def test_a_cancelled_claim_is_given_back_and_a_cancelled_settle_is_recorded(number, status, attempts):
+    async def handle():
+        return "result"
+
+    async def main():
+        clock = ManualClock()
+        store = Stalls(clock)
+        store.stall = lambda count: count == number
+        task = asyncio.create_task(Once(store, clock=clock).run_async(1, handle))
+        await store.waiting.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        (record,) = store.records.values()
+        return record
+
+    record = asyncio.run(main())
+    assert (record.status, record.attempts) == (status, attempts)
+
+
+# --- 10. a missing key is an error before anything runs ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [{}, {"id": None}, {"id": ""}, None, {"id": []}], ids=repr)
+def test_10_a_missing_key_is_an_error_and_nothing_runs(stage, order):
+    @stage.once()(key="order.id")
+    def handle(order):
+        stage.runs.append(order)
+
+    with pytest.raises(KeyMissing):
+        handle(order)
+    assert stage.runs == []
+    assert stage.store.asked == []
+
+
+def test_10_a_partly_missing_key_is_an_error_and_nothing_runs(stage):
+    @stage.once()(key="[shop, order.id]")
+    def handle(shop, order):
+        stage.runs.append(order)
+
+    with pytest.raises(KeyMissing):
+        handle("shop", {})
+    assert stage.runs == []
+    assert stage.store.asked == []
+
+
+# --- fences, fingerprints, lapses -------------------------------------------------------------------------------------
+
+
+def test_the_fence_grows_over_releases_takeovers_expiry_and_purge(stage):
+    policy = Policy(lease=LEASE, retention=100.0)
+    fences = []
+
+    def claim(owner):
+        won = stage.claim(owner, policy)
+        assert isinstance(won, Won)
+        fences.append(won.record.fence)
+        return won.record
+
+    stage.end(claim("released"), protocol.released("x"), policy)
+    claim("lapsed")
+    stage.clock.advance(61.0)
+    stage.end(claim("completed"), protocol.completed("1"), policy)
+    stage.clock.advance(200.0)
+    assert claim("after expiry")
+    stage.end(stage.record, protocol.completed("1"), policy)
+    stage.clock.advance(200.0)
+    assert drive(stage.memory.purge(10), stage.memory) == 1
+    claim("after the purge")
+    assert fences == sorted(set(fences))
+    assert stage.record.attempts == 1
+
+
+def test_a_different_fingerprint_is_a_mismatch_and_nothing_runs(stage):
+    @stage.once()(key="order.id", fingerprint="order.amount", name="charge")
+    def charge(order):
+        stage.runs.append(order)
+        return order["amount"]
+
+    assert charge({"id": 1, "amount": 5}) == 5
+    assert charge({"id": 1, "amount": 5}) == 5
+    with pytest.raises(Mismatch):
+        charge({"id": 1, "amount": 6})
+    assert len(stage.runs) == 1
+
+
+def test_switching_fingerprint_on_later_does_not_reject_older_records(stage):
+    @stage.once()(key="order.id", name="charge")
+    def before(order):
+        return "first"
+
+    @stage.once()(key="order.id", fingerprint="order.amount", name="charge")
+    def after(order):
+        return "second"
+
+    assert before({"id": 1, "amount": 5}) == "first"
+    assert after({"id": 1, "amount": 6}) == "first"
+
+
+def test_on_lapse_park_parks_the_key_of_a_worker_that_vanished(stage, face):
+    once = stage.once(on_lapse="park")
+    with pytest.raises(SystemExit):
+        once.run(1, stage.handler(error=SystemExit()))
+    stage.clock.advance(61.0)
+    for _ in range(2):
+        with pytest.raises(Parked, match="lapsed"):
+            face.run(once, 1, stage.handler())
+    assert len(stage.runs) == 1
+
+
+def test_a_heartbeat_reply_that_comes_after_the_end_does_not_undo_it(stage):
+    claim = stage.once().acquire("k")
+    beat = stage.beat(claim.record)
+    claim.complete("result")
+    claim.renewed(beat)  # the heartbeat thread gets its turn only now
+    assert claim.record.status == COMPLETED
+    assert claim.record.result == '"result"'
