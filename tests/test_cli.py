@@ -18,7 +18,7 @@ SOURCE = Path(onceward.__file__).parents[1]
 
 
 class Cli:
-    """Runs ``python -m onceward.cli`` in a folder."""
+    """Runs ``python -m onceward`` in a folder."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -27,7 +27,7 @@ class Cli:
 
     def start(self, *arguments, **options):
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-        command = [sys.executable, "-m", "onceward.cli", *map(str, arguments)]
+        command = [sys.executable, "-m", "onceward", *map(str, arguments)]
         return subprocess.Popen(command, cwd=self.folder, env=self.env, **options)
 
     def run(self, *arguments, input=None, timeout=60, **options):

@@ -74,7 +74,7 @@ def test_no_input_is_a_run_that_is_done(cli):
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_standard_stream_that_is_closed_does_no_harm(cli, closed):
     cli.write("in.ndjson", {"id": 1})
-    run = f'exec "$0" -m onceward.cli pipe in.ndjson --key id -- touch ran {closed}'
+    run = f'exec "$0" -m onceward pipe in.ndjson --key id -- touch ran {closed}'
     done = subprocess.run(["sh", "-c", run, sys.executable], cwd=cli.folder, env=cli.env, capture_output=True)
     assert done.returncode == 0
     assert (cli.folder / "ran").exists()
@@ -102,7 +102,7 @@ sys.exit(status)
 
 def peak(cli, *arguments):
     """Return the peak memory (bytes) of a run with its exit status and output."""
-    command = [sys.executable, "-c", MEASURED, sys.executable, "-m", "onceward.cli", *arguments]
+    command = [sys.executable, "-c", MEASURED, sys.executable, "-m", "onceward", *arguments]
     done = subprocess.run(command, cwd=cli.folder, env=cli.env, capture_output=True, timeout=100)
     return int(done.stderr.split()[-1]) * 1024, done
 
@@ -172,7 +172,7 @@ def test_a_read_only_store_stops_the_run(cli):
     for path in (*cli.folder.glob("onceward.db*"), cli.folder):
         path.chmod(0o555 if path.is_dir() else 0o444)
     unprivileged = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
-    command = [*unprivileged, sys.executable, "-m", "onceward.cli", "pipe", "--key", "id", "--", "true"]
+    command = [*unprivileged, sys.executable, "-m", "onceward", "pipe", "--key", "id", "--", "true"]
     result = subprocess.run(command, cwd=cli.folder, env=cli.env, input='{"id":2}\n', capture_output=True, text=True)
     cli.folder.chmod(0o755)
     one_line(result, "read-only")

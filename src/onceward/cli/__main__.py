@@ -1,5 +1,0 @@
-"""``python -m onceward.cli``."""
-
-from onceward.cli import main
-
-main()
