@@ -99,7 +99,7 @@ async def coroutines() -> None:
     assert_type(await once.run_async("k", plain_async, 1), str)
     assert_type(await once.run_async("k", gives_awaitable, 1), str)
     assert_type(await charge_async({}), Receipt)
-    await once.run_async("k", plain_async, "1")  # type: ignore[arg-type]
+    await once.run_async("k", plain_async, "1")  # type: ignore[call-overload]
     async with once.claim("k") as claim:
         assert_type(claim, Claim)
         await claim.complete_async(1)

@@ -1,6 +1,8 @@
 """What a running handler may ask of its claim, and how a claim ends."""
 
+import itertools
 import warnings
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from onceward.codec import Codec
     from onceward.transaction import Transaction
 
+_NUMBERS = itertools.count()
 CURRENT: ContextVar["Claim | None"] = ContextVar("onceward_claim", default=None)
 _LONGEST_ERROR = 1000  # characters of an exception's text that are recorded
 
@@ -47,12 +50,14 @@ class Claim:
         "__weakref__",
         "_clock",
         "_codec",
+        "_ending",
         "_lost",
         "_policy",
         "_record",
         "_store",
         "_until",
         "due",
+        "number",
         "outer",
         "paused",
         "settled",
@@ -66,7 +71,9 @@ class Claim:
         self._clock = clock
         self._codec = codec
         self._lost = False
+        self.number = next(_NUMBERS)
         self.settled: str | None = None
+        self._ending = False
         self.paused = (
             False  # a transaction holds the store's write lock: nobody can take over, and no beat gets through
         )
@@ -135,15 +142,15 @@ class Claim:
             ResultNotRecorded: the store stayed away until the lease was over.
             OncewardError: the claim was ended before.
         """
-        outcome = self.completion(result)
-        settle(lambda: self.completing(outcome, result), self._store)
-        self.warn(outcome)
+        self._check_free()
+        settle(self.success(result), self._store)
+        self.warn()
 
     async def complete_async(self, result: object = None) -> None:
         """As :meth:`complete`, for a coroutine."""
-        outcome = self.completion(result)
-        await settle_async(lambda: self.completing(outcome, result), self._store)
-        self.warn(outcome)
+        self._check_free()
+        await settle_async(self.success(result), self._store)
+        self.warn()
 
     def release(self, error: str | None = None) -> None:
         """Give the key back for a retry; ``error`` is kept in the record for a person to read.
@@ -153,21 +160,25 @@ class Claim:
             StoreError: the store stayed away until the lease was over.
             OncewardError: the claim was ended before.
         """
-        settle(lambda: self._ending(protocol.released(error and _storable(error)), "release it"), self._store)
+        self._check_free()
+        settle(lambda: self._leaving(protocol.released(error and _storable(error)), "release it"), self._store)
 
     async def release_async(self, error: str | None = None) -> None:
         """As :meth:`release`, for a coroutine."""
+        self._check_free()
         await settle_async(
-            lambda: self._ending(protocol.released(error and _storable(error)), "release it"), self._store
+            lambda: self._leaving(protocol.released(error and _storable(error)), "release it"), self._store
         )
 
     def park(self, reason: str | None = None) -> None:
         """Stop retrying the key until an operator clears or unparks it. Raises as :meth:`release` does."""
-        settle(lambda: self._ending(protocol.parked(reason and _storable(reason)), "park it"), self._store)
+        self._check_free()
+        settle(lambda: self._leaving(protocol.parked(reason and _storable(reason)), "park it"), self._store)
 
     async def park_async(self, reason: str | None = None) -> None:
         """As :meth:`park`, for a coroutine."""
-        await settle_async(lambda: self._ending(protocol.parked(reason and _storable(reason)), "park it"), self._store)
+        self._check_free()
+        await settle_async(lambda: self._leaving(protocol.parked(reason and _storable(reason)), "park it"), self._store)
 
     def transaction(self, connection: "sqlite3.Connection") -> "Transaction":
         """Return a context whose writes on ``connection`` commit together with this claim's completion.
@@ -205,11 +216,19 @@ class Claim:
 
     def renewed(self, outcome: Won | Lost) -> None:
         """Take in what a heartbeat found."""
+        if self.settled is not None or (isinstance(outcome, Won) and outcome.record.beat < self._record.beat):
+            return  # an answer that comes too late
         if isinstance(outcome, Won):
             self._record, self._until = outcome
             self.due = self._until - self._policy.lease + self._policy.beat_every
-        elif outcome.record is None or outcome.record.owner != self._record.owner:
-            self._lost = True  # a record of mine that is no longer in progress is one I have just ended
+        elif self._ending and outcome.record is not None and outcome.record.owner == self._record.owner:
+            self.due = self._clock() + self._policy.beat_every  # I am ending it at this moment, which is not losing it
+        else:
+            self._lost = True
+
+    def let_go(self) -> None:
+        """Believe in it no more; in the store it stays to the end of its lease."""
+        self._lost = True
 
     def completion(self, result: object) -> Outcome:
         """Return the outcome that records ``result``; one without a result says why it cannot be replayed."""
@@ -223,12 +242,28 @@ class Claim:
             return protocol.completed(None, f"it takes {size} bytes, and max_result={self._policy.max_result}")
         return protocol.completed(text)
 
-    def warn(self, outcome: Outcome) -> None:
+    def success(self, result: object) -> Callable[[], Steps[None]]:
+        """Return what makes the steps that record ``result``; what is interrupted twice while it is encoded goes without."""
+        outcome: Outcome | None = None
+        tries = 0
+
+        def steps() -> Steps[None]:
+            nonlocal outcome, tries
+            tries += 1
+            if outcome is None and tries > 2:
+                outcome = protocol.completed(None, "the encoding of the result was interrupted")
+            if outcome is None:
+                outcome = self.completion(result)
+            return self.completing(outcome, result)
+
+        return steps
+
+    def warn(self) -> None:
         """Warn of a result that was not stored; after it was recorded, for the warning may be an error."""
-        if outcome.result is None:
+        if self._record.result is None:
             warnings.warn(
                 f"{self._record.key}: completed, but the result is not stored, so duplicates get ResultUnavailable: "
-                f"{outcome.error}",
+                f"{self._record.error}",
                 ResultWarning,
                 stacklevel=4,
             )
@@ -250,19 +285,20 @@ class Claim:
         """Give the key back, park it, or record the exception as the outcome. Never raises in the exception's place."""
         try:
             if isinstance(error, self._policy.final):
-                yield from self._ending(_final(error), "record its outcome")
+                yield from self._leaving(_final(error), "record its outcome")
             else:
                 outcome = protocol.failed(self._record, self._policy, describe(error))
-                yield from self._ending(outcome, "release it")
+                yield from self._leaving(outcome, "release it")
         except Exception as trouble:  # noqa: BLE001 - the handler's own exception goes on, with this as a note
             error.add_note(f"onceward: and then {trouble}")
 
-    def _ending(self, outcome: Outcome, doing: str) -> Steps[None]:
+    def _leaving(self, outcome: Outcome, doing: str) -> Steps[None]:
         self._check_open()
         ended = yield from self._end(outcome)
         self._ended(ended, outcome, doing)
 
     def _end(self, outcome: Outcome) -> Steps[Settled | Lost]:
+        self._ending = True
         return protocol.end(
             self._store, self._record, outcome, self._policy, clock=self._clock, until=lambda: self._until
         )
@@ -274,6 +310,12 @@ class Claim:
         self._record = ended.record
         self.settled = outcome.status
 
+    def _check_free(self) -> None:
+        if self.paused:
+            raise OncewardError(
+                f"{self._record.key}: a transaction holds this claim and will end it; set the transaction's result, or raise"
+            )
+
     def _check_open(self) -> None:
         if self.settled is not None:
             raise OncewardError(f"{self._record.key}: this claim was ended before ({self.settled})")
@@ -282,6 +324,7 @@ class Claim:
         lease = self._policy.lease if seconds is None else float(seconds)
         if not 0 < lease < float("inf"):
             raise ValueError(f"extend({seconds!r}): give a positive number of seconds")
+        self._check_free()
         self._check_open()
         (outcome,) = yield from protocol.heartbeat(self._store, [(self._record, lease)], [self._policy], self._clock)
         self.renewed(outcome)

@@ -20,13 +20,28 @@ from onceward.core.drive import Steps, drive, drive_async, settle, settle_async
 from onceward.core.policy import Policy
 from onceward.core.protocol import Bid, Refused, Replay, Verdict, Won
 from onceward.core.record import Record
-from onceward.errors import Busy, Mismatch, Parked, Reentrant, ResultUnavailable
+from onceward.errors import Busy, Mismatch, OncewardError, Parked, Reentrant, ResultUnavailable
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
     from onceward.codec import Codec
 
 Function = Callable[..., object]
+
+
+class ClaimParameter(NamedTuple):
+    """The parameter of a handler that takes the claim: its name, and its place if it can be given by place."""
+
+    name: str
+    place: int | None
+
+    def fill(
+        self, claim: Claim, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> tuple[tuple[object, ...], Mapping[str, object]]:
+        """Return the arguments of a call with the claim among them."""
+        if self.place is not None and self.place <= len(args):
+            return (*args[: self.place], claim, *args[self.place :]), kwargs
+        return args, {**kwargs, self.name: claim}
 
 
 class Answer(NamedTuple):
@@ -53,11 +68,16 @@ class Guard:
         policy: the options, checked.
         clock: the owner's clock (seconds).
         codec: how results are stored; by default, each by its own type.
-        parameter: the name of the handler's parameter that takes the claim, if it has one.
+        parameter: the handler's parameter that takes the claim, if it has one.
     """
 
     def __init__(
-        self, store: Store, policy: Policy, clock: Clock, codec: "Codec | None" = None, parameter: str | None = None
+        self,
+        store: Store,
+        policy: Policy,
+        clock: Clock,
+        codec: "Codec | None" = None,
+        parameter: "ClaimParameter | None" = None,
     ) -> None:
         self.store = store
         self.policy = policy
@@ -86,9 +106,11 @@ class Guard:
         if type(claim) is Answer:
             return claim.value
         assert type(claim) is Claim
-        token = CURRENT.set(claim)
         try:
-            value = function(*args, **self._with_claim(kwargs, claim))
+            CURRENT.set(claim)
+            if self._parameter is not None:
+                args, kwargs = self._parameter.fill(claim, args, kwargs)
+            value = function(*args, **kwargs)
             if hasattr(value, "__await__"):
                 _refuse_awaitable(function, value)
         except Exception as error:
@@ -98,7 +120,7 @@ class Guard:
             self.drop(claim)
             raise
         finally:
-            CURRENT.reset(token)
+            CURRENT.set(claim.outer)
         self.finish(claim, value)
         return value
 
@@ -117,9 +139,11 @@ class Guard:
         if type(claim) is Answer:
             return claim.value
         assert type(claim) is Claim
-        token = CURRENT.set(claim)
         try:
-            value = function(*args, **self._with_claim(kwargs, claim))
+            CURRENT.set(claim)
+            if self._parameter is not None:
+                args, kwargs = self._parameter.fill(claim, args, kwargs)
+            value = function(*args, **kwargs)
             if hasattr(value, "__await__"):
                 value = await cast("Awaitable[object]", value)
         except Exception as error:
@@ -129,7 +153,7 @@ class Guard:
             self.drop(claim)
             raise
         finally:
-            CURRENT.reset(token)
+            CURRENT.set(claim.outer)
         await self.finish_async(claim, value)
         return value
 
@@ -171,10 +195,10 @@ class Guard:
         """Record ``value``, unless the handler has ended the claim itself."""
         try:
             if claim.settled is None:
-                outcome = claim.completion(value)
-                settle(lambda: claim.completing(outcome, value), self.store)
-                self._remember(claim.record, self.policy.retention)
-                claim.warn(outcome)
+                since = self.clock()
+                settle(claim.success(value), self.store)
+                self._remember(claim.record, self.policy.retention, since)
+                claim.warn()
         finally:
             heartbeat.HEARTBEAT.forget(claim)
 
@@ -182,10 +206,10 @@ class Guard:
         """As :meth:`finish`, for a coroutine."""
         try:
             if claim.settled is None:
-                outcome = claim.completion(value)
-                await settle_async(lambda: claim.completing(outcome, value), self.store)
-                self._remember(claim.record, self.policy.retention)
-                claim.warn(outcome)
+                since = self.clock()
+                await settle_async(claim.success(value), self.store)
+                self._remember(claim.record, self.policy.retention, since)
+                claim.warn()
         finally:
             heartbeat.HEARTBEAT.forget(claim)
 
@@ -207,6 +231,7 @@ class Guard:
 
     def drop(self, claim: Claim) -> None:
         """Leave an interrupted handler's key claimed to the end of its lease: work that it started may still go on."""
+        claim.let_go()
         heartbeat.HEARTBEAT.forget(claim)
 
     # --- claiming -------------------------------------------------------------------------------------------------
@@ -215,31 +240,35 @@ class Guard:
         """Return a bid for ``key`` as a new owner; raises Reentrant when the caller is handling that very key."""
         outer = CURRENT.get()
         while outer is not None:
-            if outer.record.key == key and outer.store is self.store and outer.settled is None:
-                raise Reentrant(key)
+            if outer.store is self.store and outer.settled is None and not outer.lost:
+                if outer.record.key == key:
+                    raise Reentrant(key)
+                if outer.paused:
+                    raise OncewardError(
+                        f"{key}: asked for within the transaction of {outer.record.key}, which holds the ledger's file, so "
+                        "this could only wait for it in vain; do it before or after the transaction"
+                    )
             outer = outer.outer
         self.codec.resolve()
         return Bid(key, os.urandom(16).hex(), fingerprint, self.policy, self.clock)
 
     def _enter(self, bid: Bid) -> Steps[Claim | Answer]:
+        since = self.clock()
         outcome = yield from protocol.claim(self.store, bid)
         if isinstance(outcome, Won):
             claim = Claim(self.store, outcome, self.policy, self.clock, self.codec)
             heartbeat.HEARTBEAT.watch(claim)
             return claim
-        return self.answer(outcome)
+        return self.answer(outcome, since)
 
-    def answer(self, outcome: Replay | Refused) -> Answer:
-        """Return what a duplicate gets, or raise why it gets nothing."""
+    def answer(self, outcome: Replay | Refused, since: float) -> Answer:
+        """Return what a duplicate gets, or raise why it gets nothing; ``since`` is when it asked, on the owner's clock."""
         if isinstance(outcome, Replay):
-            self._remember(outcome.record, outcome.left)
+            self._remember(outcome.record, outcome.left, since)
             return Answer(self._answer(outcome.record.key, outcome.record.result, outcome.record.error))
         if outcome.verdict is Verdict.BUSY and self.policy.on_busy == "skip":
             return Answer(None, replayed=False)
         raise _refusal(outcome)
-
-    def _with_claim(self, kwargs: Mapping[str, object], claim: Claim) -> Mapping[str, object]:
-        return kwargs if self._parameter is None else {**kwargs, self._parameter: claim}
 
     # --- answering duplicates -------------------------------------------------------------------------------------
 
@@ -255,11 +284,11 @@ class Guard:
             raise ResultUnavailable(key, str(reason)) from reason
         raise recorded
 
-    def _remember(self, record: Record, seconds: float | None) -> None:
+    def _remember(self, record: Record, seconds: float | None, since: float) -> None:
         cache = self._cache
         if cache is None:
             return
-        until = float("inf") if seconds is None else self.clock() + seconds
+        until = float("inf") if seconds is None else since + seconds
         cache[record.key] = _Known(record.fingerprint, record.result, record.error, until)
         while len(cache) > self.policy.cache:
             try:

@@ -34,29 +34,37 @@ class Heartbeat:
         interval = claim.policy.beat_every
         if interval <= 0 or claim.clock is not boottime:  # a clock passed in is moved by hand, and so are its beats
             return
-        self._claims[id(claim)] = ref(claim)
+        self._claims[claim.number] = ref(claim)
         if claim.due < self._wakes_at:
             with self._wake:
                 self._interval = min(self._interval, interval)
                 if self._running:
                     self._wake.notify()
                 else:
-                    self._running = True
-                    threading.Thread(target=self._run, name="onceward-heartbeat", daemon=True).start()
+                    self._start()
 
     def forget(self, claim: Claim) -> None:
         """Renew ``claim`` no more."""
-        self._claims.pop(id(claim), None)
+        self._claims.pop(claim.number, None)
 
     def _alive(self) -> list[Claim]:
         claims = []
-        for key, weak in list(self._claims.items()):
+        for number, weak in list(self._claims.items()):
             claim = weak()
             if claim is not None:
                 claims.append(claim)
-            elif self._claims.get(key) is weak:
-                del self._claims[key]
+            else:
+                self._claims.pop(number, None)
         return claims
+
+    def _start(self) -> None:
+        try:
+            threading.Thread(target=self._run, name="onceward-heartbeat", daemon=True).start()
+        except RuntimeError:
+            # No more threads, or the interpreter is about to exit. The lease stands, claim.lost tells when it is over,
+            # and the next claim tries again.
+            return
+        self._running = True
 
     def _run(self) -> None:
         quiet_since = boottime()
@@ -71,7 +79,7 @@ class Heartbeat:
                 elif now - quiet_since > max(IDLE, self._interval):
                     self._running = False
                     return
-                due = min((max(c.due, delays.get(id(c), 0.0)) for c in claims), default=_NEVER)
+                due = min((max(c.due, delays.get(c.number, 0.0)) for c in claims), default=_NEVER)
                 wakes_at = min(due, now + self._interval)
                 claims.clear()  # or the thread itself would keep them alive while it sleeps
                 if wakes_at > now:
@@ -87,13 +95,13 @@ class Heartbeat:
         for claim in self._alive():
             if claim.over:
                 self.forget(claim)
-            elif not claim.paused and claim.due <= now and delays.get(id(claim), 0.0) <= now:
+            elif not claim.paused and claim.due <= now and delays.get(claim.number, 0.0) <= now:
                 by_store.setdefault(id(claim.store), []).append(claim)
         later = {key: until for key, until in delays.items() if key in self._claims and until > now}
         for claims in by_store.values():
             if not renew(claims):
                 # A tenth of the interval, so that a lease of three intervals sees some twenty tries.
-                later |= {id(c): boottime() + min(1.0, c.policy.beat_every / 10) for c in claims}
+                later |= {c.number: boottime() + min(1.0, c.policy.beat_every / 10) for c in claims}
         return later
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from onceward.claim import Claim
 from onceward.errors import KeyMissing
+from onceward.guard import ClaimParameter
 from onceward.keys import fingerprint_of, function_name
 
 KeySource = str | Callable[..., object]
@@ -23,7 +24,7 @@ class Handler(NamedTuple):
 
     name: str | None
     is_async: bool
-    parameter: str | None
+    parameter: ClaimParameter | None
     annotation: object
     hints_late: bool
 
@@ -42,7 +43,8 @@ def describe(function: Callable[..., object]) -> Handler:
     # What wraps a coroutine function may be a plain one, and the other way round: the outermost is what is called.
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
     hints, late = _hints(function)
-    parameter = next((name for name, kind in hints.items() if name != "return" and _is_claim(kind)), None)
+    taken = next((name for name, kind in hints.items() if name != "return" and _is_claim(kind)), None)
+    parameter = None if taken is None else ClaimParameter(taken, _place(function, taken))
     try:
         name = function_name(function)
     except ValueError:
@@ -51,6 +53,12 @@ def describe(function: Callable[..., object]) -> Handler:
     if not is_async and get_origin(annotation) in {Awaitable, Coroutine}:
         annotation = get_args(annotation)[-1]  # what run_async gets when it awaits it
     return Handler(name, is_async, parameter, annotation, late)
+
+
+def _place(function: Callable[..., object], name: str) -> int | None:
+    parameters = inspect.signature(function).parameters
+    by_place = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    return list(parameters).index(name) if name in parameters and parameters[name].kind in by_place else None
 
 
 def hint(function: Callable[..., object], name: str) -> object:
@@ -114,10 +122,12 @@ class Inputs:
         function: Callable[..., object],
         key: KeySource,
         fingerprint: KeySource | bool | None,
-        claim_parameter: str | None,
+        claim_parameter: ClaimParameter | None,
     ) -> None:
         signature = inspect.signature(function)
-        parameters = [p for p in signature.parameters.values() if p.name != claim_parameter]
+        parameters = [
+            p for p in signature.parameters.values() if claim_parameter is None or p.name != claim_parameter.name
+        ]
         self.signature = signature.replace(parameters=parameters)
         names = [p.name for p in parameters]
         # With these in order and nothing more, binding is a zip; everything else goes through inspect.

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
 from onceward.claim import CURRENT, Claim
@@ -106,12 +106,20 @@ class Once:
         name, guard = self._guard_of(function)
         return cast("R", guard.call(ledger_key(name, key), None, function, args, kwargs))
 
+    @overload
     async def run_async(
-        self, key: object, function: Callable[P, R | Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
+        self, key: object, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+
+    @overload
+    async def run_async(self, key: object, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    async def run_async(
+        self, key: object, function: Callable[..., object], /, *args: object, **kwargs: object
+    ) -> object:
         """As :meth:`run`, for a coroutine function (or a function that does not block)."""
         name, guard = self._guard_of(function, is_async=True)
-        return cast("R", await guard.call_async(ledger_key(name, key), None, function, args, kwargs))
+        return await guard.call_async(ledger_key(name, key), None, function, args, kwargs)
 
     # --- claims in the hand ---------------------------------------------------------------------------------------
 

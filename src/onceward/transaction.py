@@ -64,8 +64,6 @@ class Transaction:
             raise ValueError(
                 "the connection is in a transaction already; commit it first, for this one must be ours to end"
             )
-        if self._guard is not None:
-            drive(self._store.load(self._key), self._store)  # makes the schema and sets the clock, on first use
         self._within = self._store.within(self.connection)
         self._execute("BEGIN IMMEDIATE")
         try:
@@ -110,7 +108,7 @@ class Transaction:
         outcome = drive(protocol.claim(self._store, bid), self._within)
         if isinstance(outcome, Won):
             return Claim(self._store, outcome, bid.policy, bid.clock, guard.codec)
-        raise Completed(self._key, guard.answer(outcome).value)
+        raise Completed(self._key, guard.answer(outcome, bid.clock()).value)
 
     def _check_held(self) -> None:
         """Make sure that the claim is mine now; nobody can take it over while the transaction holds the file."""
@@ -138,14 +136,13 @@ class Transaction:
 
     def _commit(self) -> None:
         try:
-            outcome = self.claim.completion(self.result)
-            drive(self.claim.completing(outcome, self.result), self._within)
+            drive(self.claim.success(self.result)(), self._within)
             self._execute("COMMIT")
         except BaseException:
             self.claim.settled = None
             self._end("ROLLBACK")
             raise
-        self.claim.warn(outcome)
+        self.claim.warn()
 
     def _record_failure(self, error: BaseException) -> None:
         """Count the attempt of a body that raised; its effect is undone, so nothing else is left to protect."""
@@ -159,6 +156,7 @@ class Transaction:
     def _park_after_early_end(self, error: BaseException | None) -> None:
         reason = "the body committed or rolled back the transaction itself, so its effect may or may not stand"
         if self._guard is None:
+            self.claim.paused = False
             self.claim.park(reason)
         else:
             self._again(lambda claim: self._parking(claim, reason))

@@ -3,11 +3,12 @@
 import asyncio
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import cast
 
+from onceward.claim import current
 from onceward.cli.attempt import Attempt
 from onceward.cli.output import Output, Value
 from onceward.codec import Codec, LateCodec
@@ -37,17 +38,21 @@ class Call:
             self.codec: Codec | None = LateCodec(self._function) if handler.hints_late else Codec(handler.annotation)
         except TypeError as error:
             raise ValueError(f"--call {target}: {error}") from error
-        self.parameter = handler.parameter
+        self._parameter = handler.parameter
 
     def prepare(self, value: object) -> object:
         """Return what the function is given for a parsed line: just that."""
         return value
 
-    def handle(self, attempt: Attempt, **claim: object) -> object:
+    def _arguments(self, given: object) -> tuple[tuple[object, ...], Mapping[str, object]]:
+        return ((given,), {}) if self._parameter is None else self._parameter.fill(current(), (given,), {})
+
+    def handle(self, attempt: Attempt) -> object:
         """Call it for one line; raises what it raises."""
         attempt.begin()
         try:
-            value = self._function(attempt.job.given, **claim)
+            args, kwargs = self._arguments(attempt.job.given)
+            value = self._function(*args, **kwargs)
             if hasattr(value, "__await__"):
                 value = asyncio.run(_awaited(cast("Awaitable[object]", value)))
         except BaseException as error:

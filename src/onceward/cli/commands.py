@@ -38,7 +38,6 @@ class Command:
     """
 
     codec: Codec | None = None
-    parameter: str | None = None
 
     def __init__(self, argv: Sequence[str], stop: Stop, max_result: int) -> None:
         self.target = shlex.join(argv).encode(errors="surrogateescape").decode(errors="replace")

@@ -27,7 +27,6 @@ class Handler(Protocol):
     target: str
     identity: str
     codec: Codec | None
-    parameter: str | None
 
     def prepare(self, value: object) -> object:
         """Return what it is given for a parsed line; raises KeyMissing."""
@@ -56,7 +55,7 @@ class Runner:
     """
 
     def __init__(self, store: Store, policy: Policy, handler: Handler, wait: float) -> None:
-        self._guard = Guard(store, policy, boottime, handler.codec, handler.parameter)
+        self._guard = Guard(store, policy, boottime, handler.codec)
         self._handler = handler
         self._wait = wait
         self._now = threading.local()

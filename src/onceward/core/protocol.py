@@ -238,7 +238,7 @@ def claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]:
     patience = clock() + policy.wait
     look_again = 0.001
     first = _first_write(bid)
-    verb: Callable[[], Steps[Reply]] = lambda: store.insert(first)  # noqa: E731 - the first of several verbs
+    verb = _insert(store, first)
     while True:
         sent = clock()
         try:
@@ -254,7 +254,7 @@ def claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]:
         verdict = decide(held, reply.now, bid.owner, bid.fingerprint, policy)
         if held is None:
             first = first._replace(beat=first.beat + 1)  # as in _next_write
-            verb = lambda: store.insert(first)  # noqa: E731 - as above
+            verb = _insert(store, first)
         elif verdict is Verdict.WON:
             return (yield from _recover(store, bid, held, _belief(sent, reply, held, _margin(store, policy))))
         elif verdict is Verdict.REPLAY:
@@ -266,7 +266,7 @@ def claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]:
         elif verdict is Verdict.BUSY and clock() < patience:
             yield Sleep(min(look_again, patience - clock()))
             look_again = min(look_again * 2, store.poll)
-            verb = lambda: store.load(bid.key)  # noqa: E731 - as above
+            verb = lambda: store.load(bid.key)  # noqa: E731 - there is but one of these
         else:
             return Refused(verdict, held, max(0.0, held.lease_until - reply.now))
 
@@ -476,6 +476,10 @@ def _change(
 
 def _lapsed(record: Record) -> str:
     return f"attempt {record.attempts} ended without a word: its lease lapsed"
+
+
+def _insert(store: Register, write: Write) -> Callable[[], Steps[Reply]]:
+    return lambda: store.insert(write)
 
 
 def _swap(store: Register, write: Write, seen: Record) -> Callable[[], Steps[Reply]]:

@@ -8,6 +8,7 @@ hundred. Coroutines hand their writes to one thread, which does the same, and ne
 import os
 import sqlite3
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -69,6 +70,7 @@ class SqliteStore:
         self._reading = threading.Lock()
         self._writing = threading.Lock()
         _watch_forks(self)
+        weakref.finalize(self, _close, self._file, self._reading, self._writing)
 
     # --- the verbs ------------------------------------------------------------------------------------------------
 
@@ -113,12 +115,11 @@ class SqliteStore:
             return self._read(asked.run)
         if asked.key is not None and (held := self._look(asked.key)) is not None:
             return held
-        if not asked.many and self._writing.acquire(blocking=False):
-            try:
+        if not asked.many and not self._writing.locked():
+            # `with`, for between an acquire() of one's own and its try an interrupt would leave the lock behind
+            with self._writing:
                 if not self._queue and self._commits % PURGE_EVERY:
                     return self._write_alone(asked.run)
-            finally:
-                self._writing.release()
         job = Job(asked)
         self._queue.append(job)
         with self._writing:
@@ -163,18 +164,18 @@ class SqliteStore:
         with self._reading:
             try:
                 return run(self._file.reader(), self._file.now())
-            except sqlite3.Error as error:
+            except Exception as error:
                 self._file.mend_reader(error)
-                raise translated(error, self.path) from error
+                raise self._failure(error) from error
 
     def _write_alone(self, run: Run) -> object:
         """Run one statement as its own transaction: nobody else is waiting. The caller holds the write lock."""
         self._commits += 1
         try:
             return run(self._file.writer(), self._file.now())
-        except sqlite3.Error as error:
+        except Exception as error:
             self._file.mend_writer(error)
-            raise translated(error, self.path) from error
+            raise self._failure(error) from error
 
     def _commit(self) -> None:
         """Commit all that is queued in one transaction. The caller holds the write lock."""
@@ -227,6 +228,7 @@ class SqliteStore:
         Raises:
             ValueError: the connection's main database is not this ledger's file.
         """
+        self._read(lambda _connection, now: now)  # makes the schema and sets the clock, on first use
         self._file.check_same(connection)
         return Within(connection, self._file.now)
 
@@ -242,15 +244,14 @@ class SqliteStore:
         self._writing.acquire()
         self._file.close()
 
-    def _after_fork_in_parent(self) -> None:
+    def _after_fork(self) -> None:
         self._writing.release()
         self._reading.release()
 
     def _after_fork_in_child(self) -> None:
-        self._reading = threading.Lock()
-        self._writing = threading.Lock()
         self._queue.clear()
-        self._thread = None  # threads stay behind in the parent
+        self._thread = None  # threads stay behind in the parent, and nobody but the forking one is here to hold a lock
+        self._after_fork()
 
 
 class Within:
@@ -298,6 +299,15 @@ def open_url(parts: SplitResult, options: dict[str, str]) -> SqliteStore:
     return SqliteStore(path, timeout=timeout, synchronous=options.get("synchronous", "FULL").upper())
 
 
+def _close(file: SqliteFile, *locks: threading.Lock) -> None:
+    """Close the connections of a store that is gone, also at exit, unless a daemon thread is using them for ever."""
+    held = [lock for lock in locks if lock.acquire(timeout=1)]
+    if len(held) == len(locks):
+        file.close()
+    for lock in held:
+        lock.release()
+
+
 # --- forks --------------------------------------------------------------------------------------------------------
 
 
@@ -305,8 +315,6 @@ def _watch_forks(store: SqliteStore) -> None:
     """Call the store around every fork of this process, for as long as the store lives."""
     if not hasattr(os, "register_at_fork"):
         return
-    import weakref  # noqa: PLC0415 - loaded by threading anyway
-
     alive = weakref.ref(store)
 
     def call(method: Callable[[SqliteStore], None]) -> Callable[[], None]:
@@ -318,6 +326,6 @@ def _watch_forks(store: SqliteStore) -> None:
 
     os.register_at_fork(
         before=call(SqliteStore._before_fork),  # noqa: SLF001 - this module's own
-        after_in_parent=call(SqliteStore._after_fork_in_parent),  # noqa: SLF001 - as above
+        after_in_parent=call(SqliteStore._after_fork),  # noqa: SLF001 - as above
         after_in_child=call(SqliteStore._after_fork_in_child),  # noqa: SLF001 - as above
     )

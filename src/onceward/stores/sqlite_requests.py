@@ -15,8 +15,8 @@ SELECT = f"SELECT {COLUMNS} FROM {TABLE} WHERE key = ?"  # noqa: S608 - constant
 _MARKS = ", ".join("?" * len(Record._fields))
 INSERT = f"INSERT INTO {TABLE} ({COLUMNS}) VALUES ({_MARKS}) ON CONFLICT (key) DO NOTHING"  # noqa: S608 - as above
 UPDATE = (
-    f"UPDATE {TABLE} SET {', '.join(f'{name} = ?{i}' for i, name in enumerate(Record._fields, 1) if name != 'key')} "  # noqa: S608 - as above
-    f"WHERE key = ?1 AND owner = ?{len(Record._fields) + 1} AND beat = ?{len(Record._fields) + 2}"
+    f"UPDATE {TABLE} SET {', '.join(f'{name} = ?' for name in Record._fields[1:])} "  # noqa: S608 - as above
+    "WHERE key = ? AND owner = ? AND beat = ?"
 )
 DELETE = f"DELETE FROM {TABLE} WHERE key = ? AND owner = ? AND beat = ?"  # noqa: S608 - as above
 PURGE = f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)"  # noqa: S608 - as above
@@ -93,7 +93,7 @@ def _insert(connection: sqlite3.Connection, now: float, write: Write) -> Reply:
 
 def _swap(connection: sqlite3.Connection, now: float, write: Write, seen: Record) -> Reply:
     record = write.at(now)
-    if connection.execute(UPDATE, (*record, seen.owner, seen.beat)).rowcount == 1:
+    if connection.execute(UPDATE, (*record[1:], record.key, seen.owner, seen.beat)).rowcount == 1:
         return Reply(won=True, record=record, now=now)
     return Reply(won=False, record=_held(connection, write.key), now=now)
 
