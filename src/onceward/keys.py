@@ -7,11 +7,10 @@ SHA-256 digests of the same unambiguous form.
 
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from hashlib import sha256
 from typing import cast
-from uuid import UUID
 
 from onceward.errors import KeyMissing
 
@@ -42,7 +41,7 @@ def ledger_key(name: str, key: object) -> str:
     except RecursionError:
         raise TypeError(f"{name}: a key cannot be made of what is nested so deeply, or contains itself") from None
     if len(form) > LONGEST:
-        form = f"sha256:{sha256(form.encode()).hexdigest()}"
+        form = f"sha256:{_sha256(form.encode()).hex()}"
     return f"{name}:{form}"
 
 
@@ -81,22 +80,20 @@ def fingerprint_of(value: object) -> str:
     """Return the SHA-256 of ``value`` in an unambiguous form; equal values of equal types give equal fingerprints."""
     from onceward.values import canonical  # noqa: PLC0415 - the codec is loaded when it is first needed
 
-    return sha256(canonical(value)).hexdigest()
+    return _sha256(canonical(value)).hex()
 
 
 def derived_key(ledger_key: str, parts: Sequence[object]) -> str:
     """Return a UUID made of the key and ``parts``: the same on every attempt, another for other parts."""
-    return str(
-        UUID(bytes=sha256("\0".join([ledger_key, *(_form(p, "derived") for p in parts)]).encode()).digest()[:16])
-    )
+    from uuid import UUID  # noqa: PLC0415 - 3 ms of a cold start
+
+    return str(UUID(bytes=_sha256("\0".join([ledger_key, *(_form(p, "derived") for p in parts)]).encode())[:16]))
 
 
 def _module_name(module: str) -> str:
     """Give a script the name it would be imported by, so that two scripts do not share the keys of ``__main__``."""
     if module not in {"__main__", "__mp_main__"}:
         return module
-    import sys  # noqa: PLC0415 - scripts only
-
     main = sys.modules.get(module)
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name not in {"__main__", "__mp_main__"}:
@@ -122,6 +119,9 @@ def _form(key: object, name: str) -> str:
     if isinstance(key, Enum):
         member = key.name or f"{key.value!r}"  # a Flag may have members without a name
         return f"enum:{_text(f'{type(key).__qualname__}.{member}')}"
+    uuid = sys.modules.get("uuid")  # whoever has a UUID has loaded it
+    if uuid is not None and isinstance(key, uuid.UUID):
+        return f"uuid:{key}"
     for kind, writer in _FORMS.items():
         if isinstance(key, kind):
             return writer(key, name)
@@ -131,6 +131,12 @@ def _form(key: object, name: str) -> str:
         f"{name}: a key cannot be made of {type(key).__name__}; give str, int, UUID, bytes, or a tuple of them, as in "
         "key=lambda order: (order.shop, order.number)"
     )
+
+
+def _sha256(data: bytes) -> bytes:
+    from hashlib import sha256  # noqa: PLC0415 - 3 ms of a cold start, and most keys are short
+
+    return sha256(data).digest()
 
 
 def _text(text: str) -> str:
@@ -166,7 +172,7 @@ def _bytes(key: object, name: str) -> str:
     data = bytes(memoryview(key))  # type: ignore[arg-type]  # the table gives it bytes only
     if not data:
         raise KeyMissing(f"{name}: the key, or a part of it, is empty bytes")
-    return f"bytes:{sha256(data).hexdigest()}"
+    return f"bytes:{_sha256(data).hex()}"
 
 
 def _sequence(key: object, name: str) -> str:
@@ -187,7 +193,6 @@ _FORMS: dict[type, Callable[[object, str], str]] = {
     str: _str,
     bool: lambda key, _: "true" if key else "false",
     int: lambda key, _: _int(cast("int", key)),
-    UUID: lambda key, _: f"uuid:{key}",
     float: _float,
     bytes: _bytes,
     bytearray: _bytes,
