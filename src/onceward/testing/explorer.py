@@ -41,6 +41,7 @@ class Bounds(NamedTuple):
         interrupts: claims interrupted by a KeyboardInterrupt or a cancellation.
         late: whether a lost request may arrive later.
         strides: by how many leases time may pass at once.
+        purges: whether an expired record may be purged.
     """
 
     lapses: int = 1
@@ -49,6 +50,7 @@ class Bounds(NamedTuple):
     interrupts: int = 0
     late: bool = True
     strides: tuple[float, ...] = (1.0,)
+    purges: bool = True
 
 
 class Slot(NamedTuple):
@@ -223,6 +225,10 @@ class _Explorer:
             left.remove(flight)
             after, _, wrongs = self._arrive(state._replace(flights=tuple(left)), *flight)
             yield f"late request of {flight[1]} arrives", after, wrongs
+        record = state.record
+        if bounds.purges and record is not None and record.expires_at is not None and record.expires_at <= state.now:
+            gone = state._replace(record=None, expiries=state.expiries + 1)
+            yield "the record is purged", gone, list(on_change(record, None, "", state.now, state.peak))
         if state.lapses < bounds.lapses and any(isinstance(slot, Slot) for slot in state.slots):
             for stride in bounds.strides:
                 later = state._replace(now=state.now + stride * self._policy.lease, lapses=state.lapses + 1)
