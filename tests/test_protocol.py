@@ -872,3 +872,29 @@ def test_a_heartbeat_reply_that_comes_after_the_end_does_not_undo_it(stage):
     claim.renewed(beat)  # the heartbeat thread gets its turn only now
     assert claim.record.status == COMPLETED
     assert claim.record.result == '"result"'
+
+
+def test_a_cancelled_claim_of_a_released_key_is_given_back_though_its_write_still_waits_for_the_file(tmp_path):
+    import contextlib
+    import sqlite3
+
+    once = Once(f"sqlite:///{tmp_path / 'ledger.db'}")
+    with pytest.raises(ValueError, match="boom"), once.claim("k"):
+        raise ValueError("boom")
+
+    async def main():
+        with contextlib.closing(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            task = asyncio.create_task(once.acquire_async("k"))
+            await asyncio.sleep(0.2)  # until its swap waits for the file's write lock
+            task.cancel()
+            await asyncio.sleep(0.2)
+            other.execute("COMMIT")
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.3)
+
+    asyncio.run(main())
+    ((record, _),) = once.ledger.records()
+    once.close()
+    assert (record.status, record.attempts) == (RELEASED, 1)
