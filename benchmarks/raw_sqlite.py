@@ -29,7 +29,7 @@ class RawLedger:
         assert execute(INSERT, (key, "IN_PROGRESS", owner, fence, 0, *kept)).rowcount == 1
         now = time.time()
         done = (now, 1, None, "1", None, now, now + 1e6)
-        assert execute(UPDATE, ("COMPLETED", owner, fence, 1, *done, key, owner, 0)).rowcount == 1
+        assert execute(UPDATE, ("COMPLETED", owner, fence, 1, *done, key, owner, fence, 0)).rowcount == 1
 
     def duplicate(self, key: str) -> None:
         """Look: one read."""

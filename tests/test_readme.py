@@ -2,8 +2,8 @@
 
 import os
 import re
-import shutil
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path

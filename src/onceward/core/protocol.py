@@ -12,7 +12,7 @@ Below them are the steps: generators that yield a store's requests and are sent 
     outcome = steps.send(store.exchange(request))   # StopIteration carries the outcome
 
 An exchange that fails is thrown in. If the error has a true attribute ``transient``, the step asks again; whether the
-first write was made is found out by the owner and the beat in the record, never assumed.
+first write was made is found out by the version of the record, never assumed.
 """
 
 from collections.abc import Callable, Sequence
@@ -253,7 +253,6 @@ def claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]:
             return Won(held, _belief(sent, reply, held, _margin(store, policy)))
         verdict = decide(held, reply.now, bid.owner, bid.fingerprint, policy)
         if held is None:
-            first = first._replace(beat=first.beat + 1)  # as in _next_write
             verb = _insert(store, first)
         elif verdict is Verdict.WON:
             return (yield from _recover(store, bid, held, _belief(sent, reply, held, _margin(store, policy))))
@@ -384,11 +383,11 @@ def end_many(
 def abandon(store: Register, bid: Bid) -> Steps[None]:
     """Give back what a claim that was interrupted may have won; the handler has not run, so no attempt is counted.
 
-    Asks with the same bid once more: that either meets its own record, or takes the key so that the interrupted
-    request, should it still be on its way, finds it taken.
+    Claims once more with the same bid: that either meets its own record, or changes the one that the interrupted request
+    was made for, so that this request, should it still be on its way, finds another version and does nothing.
     """
-    reply = yield from store.insert(_first_write(bid))
-    held = reply.record
+    outcome = yield from claim(store, bid._replace(policy=bid.policy._replace(on_busy="raise")))
+    held = outcome.record if isinstance(outcome, Won) else None
     while held is not None and held.owner == bid.owner and held.status == IN_PROGRESS:
         back = _change(held, RELEASED, attempts=held.attempts - 1, error=held.error, keep=bid.policy.retention)
         reply = yield from store.swap(back, held)
@@ -439,7 +438,6 @@ def _next_write(bid: Bid, held: Record, *, fresh: bool) -> Write:
     """Return the claim that follows ``held``; a ``fresh`` one counts its attempts anew, the fence grows in any case."""
     return _first_write(bid)._replace(
         fence=held.fence + 1,
-        beat=held.beat + 1,  # a bid may claim a key twice, when it lost it in between; its versions must still differ
         attempts=1 if fresh else held.attempts + 1,
         error=None if fresh else _lapsed(held) if held.status == IN_PROGRESS else held.error,
         created_at=held.created_at,

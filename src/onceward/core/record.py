@@ -11,8 +11,9 @@ PARKED: Final = "PARKED"
 class Record(NamedTuple):
     """One key's row in the ledger. Times are seconds since the epoch on the store's own clock.
 
-    ``(owner, beat)`` is the record's version: an owner is one claim's random id, and every write, of any claim, counts
-    ``beat`` up, so no two different states of a key carry the same pair, also when a claim won twice came in between.
+    ``(owner, fence, beat)`` is the record's version. A claim is known by its owner, a random id, and its fence, which
+    tells it from an earlier claim of the same owner whose reply was lost, also when the record was purged in between; each
+    write of a claim counts ``beat`` up. So no two different states of a key ever carry the same version.
     """
 
     key: str

@@ -22,7 +22,7 @@ class Register(Exchange, Protocol):
         """Write if the key is absent. Won, or the record held."""
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        """Write if the record held still has the owner and the beat of ``seen``. Won, or the record held, or None."""
+        """Write if the record held still has the owner, the fence and the beat of ``seen``. Won, or the record held, or None."""
 
     def load(self, key: str) -> Steps[Reply]:
         """Read one record, as the latest finished write left it."""

@@ -34,7 +34,7 @@ class Store(Register, Protocol):
         """Read up to ``limit`` records whose key starts with ``prefix``, from where ``after`` (a page's next) points."""
 
     def delete(self, seen: Record) -> Steps[Reply]:
-        """Delete the record if it still has the owner and the beat of ``seen``."""
+        """Delete the record if it still has the owner, the fence and the beat of ``seen``."""
 
     def purge(self, limit: int) -> Steps[int]:
         """Delete up to ``limit`` records past their ``expires_at``; return how many."""

@@ -82,7 +82,7 @@ class MemoryStore(OneByOne):
         return Reply(won=True, record=record, now=now)
 
     def _matches(self, held: Record, seen: Record) -> bool:
-        return held.owner == seen.owner and held.beat == seen.beat
+        return (held.owner, held.fence, held.beat) == (seen.owner, seen.fence, seen.beat)
 
     def _scan(self, prefix: str, after: str | None, limit: int) -> Page:
         keys = sorted(k for k in self.records if k.startswith(prefix) and (after is None or k > after))

@@ -16,9 +16,9 @@ _MARKS = ", ".join("?" * len(Record._fields))
 INSERT = f"INSERT INTO {TABLE} ({COLUMNS}) VALUES ({_MARKS}) ON CONFLICT (key) DO NOTHING"  # noqa: S608 - as above
 UPDATE = (
     f"UPDATE {TABLE} SET {', '.join(f'{name} = ?' for name in Record._fields[1:])} "  # noqa: S608 - as above
-    "WHERE key = ? AND owner = ? AND beat = ?"
+    "WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"
 )
-DELETE = f"DELETE FROM {TABLE} WHERE key = ? AND owner = ? AND beat = ?"  # noqa: S608 - as above
+DELETE = f"DELETE FROM {TABLE} WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"  # noqa: S608 - as above
 PURGE = f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)"  # noqa: S608 - as above
 SCAN = f"SELECT {COLUMNS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"  # noqa: S608 - as above
 
@@ -93,13 +93,13 @@ def _insert(connection: sqlite3.Connection, now: float, write: Write) -> Reply:
 
 def _swap(connection: sqlite3.Connection, now: float, write: Write, seen: Record) -> Reply:
     record = write.at(now)
-    if connection.execute(UPDATE, (*record[1:], record.key, seen.owner, seen.beat)).rowcount == 1:
+    if connection.execute(UPDATE, (*record[1:], record.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
         return Reply(won=True, record=record, now=now)
     return Reply(won=False, record=_held(connection, write.key), now=now)
 
 
 def _delete(connection: sqlite3.Connection, now: float, seen: Record) -> Reply:
-    if connection.execute(DELETE, (seen.key, seen.owner, seen.beat)).rowcount == 1:
+    if connection.execute(DELETE, (seen.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
         return Reply(won=True, record=seen, now=now)
     return Reply(won=False, record=_held(connection, seen.key), now=now)
 

@@ -63,7 +63,7 @@ def insert_does_not_judge(bench: Bench) -> None:
 
 @check
 def swap_writes_what_was_seen(bench: Bench) -> None:
-    """Swap writes when the record held has the owner and the beat of the one seen."""
+    """Swap writes when the record held has the owner, the fence and the beat of the one seen."""
     held = bench.claimed()
     reply = bench.swap(next_of(held, status=COMPLETED, result="1"), held)
     expect(reply.won and reply.record is not None, "a swap of the record seen is won")
@@ -72,13 +72,13 @@ def swap_writes_what_was_seen(bench: Bench) -> None:
 
 
 @check
-def swap_looks_at_owner_and_beat_only(bench: Bench) -> None:
-    """Swap depends on owner and beat only, not on other fields of the one seen."""
+def swap_looks_at_the_version_only(bench: Bench) -> None:
+    """Swap depends on owner, fence and beat only, not on other fields of the one seen."""
     held = bench.claimed()
     reply = bench.swap(
         next_of(held, result="1"), held._replace(lease_until=0.0, attempts=9, result="?", status=RELEASED)
     )
-    expect(reply.won, "a swap is conditioned on owner and beat only")
+    expect(reply.won, "a swap is conditioned on owner, fence and beat only")
 
 
 @check
@@ -88,6 +88,16 @@ def swap_refuses_another_owner(bench: Bench) -> None:
     stranger = held._replace(owner="b")
     reply = bench.swap(next_of(stranger, status=COMPLETED), stranger)
     expect((reply.won, reply.record) == (False, held), "a swap with another owner is refused and returns what is held")
+    expect(bench.load("key") == held, "a refused swap changes nothing")
+
+
+@check
+def swap_refuses_another_fence(bench: Bench) -> None:
+    """Swap of an earlier claim of the same owner, with the same beat, is refused."""
+    held = bench.claimed()
+    earlier = held._replace(fence=held.fence - 1)
+    reply = bench.swap(next_of(earlier, status=COMPLETED), earlier)
+    expect((reply.won, reply.record) == (False, held), "a swap with another fence is refused and returns what is held")
     expect(bench.load("key") == held, "a refused swap changes nothing")
 
 
