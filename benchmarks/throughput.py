@@ -17,8 +17,9 @@ from onceward import Once
 from onceward.core.clock import boottime
 from onceward.core.drive import drive
 from onceward.core.policy import Policy
-from onceward.core.protocol import completed, end_many
+from onceward.core.protocol import completed
 from onceward.core.record import IN_PROGRESS, Write
+from onceward.core.steps import end_many
 from onceward.stores.sqlite import SqliteStore
 from raw_sqlite import RawLedger
 

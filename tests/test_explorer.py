@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from onceward.core import protocol
+from onceward.core import protocol, steps, writes
 from onceward.core.drive import Steps
 from onceward.core.policy import Policy
-from onceward.core.protocol import Bid, Lost, Won
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record, Reply, Write
+from onceward.core.steps import Bid, Lost, Won
 from onceward.stores.memory import MemoryStore
 from onceward.testing.actors import Parts
 from onceward.testing.explorer import Bounds, Seen, explore
@@ -113,7 +113,9 @@ class KeepsFencesSmall(MemoryStore):
         return super()._swap(write._replace(fence=7), seen)
 
 
-@pytest.mark.parametrize("store", [SwapsAnything, ForgetsTheBeat, ForgetsTheClaim, InsertsOverRecords, KeepsFencesSmall])
+@pytest.mark.parametrize(
+    "store", [SwapsAnything, ForgetsTheBeat, ForgetsTheClaim, InsertsOverRecords, KeepsFencesSmall]
+)
 def test_a_store_without_one_of_its_conditions_is_caught(capsys, store):
     assert finds(capsys, store.__name__, store=store, bounds=Bounds(lapses=1, faults=1, crashes=0))
 
@@ -154,7 +156,7 @@ def believing(until: Callable[[Bid, Won, float], float]) -> Parts:
     """The real claim, with another belief in its lease."""
 
     def claim(store, bid):
-        outcome = yield from protocol.claim(store, bid)
+        outcome = yield from steps.claim(store, bid)
         return outcome._replace(until=until(bid, outcome, bid.clock())) if isinstance(outcome, Won) else outcome
 
     return Parts(claim=claim)
@@ -178,21 +180,21 @@ def end_without(recognising: bool, checking: bool):
     def end(store, record, outcome, policy, *, clock, until):
         mine = record
         while True:
-            write = protocol._change(mine, outcome.status, result=outcome.result, error=outcome.error, keep=60.0)
+            write = writes.next_version(mine, outcome.status, result=outcome.result, error=outcome.error, keep=60.0)
             try:
                 reply = yield from store.swap(write, mine)
             except Exception:
                 if checking:
                     continue
-                return protocol.Settled(record)
+                return steps.Settled(record)
             if reply.won or not checking:
-                return protocol.Settled(reply.record)
+                return steps.Settled(reply.record)
             if reply.record is not None and reply.record.owner == record.owner:
                 if reply.record.status == IN_PROGRESS:
                     mine = reply.record
                     continue
                 if recognising:
-                    return protocol.Settled(reply.record)
+                    return steps.Settled(reply.record)
             return Lost(reply.record)
 
     return end
@@ -214,17 +216,15 @@ def test_a_claim_that_assumes_its_failed_write_was_not_made_is_caught(capsys):
             mine = bid._replace(owner=bid.owner + "x" * attempt)  # a new owner for each try
             reply = None
             try:
-                reply = yield from store.insert(protocol._first_write(mine))
+                reply = yield from store.insert(writes.first_claim(mine.key, mine.owner, mine.fingerprint, mine.policy))
             except Exception:
                 continue
             if reply.won:
                 return Won(reply.record, bid.clock() + bid.policy.lease * 0.5)
             if reply.record.status == COMPLETED:
-                return protocol.Replay(reply.record, None)
+                return steps.Replay(reply.record, None)
         return (
-            protocol.Refused(protocol.Verdict.BUSY, reply.record, 0.0)
-            if reply
-            else (yield from protocol.claim(store, bid))
+            steps.Refused(protocol.Verdict.BUSY, reply.record, 0.0) if reply else (yield from steps.claim(store, bid))
         )
 
     assert finds(capsys, "failed claim taken for not made", parts=Parts(claim=claim))

@@ -17,11 +17,12 @@ from onceward import (
     ResultWarning,
     StoreError,
 )
-from onceward.core import protocol
+from onceward.core import protocol, steps
 from onceward.core.drive import Sleep, drive
 from onceward.core.policy import Policy
-from onceward.core.protocol import Bid, Lost, Refused, Replay, Settled, Verdict, Won, decide
+from onceward.core.protocol import Verdict, decide
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
+from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.stores.memory import MemoryStore
 from onceward.testing import Faults, ManualClock
 from onceward.testing.faults import Kind, at, fail_after, fail_before, late, settling, twice, when
@@ -135,14 +136,14 @@ class Stage:
             return end.value
 
     def claim(self, owner="a", policy=PLAIN, fingerprint=None):
-        return self.drive(protocol.claim(self.store, Bid("k", owner, fingerprint, policy, self.clock)))
+        return self.drive(steps.claim(self.store, Bid("k", owner, fingerprint, policy, self.clock)))
 
     def end(self, record, outcome, policy=PLAIN, seconds=LEASE):
         limit = self.clock() + seconds
-        return self.drive(protocol.end(self.store, record, outcome, policy, clock=self.clock, until=lambda: limit))
+        return self.drive(steps.end(self.store, record, outcome, policy, clock=self.clock, until=lambda: limit))
 
     def beat(self, record, policy=PLAIN):
-        (outcome,) = self.drive(protocol.heartbeat(self.store, [(record, policy.lease)], [policy], self.clock))
+        (outcome,) = self.drive(steps.heartbeat(self.store, [(record, policy.lease)], [policy], self.clock))
         return outcome
 
 
@@ -205,13 +206,13 @@ def test_1_a_heartbeat_makes_the_lease_longer(stage):
 def test_1_of_two_takeovers_only_one_succeeds(stage):
     stage.claim("gone")
     stage.clock.advance(61.0)
-    steps = protocol.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
+    asking = steps.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
 
     def meanwhile(number):
         if number == 2:  # after the look at the lapsed record, before the swap
             assert isinstance(stage.claim("b"), Won)
 
-    outcome = stage.drive(steps, meanwhile)
+    outcome = stage.drive(asking, meanwhile)
     assert isinstance(outcome, Refused)
     assert outcome.verdict is Verdict.BUSY
     assert stage.record.owner == "b"
@@ -226,11 +227,11 @@ def test_1_a_request_that_arrives_late_takes_nothing_from_a_live_lease(stage):
             request = steps.send(None)
         return request
 
-    a = protocol.claim(stage.store, Bid("k", "a", None, PLAIN, stage.clock))
+    a = steps.claim(stage.store, Bid("k", "a", None, PLAIN, stage.clock))
     stage.store.exchange(next(a))  # a's insert is made, its reply is lost
     again = fail(a)  # a asks again, and that request is slow
     stage.clock.advance(61.0)
-    b = protocol.claim(stage.store, Bid("k", "b", None, PLAIN, stage.clock))
+    b = steps.claim(stage.store, Bid("k", "b", None, PLAIN, stage.clock))
     takeover = b.send(stage.store.exchange(next(b)))  # b's takeover of a's first claim is given up, and on its way
     with pytest.raises(StopIteration) as end:  # b's second try wins
         b.send(stage.store.exchange(fail(b)))
@@ -483,14 +484,14 @@ def test_5_the_stores_clock_judges_leases_when_the_workers_stand_still(stage):
 
 
 def test_6_the_lease_is_counted_from_before_the_request(stage):
-    steps = protocol.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
+    asking = steps.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
     sent = stage.clock()
-    request = next(steps)
+    request = next(asking)
     stage.clock.advance(10.0)  # on its way there
     reply = stage.store.exchange(request)
     stage.clock.advance(10.0)  # on its way back
     with pytest.raises(StopIteration) as end:
-        steps.send(reply)
+        asking.send(reply)
     assert end.value.value.until == pytest.approx(sent + LEASE * 0.99)
 
 
@@ -509,11 +510,11 @@ def test_6_the_handler_sees_the_loss_before_a_takeover_is_possible(stage):
 
 
 def test_6_a_slow_reply_leaves_a_claim_that_is_lost_from_the_start(stage):
-    steps = protocol.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
-    reply = stage.store.exchange(next(steps))
+    asking = steps.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
+    reply = stage.store.exchange(next(asking))
     stage.clock.advance(61.0)
     with pytest.raises(StopIteration) as end:
-        steps.send(reply)
+        asking.send(reply)
     assert end.value.value.until < stage.clock()
 
 

@@ -429,7 +429,9 @@ def test_a_once_that_was_used_before_a_fork_works_in_the_children_and_the_parent
             try:
                 code = (
                     0
-                    if once.run("before", one) == 1 and once.run(number, one) == 1 and once.using(on_busy=10).run("all", os.getpid)
+                    if once.run("before", one) == 1
+                    and once.run(number, one) == 1
+                    and once.using(on_busy=10).run("all", os.getpid)
                     else 2
                 )
             finally:

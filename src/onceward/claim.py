@@ -6,12 +6,13 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from onceward.core import protocol
+from onceward.core import protocol, steps
 from onceward.core.clock import Clock
 from onceward.core.drive import Steps, drive, drive_async, settle, settle_async
 from onceward.core.policy import Policy
-from onceward.core.protocol import Lost, Outcome, Settled, Won
+from onceward.core.protocol import Outcome
 from onceward.core.record import Record
+from onceward.core.steps import Lost, Settled, Won
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, ResultWarning
 from onceward.keys import derived_key
 from onceward.stores.contract import Store
@@ -247,7 +248,7 @@ class Claim:
         outcome: Outcome | None = None
         tries = 0
 
-        def steps() -> Steps[None]:
+        def recording() -> Steps[None]:
             nonlocal outcome, tries
             tries += 1
             if outcome is None and tries > 2:
@@ -256,7 +257,7 @@ class Claim:
                 outcome = self.completion(result)
             return self.completing(outcome, result)
 
-        return steps
+        return recording
 
     def warn(self) -> None:
         """Warn of a result that was not stored; after it was recorded, for the warning may be an error."""
@@ -299,9 +300,7 @@ class Claim:
 
     def _end(self, outcome: Outcome) -> Steps[Settled | Lost]:
         self._ending = True
-        return protocol.end(
-            self._store, self._record, outcome, self._policy, clock=self._clock, until=lambda: self._until
-        )
+        return steps.end(self._store, self._record, outcome, self._policy, clock=self._clock, until=lambda: self._until)
 
     def _ended(self, ended: Settled | Lost, outcome: Outcome, doing: str) -> None:
         if isinstance(ended, Lost):
@@ -326,7 +325,7 @@ class Claim:
             raise ValueError(f"extend({seconds!r}): give a positive number of seconds")
         self._check_free()
         self._check_open()
-        (outcome,) = yield from protocol.heartbeat(self._store, [(self._record, lease)], [self._policy], self._clock)
+        (outcome,) = yield from steps.heartbeat(self._store, [(self._record, lease)], [self._policy], self._clock)
         self.renewed(outcome)
         if isinstance(outcome, Lost):
             self._lost = True

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from onceward import heartbeat
 from onceward.claim import CURRENT, Claim
-from onceward.core import protocol
+from onceward.core import steps
 from onceward.core.clock import Clock
 from onceward.core.drive import Steps, drive, drive_async, settle, settle_async
 from onceward.core.policy import Policy
-from onceward.core.protocol import Bid, Refused, Replay, Verdict, Won
+from onceward.core.protocol import Verdict
 from onceward.core.record import Record
+from onceward.core.steps import Bid, Refused, Replay, Won
 from onceward.errors import Busy, Mismatch, OncewardError, Parked, Reentrant, ResultUnavailable
 from onceward.stores.contract import Store
 
@@ -172,7 +173,7 @@ class Guard:
             raise
         except BaseException:
             try:
-                drive(protocol.abandon(self.store, bid), self.store)
+                drive(steps.abandon(self.store, bid), self.store)
             except Exception:  # noqa: BLE001, S110 - the interrupt is what the caller must hear of; the lease ends by itself
                 pass
             raise
@@ -186,7 +187,7 @@ class Guard:
             raise
         except BaseException:
             try:
-                await settle_async(lambda: protocol.abandon(self.store, bid), self.store)
+                await settle_async(lambda: steps.abandon(self.store, bid), self.store)
             except Exception:  # noqa: BLE001, S110 - as in enter()
                 pass
             raise
@@ -254,7 +255,7 @@ class Guard:
 
     def _enter(self, bid: Bid) -> Steps[Claim | Answer]:
         since = self.clock()
-        outcome = yield from protocol.claim(self.store, bid)
+        outcome = yield from steps.claim(self.store, bid)
         if isinstance(outcome, Won):
             claim = Claim(self.store, outcome, self.policy, self.clock, self.codec)
             heartbeat.HEARTBEAT.watch(claim)

@@ -9,7 +9,7 @@ import threading
 from weakref import ref
 
 from onceward.claim import Claim
-from onceward.core import protocol
+from onceward.core import steps
 from onceward.core.clock import boottime
 from onceward.core.drive import drive
 from onceward.stores.contract import Store
@@ -110,7 +110,7 @@ def renew(claims: list[Claim]) -> bool:
     store: Store = claims[0].store
     asked = [(c.record, max(c.policy.lease, c.remaining)) for c in claims]
     try:
-        outcomes = drive(protocol.heartbeat(store, asked, [c.policy for c in claims], claims[0].clock), store)
+        outcomes = drive(steps.heartbeat(store, asked, [c.policy for c in claims], claims[0].clock), store)
     except Exception:  # noqa: BLE001 - tried again until the lease is over; claim.lost tells the handler
         return False
     for claim, outcome in zip(claims, outcomes, strict=True):

@@ -7,9 +7,10 @@ from types import TracebackType
 from typing import Self
 
 from onceward.claim import CURRENT, Claim
-from onceward.core import protocol
+from onceward.core import protocol, steps
 from onceward.core.drive import Steps, drive
-from onceward.core.protocol import Bid, Lost, Outcome, Settled, Won
+from onceward.core.protocol import Outcome
+from onceward.core.steps import Bid, Lost, Settled, Won
 from onceward.errors import Completed, LeaseLost, OncewardError, Parked, StoreError
 from onceward.guard import Guard
 from onceward.stores.sqlite import SqliteStore, Within
@@ -105,7 +106,7 @@ class Transaction:
         bid = self._bid = guard.bid(self._key, None)
         # Nobody can end a run that is under way while this transaction holds the file, so waiting for one is in vain.
         bid = self._bid = bid._replace(policy=bid.policy._replace(on_busy="raise"))
-        outcome = drive(protocol.claim(self._store, bid), self._within)
+        outcome = drive(steps.claim(self._store, bid), self._within)
         if isinstance(outcome, Won):
             return Claim(self._store, outcome, bid.policy, bid.clock, guard.codec)
         raise Completed(self._key, guard.answer(outcome, bid.clock()).value)
@@ -116,7 +117,7 @@ class Transaction:
         if claim.settled is not None:
             raise OncewardError(f"{self._key}: this claim was ended before ({claim.settled})")
         asked = [(claim.record, claim.policy.lease)]
-        (outcome,) = drive(protocol.heartbeat(self._store, asked, [claim.policy], claim.clock), self._within)
+        (outcome,) = drive(steps.heartbeat(self._store, asked, [claim.policy], claim.clock), self._within)
         if isinstance(outcome, Lost):
             claim.renewed(outcome)
             raise LeaseLost(self._key, "begin its transaction")
@@ -167,7 +168,7 @@ class Transaction:
 
     def _parking(self, claim: Claim, reason: str) -> Steps[Settled | Lost]:
         outcome: Outcome = protocol.parked(reason)
-        return protocol.end(self._store, claim.record, outcome, claim.policy, clock=claim.clock, until=lambda: 0.0)
+        return steps.end(self._store, claim.record, outcome, claim.policy, clock=claim.clock, until=lambda: 0.0)
 
     def _again(self, ending: Callable[[Claim], Steps[object]]) -> None:
         """Claim the key once more, in a transaction of its own, and end it with ``ending(claim)``."""
@@ -175,7 +176,7 @@ class Transaction:
         assert self._guard is not None
         self._execute("BEGIN IMMEDIATE")
         try:
-            outcome = drive(protocol.claim(self._store, self._bid), self._within)
+            outcome = drive(steps.claim(self._store, self._bid), self._within)
             if isinstance(outcome, Won):
                 claim = Claim(self._store, outcome, self._bid.policy, self._bid.clock, self._guard.codec)
                 drive(ending(claim), self._within)

@@ -8,12 +8,13 @@ makes the next one, by running the generator afresh along the history, and keeps
 from collections.abc import Callable, Generator
 from typing import NamedTuple
 
-from onceward.core import protocol
+from onceward.core import protocol, steps
 from onceward.core.drive import Sleep, Steps
 from onceward.core.policy import Policy
-from onceward.core.protocol import Bid, Lost, Outcome, Refused, Replay, Settled, Verdict, Won
+from onceward.core.protocol import Outcome, Verdict
 from onceward.core.record import COMPLETED, PARKED, Record
 from onceward.core.register import Register
+from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.errors import StoreError
 
 KEY = "key"
@@ -60,10 +61,10 @@ class Seat:
 class Parts(NamedTuple):
     """The protocol under test. Replace a part to see the explorer find out."""
 
-    claim: Callable[[Register, Bid], Steps[Won | Replay | Refused]] = protocol.claim
-    heartbeat: Callable[..., Steps[list[Won | Lost]]] = protocol.heartbeat
-    end: Callable[..., Steps[Settled | Lost]] = protocol.end
-    abandon: Callable[[Register, Bid], Steps[None]] = protocol.abandon
+    claim: Callable[[Register, Bid], Steps[Won | Replay | Refused]] = steps.claim
+    heartbeat: Callable[..., Steps[list[Won | Lost]]] = steps.heartbeat
+    end: Callable[..., Steps[Settled | Lost]] = steps.end
+    abandon: Callable[[Register, Bid], Steps[None]] = steps.abandon
 
 
 class Casting(NamedTuple):

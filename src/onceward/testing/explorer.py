@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from onceward.core import protocol
+from onceward.core import steps
 from onceward.core.drive import drive
 from onceward.core.policy import Policy
-from onceward.core.protocol import Bid, Refused, Replay, Verdict, Won
+from onceward.core.protocol import Verdict
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record
 from onceward.core.register import Register
+from onceward.core.steps import Bid, Refused, Replay, Won
 from onceward.stores.memory import MemoryStore
 from onceward.testing.actors import KEY, Casting, Choice, Left, Node, Parts
 from onceward.testing.clock import EPOCH, ManualClock
@@ -347,7 +348,7 @@ class _Explorer:
         self._store.records = {} if state.record is None else {KEY: state.record}
         self._set_clock(state.now + 2 * self._policy.lease)
         bid = Bid(KEY, "probe", None, self._policy, lambda: 0.0)
-        outcome: Won | Replay | Refused = drive(protocol.claim(self._store, bid), self._store)
+        outcome: Won | Replay | Refused = drive(steps.claim(self._store, bid), self._store)
         if isinstance(outcome, Refused) and outcome.verdict is not Verdict.PARKED:
             yield f"the key is stuck: {outcome.verdict.value} after every lease is over"
 

@@ -1,0 +1,261 @@
+"""The steps of the protocol: generators that yield a store's requests and are sent the replies.
+
+Drive them with ``core.drive``, or by hand::
+
+    steps = claim(store, bid)
+    request = next(steps)
+    outcome = steps.send(store.exchange(request))   # StopIteration carries the outcome
+
+An exchange that fails is thrown in. If the error has a true attribute ``transient``, the step asks again; whether the
+first write was made is found out by the version of the record, never assumed. No step reads a status: ``protocol.py``
+decides.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from onceward.core.clock import Clock, boottime
+from onceward.core.drive import Sleep, Steps
+from onceward.core.policy import Policy
+from onceward.core.protocol import Ending, Outcome, Verdict, decide, is_mine, judge
+from onceward.core.record import IN_PROGRESS, PARKED, RELEASED, Record, Reply, Write
+from onceward.core.register import Register
+from onceward.core.writes import first_claim, lapsed, next_claim, next_version
+
+T = TypeVar("T")
+
+
+class Bid(NamedTuple):
+    """What a worker asks for: a key under a policy, as an owner nobody else can be."""
+
+    key: str
+    owner: str
+    fingerprint: str | None
+    policy: Policy
+    clock: Clock = boottime
+
+
+class Won(NamedTuple):
+    """The claim is mine until ``until`` on my own clock (seconds), which is before it ends in the store."""
+
+    record: Record
+    until: float
+
+
+class Replay(NamedTuple):
+    """The key is completed; ``left`` is how many seconds its record stays, None for ever."""
+
+    record: Record
+    left: float | None
+
+
+class Refused(NamedTuple):
+    """The key cannot be had: BUSY, PARKED or MISMATCH; ``wait`` is the seconds until it may be worth asking again."""
+
+    verdict: Verdict
+    record: Record
+    wait: float
+
+
+class Settled(NamedTuple):
+    """The record as the settling write left it."""
+
+    record: Record
+
+
+class Lost(NamedTuple):
+    """The claim is no longer mine; ``record`` is what stands in its place."""
+
+    record: Record | None
+
+
+# --- asking again -------------------------------------------------------------------------------------------------
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between tries, doubled each time, jittered by half
+CLAIM_PATIENCE = 2.0  # seconds of failing exchanges after which a claim gives up: the handler has not run, so may we
+
+
+def persist(error: Exception, verb: Callable[[], Steps[T]], clock: Clock, until: Callable[[], float]) -> Steps[T]:
+    """After ``verb()`` failed with ``error``: drive it again while it fails for a time and the clock is below ``until()``."""
+    import random  # noqa: PLC0415 - only when something has failed
+
+    pause = FIRST_PAUSE
+    while getattr(error, "transient", False) and clock() + pause < until():
+        yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
+        pause = min(pause * 2, LONGEST_PAUSE)
+        try:
+            return (yield from verb())
+        except Exception as again:  # noqa: BLE001 - asked again or raised below
+            error = again
+    raise error
+
+
+def _belief(sent: float, reply: Reply, record: Record, margin: float) -> float:
+    """Until when, on my clock, I hold the claim: counted from before the request, short of what the store grants."""
+    return sent + (record.lease_until - reply.now) - margin
+
+
+def _margin(store: Register, policy: Policy) -> float:
+    # A hundredth for two clocks that run at different speeds, and the store's own imprecision.
+    return policy.lease / 100 + store.resolution
+
+
+# --- the steps ----------------------------------------------------------------------------------------------------
+
+
+def claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]:
+    """Claim ``bid.key``, or find out why not. Waits for a busy key as long as the policy says."""
+    policy, clock = bid.policy, bid.clock
+    patience = clock() + policy.wait
+    look_again = 0.001
+    first = first_claim(bid.key, bid.owner, bid.fingerprint, policy)
+    parking = False
+    verb = _insert(store, first)
+    while True:
+        sent = clock()
+        try:
+            reply = yield from verb()
+        except Exception as error:  # noqa: BLE001 - asked again, or raised there
+            limit = sent + CLAIM_PATIENCE
+            reply = yield from persist(error, verb, clock, lambda limit=limit: limit)  # type: ignore[misc]  # a default, not an argument
+        held = reply.record
+        if reply.won and held is not None:
+            if parking:
+                return Refused(Verdict.PARKED, held, 0.0)
+            return Won(held, _belief(sent, reply, held, _margin(store, policy)))
+        parking = False
+        verdict = decide(held, reply.now, bid.owner, bid.fingerprint, policy)
+        if held is None:
+            verb = _insert(store, first)
+        elif verdict is Verdict.WON:
+            return (yield from _recover(store, bid, held, _belief(sent, reply, held, _margin(store, policy))))
+        elif verdict is Verdict.REPLAY:
+            return Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
+        elif verdict in {Verdict.START, Verdict.NEXT}:
+            verb = _swap(store, next_claim(first, held, fresh=verdict is Verdict.START), held)
+        elif verdict is Verdict.PARK:
+            parking = True
+            verb = _swap(store, next_version(held, PARKED, error=held.error or lapsed(held), keep=None), held)
+        elif verdict is Verdict.BUSY and clock() < patience:
+            yield Sleep(min(look_again, patience - clock()))
+            look_again = min(look_again * 2, store.poll)
+            verb = lambda: store.load(bid.key)  # noqa: E731 - there is but one of these
+        else:
+            return Refused(verdict, held, max(0.0, held.lease_until - reply.now))
+
+
+def heartbeat(
+    store: Register, claims: Sequence[tuple[Record, float]], policy_of: Sequence[Policy], clock: Clock
+) -> Steps[list[Won | Lost]]:
+    """Renew claims, all in one exchange where the store can; ``claims`` are records with the seconds to renew for.
+
+    A record that stands at a later beat of the same owner is a renewal whose reply was lost: it is renewed from there.
+    """
+    outcomes: dict[int, Won | Lost] = {}
+    todo = {i: record for i, (record, _) in enumerate(claims)}
+    while todo:
+        pairs = [
+            (next_version(record, IN_PROGRESS, lease=claims[i][1], keep=policy_of[i].retention), record)
+            for i, record in todo.items()
+        ]
+        sent = clock()
+        replies = yield from store.swap_many(pairs)
+        again: dict[int, Record] = {}
+        for (i, before), reply in zip(todo.items(), replies, strict=True):
+            held = reply.record
+            if reply.won and held is not None:
+                outcomes[i] = Won(held, _belief(sent, reply, held, _margin(store, policy_of[i])))
+            elif held is not None and is_mine(held, before.owner):
+                again[i] = held
+            else:
+                outcomes[i] = Lost(held)
+        todo = again
+    return [outcomes[i] for i in range(len(claims))]
+
+
+# --- settling ------------------------------------------------------------------------------------------------------
+
+
+def end(
+    store: Register, record: Record, outcome: Outcome, policy: Policy, *, clock: Clock, until: Callable[[], float]
+) -> Steps[Settled | Lost]:
+    """End a claim with ``outcome``, conditioned on its owner; asks again while the claim lasts (``until``)."""
+    keep = None if outcome.status == PARKED else policy.retention
+    mine = record
+    while True:
+        write = next_version(mine, outcome.status, result=outcome.result, error=outcome.error, keep=keep)
+        try:
+            reply = yield from store.swap(write, mine)
+        except Exception as error:  # noqa: BLE001 - asked again, or raised there
+            reply = yield from persist(error, _swap(store, write, mine), clock, until)
+        held = reply.record
+        ending = judge(held, record.owner, outcome.status)
+        if held is None or ending is Ending.LOST:
+            return Lost(held)
+        if ending is Ending.DONE:
+            return Settled(held)
+        mine = held
+
+
+def end_many(
+    store: Register, ends: Sequence[tuple[Record, Outcome, Policy]], clock: Clock, until: Callable[[], float]
+) -> Steps[list[Settled | Lost]]:
+    """End many claims, in one exchange where the store can; those that need more are ended one by one."""
+    pairs = [
+        (
+            next_version(
+                record,
+                outcome.status,
+                result=outcome.result,
+                error=outcome.error,
+                keep=None if outcome.status == PARKED else policy.retention,
+            ),
+            record,
+        )
+        for record, outcome, policy in ends
+    ]
+    try:
+        replies = yield from store.swap_many(pairs)
+    except Exception as error:  # noqa: BLE001 - asked again, or raised there
+        replies = yield from persist(error, lambda: store.swap_many(pairs), clock, until)
+    outcomes: list[Settled | Lost] = []
+    for (record, outcome, policy), reply in zip(ends, replies, strict=True):
+        if reply.won and reply.record is not None:
+            outcomes.append(Settled(reply.record))
+        else:
+            outcomes.append((yield from end(store, record, outcome, policy, clock=clock, until=until)))
+    return outcomes
+
+
+def abandon(store: Register, bid: Bid) -> Steps[None]:
+    """Give back what a claim that was interrupted may have won; the handler has not run, so no attempt is counted.
+
+    Claims once more with the same bid: that either meets its own record, or changes the one that the interrupted request
+    was made for, so that this request, should it still be on its way, finds another version and does nothing.
+    """
+    outcome = yield from claim(store, bid._replace(policy=bid.policy._replace(on_busy="raise")))
+    held = outcome.record if isinstance(outcome, Won) else None
+    while held is not None and is_mine(held, bid.owner):
+        back = next_version(held, RELEASED, attempts=held.attempts - 1, error=held.error, keep=bid.policy.retention)
+        reply = yield from store.swap(back, held)
+        if reply.won:
+            return
+        held = reply.record
+
+
+def _insert(store: Register, write: Write) -> Callable[[], Steps[Reply]]:
+    return lambda: store.insert(write)
+
+
+def _swap(store: Register, write: Write, seen: Record) -> Callable[[], Steps[Reply]]:
+    return lambda: store.swap(write, seen)
+
+
+def _recover(store: Register, bid: Bid, held: Record, until: float) -> Steps[Won | Refused]:
+    """Take up a claim whose reply was lost; renew it first, for part of its lease is gone."""
+    if until - bid.clock() >= bid.policy.lease / 2:
+        return Won(held, until)
+    (outcome,) = yield from heartbeat(store, [(held, bid.policy.lease)], [bid.policy], bid.clock)
+    if isinstance(outcome, Won):
+        return outcome
+    return Refused(Verdict.BUSY, outcome.record or held, 0.0)

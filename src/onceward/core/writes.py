@@ -1,0 +1,53 @@
+"""The writes that the protocol makes: the claim of a key, and the next version of a record."""
+
+from onceward.core.policy import Policy
+from onceward.core.record import IN_PROGRESS, Record, Write
+
+
+def first_claim(key: str, owner: str, fingerprint: str | None, policy: Policy) -> Write:
+    """Return the claim of a key that has no record."""
+    lease, keep = policy.lease, policy.retention
+    return Write(key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep)
+
+
+def next_claim(claim: Write, held: Record, *, fresh: bool) -> Write:
+    """Return ``claim`` as the one that follows ``held``; a ``fresh`` one counts its attempts anew, the fence grows in any case."""
+    return claim._replace(
+        fence=held.fence + 1,
+        attempts=1 if fresh else held.attempts + 1,
+        error=None if fresh else lapsed(held) if held.status == IN_PROGRESS else held.error,
+        created_at=held.created_at,
+    )
+
+
+def next_version(
+    record: Record,
+    status: str,
+    *,
+    result: str | None = None,
+    error: str | None = None,
+    attempts: int | None = None,
+    lease: float = 0.0,
+    keep: float | None,
+) -> Write:
+    """Return the next version of a record: same owner, same fence, one beat on."""
+    key, _, owner, fence, beat, _, held_attempts, fingerprint, _, held_error, created_at, _ = record
+    return Write(
+        key,
+        status,
+        owner,
+        fence,
+        beat + 1,
+        held_attempts if attempts is None else attempts,
+        fingerprint,
+        result,
+        held_error if error is None and status == IN_PROGRESS else error,
+        created_at,
+        lease,
+        keep,
+    )
+
+
+def lapsed(record: Record) -> str:
+    """Return what is written down of a claim that was taken over."""
+    return f"attempt {record.attempts} ended without a word: its lease lapsed"
