@@ -1,0 +1,305 @@
+"""Storms of cancellations over one SQLite ledger: nothing is lost, run twice after it was recorded, or left claimed in vain.
+
+No task is cancelled more than twice: whoever interrupts a settling more often than that is let go, by design.
+"""
+
+import asyncio
+import gc
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+
+import pytest
+
+from onceward import Busy, Completed, LeaseLost, Once, current
+from onceward.core.drive import drive
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
+
+LEASE = 1.0  # seconds; many times what a handler takes
+WORKERS = 36
+
+
+class Failure(Exception):
+    pass
+
+
+class Storm:
+    """What is seen from outside: which claims entered a handler, which keys were finished, which were reported done."""
+
+    def __init__(self, path, seed):
+        self.once = Once(f"sqlite:///{path}", name="storm", lease=LEASE)
+        self.patient = self.once.using(on_busy=0.3)
+        self.rng = random.Random(seed)
+        self.keys = []
+        # lists, for append() is atomic and two threads use them
+        self.entered, self.finished, self.reported, self.lost, self.strange = [], [], [], [], []
+        self.cancelled = Counter()
+        self.forms = [form for once in (self.once, self.patient) for form in self.forms_of(once)]
+
+    def forms_of(self, once):
+        @once(key="key")
+        async def decorated(key: str) -> str:
+            return await self.body(key)
+
+        async def plain(key: str) -> str:
+            return await self.body(key)
+
+        async def by_run(key):
+            return await once.run_async(key, plain, key)
+
+        async def by_claim(key):
+            async with once.claim(key) as claim:
+                await claim.complete_async(await self.body(key))
+            return answer(key)
+
+        async def in_time(key):
+            async with asyncio.timeout(self.rng.random() * 0.02):
+                return await decorated(key)
+
+        async def in_a_group(key):
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(by_run(key))
+            return task.result()
+
+        self.key_of = decorated.key_of
+        return [decorated, by_run, by_claim, in_time, in_a_group]
+
+    async def body(self, key):
+        self.entered.append(current().record.owner)
+        await asyncio.sleep(self.rng.choice((0, 0.001, 0.01)))
+        if self.rng.random() < 0.1:
+            raise Failure(key)
+        self.finished.append(key)
+        return answer(key)
+
+    def pick(self):
+        """A new key, or one of the last, so that duplicates meet in every state."""
+        if self.rng.random() < 0.3 or not self.keys:
+            self.keys.append(f"k{len(self.keys)}-{self.rng.random()}")
+        return self.rng.choice(self.keys[-25:])
+
+    async def work(self, until):
+        while time.monotonic() < until:
+            key = self.pick()
+            task = asyncio.create_task(self.rng.choice(self.forms)(key))
+            cancelled = False
+            for _ in range(self.rng.choice((0, 1, 1, 2))):
+                await asyncio.sleep(self.rng.choice((0, self.rng.random() * 0.003, self.rng.random() * 0.05)))
+                cancelled = task.cancel() or cancelled
+            await asyncio.wait({task}, timeout=20)
+            self.judge(key, task, cancelled)
+
+    def judge(self, key, task, cancelled):
+        if not task.done():
+            self.strange.append((key, "hangs"))
+            task.cancel()
+        elif task.cancelled():
+            self.cancelled[key] += 1
+            if not cancelled:
+                self.strange.append((key, "cancelled by nobody"))
+        else:
+            errors = leaves(task.exception())
+            # Before Python 3.13, a TaskGroup whose child fails while it is cancelled tells of the child only.
+            if cancelled and not isinstance(task.exception(), BaseExceptionGroup):
+                self.strange.append((key, "swallowed a cancellation", errors))
+            for error in errors:
+                if isinstance(error, LeaseLost):  # this machine stood still for longer than a lease
+                    self.lost.append(key)
+                elif not isinstance(error, Busy | Completed | Failure | TimeoutError):
+                    self.strange.append((key, error))
+            if not errors:
+                self.reported.append(key)
+                if task.result() != answer(key):
+                    self.strange.append((key, task.result()))
+
+    async def rage(self, seconds, workers=WORKERS):
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: self.strange.append(context))
+        until = time.monotonic() + seconds
+        await asyncio.gather(*(self.work(until) for _ in range(workers)))
+        gc.collect()  # a task whose exception nobody took says so when it is collected
+        await asyncio.sleep(0)
+
+    def record(self, key):
+        return drive(self.once.store.load(self.key_of(key)), self.once.store).record
+
+    def check(self):
+        """Check the ledger at once after the storm, and that every key can then be finished within a lease."""
+        assert self.strange == []
+        assert self.cancelled.total() > 50, "a storm that cancels nothing tests nothing"
+        runs, lost = Counter(self.finished), Counter(self.lost)
+        assert {key: n for key, n in runs.items() if n - lost[key] > 1} == {}, "ran again after it was recorded"
+        records = {key: self.record(key) for key in self.keys}
+        done = {key for key, record in records.items() if record is not None and record.status == COMPLETED}
+        assert set(self.reported) <= done
+        assert set(self.finished) - set(self.lost) <= done, "finished, but not recorded"
+        held = {key: r for key, r in records.items() if r is not None and r.status == IN_PROGRESS}
+        assert [key for key, r in held.items() if r.owner not in self.entered] == [], (
+            "claimed, but its handler never ran"
+        )
+
+        async def finish():
+            other = Once(self.once.store.url, name="storm", lease=LEASE, on_busy=LEASE + 5)
+
+            async def again(key: str) -> str:
+                if key in done:
+                    self.strange.append((key, "completed, and ran again"))
+                return answer(key)
+
+            started = time.monotonic()
+            found = await asyncio.gather(*(other.run_async(key, again, key) for key in self.keys))
+            took = time.monotonic() - started
+            other.close()
+            return found, took
+
+        found, took = asyncio.run(finish())
+        assert found == [answer(key) for key in self.keys]
+        assert took < LEASE + 3, "some key stayed claimed for longer than its lease"
+        assert self.strange == []
+        self.once.close()
+
+
+def answer(key):
+    return f"done {key}"
+
+
+def leaves(error):
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in leaves(inner)]
+    return [] if error is None else [error]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_storm_of_cancellations_leaves_a_sound_ledger(tmp_path, seed):
+    storm = Storm(tmp_path / "ledger.db", seed)
+    asyncio.run(storm.rage(1.5))
+    storm.check()
+
+
+def test_two_event_loops_in_two_threads_share_one_once(tmp_path):
+    storm = Storm(tmp_path / "ledger.db", seed=3)
+    threads = [threading.Thread(target=lambda: asyncio.run(storm.rage(1.5, WORKERS // 2))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert not any(thread.is_alive() for thread in threads)
+    storm.check()
+
+
+def test_a_loop_that_ends_in_the_middle_of_everything_cancels_cleanly(tmp_path):
+    storm = Storm(tmp_path / "ledger.db", seed=4)
+
+    async def leave_early():
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: storm.strange.append(context))
+        tasks = []
+        for n in range(200):
+            storm.keys.append(f"k{n}")
+            tasks.append(asyncio.create_task(storm.forms[n % 3](f"k{n}")))
+            if n % 50 == 49:
+                await asyncio.sleep(0.003)
+        return tasks
+
+    tasks = asyncio.run(leave_early())
+    assert all(task.done() for task in tasks)
+    storm.cancelled.update({str(n): 1 for n, task in enumerate(tasks) if task.cancelled()})
+    for task in tasks:
+        assert task.cancelled() or isinstance(task.exception(), Failure | None)
+    storm.check()
+
+
+def test_cancelled_waiters_leave_the_run_they_wait_for_alone(tmp_path):
+    once = Once(f"sqlite:///{tmp_path / 'ledger.db'}", name="wait", lease=5, on_busy=5)
+    rng = random.Random(5)
+    runs = []
+
+    async def slow(key: str) -> str:
+        runs.append(key)
+        await asyncio.sleep(0.4)
+        return answer(key)
+
+    async def main():
+        runner = asyncio.create_task(once.run_async("k", slow, "k"))
+        await asyncio.sleep(0.05)
+        waiters = [asyncio.create_task(once.run_async("k", slow, "k")) for _ in range(40)]
+        for waiter in waiters[:30]:
+            await asyncio.sleep(rng.random() * 0.01)
+            waiter.cancel()
+        found = await asyncio.gather(runner, *waiters, return_exceptions=True)
+        assert all(isinstance(error, asyncio.CancelledError) for error in found[1:31])
+        assert [found[0], *found[31:]] == [answer("k")] * 11
+
+    asyncio.run(main())
+    assert runs == ["k"]
+    once.close()
+
+
+def test_a_failing_sibling_in_a_task_group_leaves_nothing_claimed_in_vain(tmp_path):
+    once = Once(f"sqlite:///{tmp_path / 'ledger.db'}", name="group", lease=LEASE)
+    entered, finished = [], []
+
+    async def body(key: str) -> str:
+        entered.append(key)
+        await asyncio.sleep(0.002)
+        finished.append(key)
+        return answer(key)
+
+    async def fail(turn):
+        await asyncio.sleep(turn * 0.002)
+        raise Failure
+
+    async def main(turn):
+        with pytest.raises(ExceptionGroup) as caught:
+            async with asyncio.TaskGroup() as group:
+                for n in range(30):
+                    group.create_task(once.run_async((turn, n), body, f"{turn}-{n}"))
+                group.create_task(fail(turn))
+        assert [type(error) for error in caught.value.exceptions] == [Failure]
+
+    for turn in range(8):
+        asyncio.run(main(turn))
+    records = [record for record, _ in once.ledger.records()]
+    assert 0 < len(finished) < 8 * 30
+    assert sum(record.status == COMPLETED for record in records) == len(finished)
+    assert sum(record.status == IN_PROGRESS for record in records) == len(entered) - len(finished)
+    assert all(record.attempts == 0 for record in records if record.status == RELEASED)
+    once.close()
+
+
+ENDS_IN_A_STORM = """
+import asyncio, sys
+from onceward import Once
+
+once = Once("sqlite:///" + sys.argv[1], name="exit", lease=5, on_busy=3)
+
+async def body(key: str) -> str:
+    await asyncio.sleep(0.01)
+    return key
+
+async def main():
+    tasks = [asyncio.create_task(once.run_async(f"k{n % 60}", body, f"k{n % 60}")) for n in range(180)]
+    await asyncio.sleep(0.03)
+    for task in tasks[::2]:
+        task.cancel()
+    await asyncio.sleep(0.005)
+
+asyncio.run(main())
+print("over", flush=True)
+"""
+
+
+def test_a_process_that_leaves_a_storm_exits_at_once_and_in_silence(tmp_path):
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", ENDS_IN_A_STORM, str(tmp_path / "ledger.db")],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
+    assert time.monotonic() - started < 10
