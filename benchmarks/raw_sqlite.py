@@ -21,15 +21,24 @@ class RawLedger:
 
     def first(self, key: str) -> None:
         """Look, claim and complete: two durable commits."""
+        self.complete(key, *self.claim(key))
+
+    def claim(self, key: str) -> tuple[str, int]:
+        """Look, and claim; return the owner and the fence."""
         owner, now = os.urandom(16).hex(), time.time()
         fence = int(now * 1e6)
-        execute = self.connection.execute
-        execute(SELECT, (key,)).fetchone()
+        self.connection.execute(SELECT, (key,)).fetchone()
         kept = (now + 60, 1, None, None, None, now, now + 1e6)
-        assert execute(INSERT, (key, "IN_PROGRESS", owner, fence, 0, *kept)).rowcount == 1
+        assert self.connection.execute(INSERT, (key, "IN_PROGRESS", owner, fence, 0, *kept)).rowcount == 1
+        return owner, fence
+
+    def complete(self, key: str, owner: str, fence: int) -> None:
+        """Complete what was claimed."""
         now = time.time()
         done = (now, 1, None, "1", None, now, now + 1e6)
-        assert execute(UPDATE, ("COMPLETED", owner, fence, 1, *done, key, owner, fence, 0)).rowcount == 1
+        assert (
+            self.connection.execute(UPDATE, ("COMPLETED", owner, fence, 1, *done, key, owner, fence, 0)).rowcount == 1
+        )
 
     def duplicate(self, key: str) -> None:
         """Look: one read."""

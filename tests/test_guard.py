@@ -820,7 +820,7 @@ ERRORS = [
     Completed("k", {"a": 1}),
     LeaseLost("k", "complete"),
     ResultUnavailable("k", "why"),
-    ResultNotRecorded("k", [1]),
+    ResultNotRecorded("k", [1], "the disk is full"),
     StoreError("x", transient=True),
     KeyMissing("x"),
 ]

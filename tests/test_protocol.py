@@ -509,13 +509,25 @@ def test_6_the_handler_sees_the_loss_before_a_takeover_is_possible(stage):
         stage.once().acquire("k")
 
 
-def test_6_a_slow_reply_leaves_a_claim_that_is_lost_from_the_start(stage):
+def test_6_a_claim_whose_reply_is_slow_is_renewed_before_the_handler_runs(stage):
     asking = steps.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
     reply = stage.store.exchange(next(asking))
     stage.clock.advance(61.0)
+    renewal = asking.send(reply)
     with pytest.raises(StopIteration) as end:
-        asking.send(reply)
-    assert end.value.value.until < stage.clock()
+        asking.send(stage.store.exchange(renewal))
+    assert end.value.value.until > stage.clock() + LEASE / 2
+
+
+def test_6_a_claim_that_was_taken_over_while_its_reply_was_on_its_way_is_busy(stage):
+    asking = steps.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
+    reply = stage.store.exchange(next(asking))
+    stage.clock.advance(61.0)
+    heir = stage.claim("heir")
+    with pytest.raises(StopIteration) as end:
+        asking.send(stage.store.exchange(asking.send(reply)))
+    assert isinstance(end.value.value, Refused)
+    assert stage.record == heir.record
 
 
 # --- 7. once the handler has succeeded, recording cannot make it run again --------------------------------------------

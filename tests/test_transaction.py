@@ -228,18 +228,20 @@ def test_a_ledger_that_is_not_in_sqlite_is_refused(connection):
         Once(MemoryStore()).transaction("k", connection)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="autocommit= is new in Python 3.12")
-@pytest.mark.parametrize("autocommit", [True, False])
-def test_the_autocommit_attribute(once, path, autocommit):
-    connection = sqlite3.connect(path, autocommit=autocommit)
-    if autocommit:
+if sys.version_info >= (3, 12):  # where the attribute is new
+
+    def test_a_connection_with_autocommit_is_welcome(once, path):
+        connection = sqlite3.connect(path, autocommit=True)
         with once.transaction("k", connection) as tx:
             act(tx)
         assert effects(path) == ["effect"]
-    else:
+        connection.close()
+
+    def test_a_connection_without_autocommit_is_told_why_not(once, path):
+        connection = sqlite3.connect(path, autocommit=False)
         with pytest.raises(ValueError, match="autocommit=False"), once.transaction("k", connection):
             pass
-    connection.close()
+        connection.close()
 
 
 def test_the_first_use_of_a_ledger_may_be_a_transaction(path):

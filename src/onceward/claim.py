@@ -213,7 +213,7 @@ class Claim:
     @property
     def over(self) -> bool:
         """Whether there is nothing left to renew."""
-        return self.settled is not None or self._lost or self._clock() >= self._until
+        return self.settled is not None or self._lost
 
     def renewed(self, outcome: Won | Lost) -> None:
         """Take in what a heartbeat found."""
@@ -269,17 +269,20 @@ class Claim:
                 stacklevel=4,
             )
 
-    def completing(self, outcome: Outcome, result: object) -> Steps[None]:
+    def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:
         """Record a completion; the handler has succeeded, so nothing that goes wrong here may look like its failure."""
         self._check_open()
         try:
             ended = yield from self._end(outcome)
         except Exception as error:
-            if outcome.result is not None and not getattr(error, "transient", False):
+            lasting = not getattr(error, "transient", False)
+            if lasting and again:
+                return (yield from self.completing(outcome, result, again=False))
+            if lasting and outcome.result is not None:
                 # The store takes no such result; the completion matters more.
                 bare = protocol.completed(None, f"the store refused the result: {error}")
-                return (yield from self.completing(bare, result))
-            raise ResultNotRecorded(self._record.key, result) from error
+                return (yield from self.completing(bare, result, again=False))
+            raise ResultNotRecorded(self._record.key, result, str(error)) from error
         return self._ended(ended, outcome, "record its result")
 
     def failing(self, error: Exception) -> Steps[None]:

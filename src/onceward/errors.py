@@ -110,17 +110,17 @@ class ResultUnavailable(_KeyedError):
 
 
 class ResultNotRecorded(_KeyedError):
-    """The handler succeeded, but the store could not be reached to record it before the lease ended.
+    """The handler succeeded, but the store refused to record it, or stayed away until the lease was over.
 
     Attributes:
         key: the key in the ledger.
         result: what the handler returned.
     """
 
-    def __init__(self, key: str, result: object) -> None:
+    def __init__(self, key: str, result: object, reason: str) -> None:
         super().__init__(
-            f"{key}: the handler succeeded and its result is in this error's .result, but recording it failed until the "
-            "lease was over. A redelivery may run the handler again: see on_lapse and claim.key()",
+            f"{key}: the handler succeeded and its result is in this error's .result, but it could not be recorded: {reason}. "
+            "A redelivery may run the handler again: see on_lapse and claim.key()",
             key,
         )
         self.result = result

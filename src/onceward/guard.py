@@ -183,7 +183,7 @@ class Guard:
         bid = self.bid(key, fingerprint)
         try:
             return await drive_async(self._enter(bid), self.store)
-        except Exception:
+        except (Exception, GeneratorExit):  # a coroutine that is closed may not await any more
             raise
         except BaseException:
             try:
@@ -196,7 +196,7 @@ class Guard:
         """Record ``value``, unless the handler has ended the claim itself."""
         try:
             if claim.settled is None:
-                since = self.clock()
+                since = 0.0 if self._cache is None else self.clock()
                 settle(claim.success(value), self.store)
                 self._remember(claim.record, self.policy.retention, since)
                 claim.warn()
@@ -207,7 +207,7 @@ class Guard:
         """As :meth:`finish`, for a coroutine."""
         try:
             if claim.settled is None:
-                since = self.clock()
+                since = 0.0 if self._cache is None else self.clock()
                 await settle_async(claim.success(value), self.store)
                 self._remember(claim.record, self.policy.retention, since)
                 claim.warn()
@@ -254,7 +254,7 @@ class Guard:
         return Bid(key, os.urandom(16).hex(), fingerprint, self.policy, self.clock)
 
     def _enter(self, bid: Bid) -> Steps[Claim | Answer]:
-        since = self.clock()
+        since = 0.0 if self._cache is None else self.clock()
         outcome = yield from steps.claim(self.store, bid)
         if isinstance(outcome, Won):
             claim = Claim(self.store, outcome, self.policy, self.clock, self.codec)

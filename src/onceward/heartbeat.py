@@ -14,6 +14,7 @@ from onceward.core.clock import boottime
 from onceward.core.drive import drive
 from onceward.stores.contract import Store
 
+LONGEST = 3600.0  # seconds of one sleep; more than threading.TIMEOUT_MAX would end the thread
 IDLE = 60.0  # seconds without a claim after which the thread ends; the next claim starts another
 _NEVER = float("inf")
 
@@ -67,6 +68,14 @@ class Heartbeat:
         self._running = True
 
     def _run(self) -> None:
+        try:
+            self._renew_all()
+        except BaseException:
+            with self._wake:
+                self._running = False  # the next claim starts another thread
+            raise
+
+    def _renew_all(self) -> None:
         quiet_since = boottime()
         delays: dict[int, float] = {}
         while True:
@@ -84,7 +93,7 @@ class Heartbeat:
                 claims.clear()  # or the thread itself would keep them alive while it sleeps
                 if wakes_at > now:
                     self._wakes_at = wakes_at
-                    self._wake.wait(wakes_at - now)
+                    self._wake.wait(min(wakes_at - now, LONGEST))
                     self._wakes_at = _NEVER
             delays = self._beat(delays)
 

@@ -2,10 +2,10 @@
 
 import sqlite3
 from collections.abc import Callable
-from contextvars import Token
 from types import TracebackType
 from typing import Self
 
+from onceward import heartbeat
 from onceward.claim import CURRENT, Claim
 from onceward.core import protocol, steps
 from onceward.core.drive import Steps, drive
@@ -41,7 +41,7 @@ class Transaction:
         self._key = key
         self._within: Within
         self._bid: Bid | None = None
-        self._token: Token[Claim | None] | None = None
+        self._outer: Claim | None = None
 
     @classmethod
     def of_key(cls, guard: Guard, key: str, connection: sqlite3.Connection) -> "Transaction":
@@ -81,14 +81,14 @@ class Transaction:
             self._end("ROLLBACK")
             raise
         self.claim.paused = True
-        self._token = CURRENT.set(self.claim)
+        self._outer = CURRENT.get()
+        CURRENT.set(self.claim)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._token is not None:
-            CURRENT.reset(self._token)
+        CURRENT.set(self._outer)
         try:
             if self._ended_early():
                 self._park_after_early_end(error)
@@ -99,6 +99,8 @@ class Transaction:
                 self._record_failure(error)
         finally:
             self.claim.paused = False
+            if self.claim.settled is None:
+                heartbeat.HEARTBEAT.watch(self.claim)  # which has slept through its beats meanwhile
 
     # --- entering -------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ async def settle_async(make: Callable[[], Steps[T]], store: Exchange, patience: 
     """As :func:`settle`, for a coroutine: a cancellation waits until the steps are at their end."""
     try:
         return await drive_async(make(), store)
-    except Exception:
+    except (Exception, GeneratorExit):  # a coroutine that is closed may not await any more
         raise
     except BaseException as interrupt:
         if patience:

@@ -106,7 +106,7 @@ def _margin(store: Register, policy: Policy) -> float:
 def claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]:
     """Claim ``bid.key``, or find out why not. Waits for a busy key as long as the policy says."""
     policy, clock = bid.policy, bid.clock
-    patience = clock() + policy.wait
+    give_up = clock() + policy.wait
     look_again = 0.001
     first = first_claim(bid.key, bid.owner, bid.fingerprint, policy)
     parking = False
@@ -122,13 +122,13 @@ def claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]:
         if reply.won and held is not None:
             if parking:
                 return Refused(Verdict.PARKED, held, 0.0)
-            return Won(held, _belief(sent, reply, held, _margin(store, policy)))
+            return (yield from _assured(store, bid, held, _belief(sent, reply, held, _margin(store, policy))))
         parking = False
         verdict = decide(held, reply.now, bid.owner, bid.fingerprint, policy)
         if held is None:
             verb = _insert(store, first)
         elif verdict is Verdict.WON:
-            return (yield from _recover(store, bid, held, _belief(sent, reply, held, _margin(store, policy))))
+            return (yield from _assured(store, bid, held, _belief(sent, reply, held, _margin(store, policy))))
         elif verdict is Verdict.REPLAY:
             return Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
         elif verdict in {Verdict.START, Verdict.NEXT}:
@@ -136,8 +136,8 @@ def claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]:
         elif verdict is Verdict.PARK:
             parking = True
             verb = _swap(store, next_version(held, PARKED, error=held.error or lapsed(held), keep=None), held)
-        elif verdict is Verdict.BUSY and clock() < patience:
-            yield Sleep(min(look_again, patience - clock()))
+        elif verdict is Verdict.BUSY and (left := give_up - clock()) > 0:
+            yield Sleep(min(look_again, left))
             look_again = min(look_again * 2, store.poll)
             verb = lambda: store.load(bid.key)  # noqa: E731 - there is but one of these
         else:
@@ -236,7 +236,10 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
     outcome = yield from claim(store, bid._replace(policy=bid.policy._replace(on_busy="raise")))
     held = outcome.record if isinstance(outcome, Won) else None
     while held is not None and is_mine(held, bid.owner):
-        back = next_version(held, RELEASED, attempts=held.attempts - 1, error=held.error, keep=bid.policy.retention)
+        attempts = held.attempts - 1
+        back = next_version(held, RELEASED, attempts=attempts, error=held.error, keep=bid.policy.retention)
+        if not attempts:
+            back = back._replace(fingerprint=None)  # no handler has seen this input, so it binds nobody
         reply = yield from store.swap(back, held)
         if reply.won:
             return
@@ -251,8 +254,8 @@ def _swap(store: Register, write: Write, seen: Record) -> Callable[[], Steps[Rep
     return lambda: store.swap(write, seen)
 
 
-def _recover(store: Register, bid: Bid, held: Record, until: float) -> Steps[Won | Refused]:
-    """Take up a claim whose reply was lost; renew it first, for part of its lease is gone."""
+def _assured(store: Register, bid: Bid, held: Record, until: float) -> Steps[Won | Refused]:
+    """Take up a claim that is mine; renew it first if half of its lease went by until I learned of it."""
     if until - bid.clock() >= bid.policy.lease / 2:
         return Won(held, until)
     (outcome,) = yield from heartbeat(store, [(held, bid.policy.lease)], [bid.policy], bid.clock)

@@ -113,13 +113,13 @@ class SqliteStore:
         asked = cast("Request", request)
         if not asked.writes:
             return self._read(asked.run)
-        if asked.key is not None and (held := self._look(asked.key)) is not None:
-            return held
         if not asked.many and not self._writing.locked():
             # `with`, for between an acquire() of one's own and its try an interrupt would leave the lock behind
             with self._writing:
                 if not self._queue and self._commits % PURGE_EVERY:
-                    return self._write_alone(asked.run)
+                    return self._write_alone(asked)
+        if asked.key is not None and (held := self._look(asked.key)) is not None:
+            return held
         job = Job(asked)
         self._queue.append(job)
         with self._writing:
@@ -136,10 +136,12 @@ class SqliteStore:
             return self._read(asked.run)
         if asked.key is not None and (held := self._look(asked.key)) is not None:
             return held
-        if self._thread is None:
-            self._thread = sqlite_async.Writer(self)
         job = Job(asked)
-        await self._thread.write(job)
+        with self._reading:
+            if self._thread is None:
+                self._thread = sqlite_async.Writer(self)
+            done = self._thread.put(job)
+        await done
         return self._answer(job)
 
     def write(self, jobs: Sequence[Job]) -> None:
@@ -168,11 +170,14 @@ class SqliteStore:
                 self._file.mend_reader(error)
                 raise self._failure(error) from error
 
-    def _write_alone(self, run: Run) -> object:
+    def _write_alone(self, asked: Request) -> object:
         """Run one statement as its own transaction: nobody else is waiting. The caller holds the write lock."""
-        self._commits += 1
         try:
-            return run(self._file.writer(), self._file.now())
+            connection, now = self._file.writer(), self._file.now()
+            if asked.key is not None and (held := requests.held(connection, asked.key)) is not None:
+                return Reply(False, held, now)
+            self._commits += 1
+            return asked.run(connection, now)
         except Exception as error:
             self._file.mend_writer(error)
             raise self._failure(error) from error
@@ -188,9 +193,9 @@ class SqliteStore:
             self._commits += 1
             self._transact(connection, jobs, purge)
         except BaseException as error:
-            self._file.mend_writer(error)
             for job in jobs:
                 job.error = self._failure(error)
+            self._file.mend_writer(error)
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -233,8 +238,11 @@ class SqliteStore:
         return Within(connection, self._file.now)
 
     def close(self) -> None:
-        """Close both connections; the next use opens them again."""
+        """Close both connections and end the writer thread; the next use opens them again."""
         with self._reading, self._writing:
+            if self._thread is not None:
+                self._thread.stop()
+                self._thread = None
             self._file.close()
 
     def _before_fork(self) -> None:

@@ -1,9 +1,10 @@
 """The thread that writes for coroutines: it takes all that has come in meanwhile and commits it together."""
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import asyncio
@@ -25,41 +26,67 @@ class Writes(Protocol):
         """Commit the jobs; their replies or errors are in them afterwards."""
 
 
+class Waiting(NamedTuple):
+    """A job, and the future of the loop that waits for it."""
+
+    job: "Job"
+    loop: "asyncio.AbstractEventLoop"
+    done: "asyncio.Future[None]"
+
+
 class Writer:
-    """One daemon thread per store, started by the first coroutine that writes."""
+    """One daemon thread per store, started by the first coroutine that writes. It ends with its store, or by stop()."""
 
     def __init__(self, store: Writes) -> None:
-        self._store = store
-        self._waiting: SimpleQueue[tuple[Job, asyncio.AbstractEventLoop, asyncio.Future[None]]] = SimpleQueue()
-        threading.Thread(target=self._run, name="onceward-sqlite-writer", daemon=True).start()
+        self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
+        # Weak, or the thread would keep the store, and the store's connections, for ever.
+        self._end = weakref.finalize(store, self._queue.put, None)
+        self._end.atexit = False
+        thread = threading.Thread(
+            target=_serve, args=(weakref.ref(store), self._queue), name="onceward-sqlite-writer", daemon=True
+        )
+        thread.start()
 
-    async def write(self, job: "Job") -> None:
-        """Have ``job`` committed. A cancelled caller does not stop a write that is on its way."""
+    def put(self, job: "Job") -> "asyncio.Future[None]":
+        """Have ``job`` committed; await what is returned. A caller that is cancelled does not stop it."""
         import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
 
         loop = asyncio.get_running_loop()
         done = loop.create_future()
-        self._waiting.put((job, loop, done))
-        await done
+        self._queue.put(Waiting(job, loop, done))
+        return done
 
-    def _run(self) -> None:
-        while True:
-            waiting = [self._waiting.get()]
-            while not self._waiting.empty():
-                waiting.append(self._waiting.get())
-            try:
-                self._store.write([job for job, _, _ in waiting])
-            except Exception as error:  # noqa: BLE001 - the thread serves others after this
-                for job, _, _ in waiting:
-                    job.error = job.error or error
-            loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-            for _, loop, done in waiting:
-                loops.setdefault(loop, []).append(done)
-            for loop, futures in loops.items():
-                try:
-                    loop.call_soon_threadsafe(_wake, futures)
-                except RuntimeError:  # the loop was closed: nobody waits any more
-                    continue
+    def stop(self) -> None:
+        """End the thread when it has done what it was given."""
+        self._end()
+
+
+def _serve(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]") -> None:
+    while _serve_one(store, queue):
+        pass  # and nothing of one round is kept alive while the next is waited for
+
+
+def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]") -> bool:
+    taken = [queue.get()]
+    while not queue.empty():
+        taken.append(queue.get())
+    waiting = [one for one in taken if one is not None]
+    writes = store()
+    if waiting and writes is not None:
+        try:
+            writes.write([one.job for one in waiting])
+        except Exception as error:  # noqa: BLE001 - the thread serves others after this
+            for one in waiting:
+                one.job.error = one.job.error or error
+    loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for one in waiting:
+        loops.setdefault(one.loop, []).append(one.done)
+    for loop, futures in loops.items():
+        try:
+            loop.call_soon_threadsafe(_wake, futures)
+        except RuntimeError:  # the loop was closed: nobody waits any more
+            continue
+    return None not in taken
 
 
 def _wake(futures: "list[asyncio.Future[None]]") -> None:

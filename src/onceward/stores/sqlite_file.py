@@ -90,6 +90,9 @@ class SqliteFile:
 
     def writer(self) -> sqlite3.Connection:
         """Return the connection for writes, in no transaction."""
+        if self._writer is not None and self._writer.in_transaction:  # an interrupt kept it from being mended
+            self._writer.close()
+            self._writer = None
         if self._writer is None:
             self._writer = self._open()
         return self._writer

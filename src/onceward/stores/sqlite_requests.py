@@ -61,7 +61,7 @@ def swap_many(pairs: Sequence[tuple[Write, Record]]) -> Request:
 
 def load(key: str) -> Request:
     """Read one record."""
-    return Request(lambda c, now: Reply(won=False, record=_held(c, key), now=now), writes=False)
+    return Request(lambda c, now: Reply(False, held(c, key), now), writes=False)
 
 
 def scan(prefix: str, after: str | None, limit: int) -> Request:
@@ -79,7 +79,8 @@ def purge(limit: int) -> Request:
     return Request(lambda c, now: c.execute(PURGE, (now, limit)).rowcount, writes=True)
 
 
-def _held(connection: sqlite3.Connection, key: str) -> Record | None:
+def held(connection: sqlite3.Connection, key: str) -> Record | None:
+    """Return the record of a key, as the connection sees it."""
     row = connection.execute(SELECT, (key,)).fetchone()
     return None if row is None else Record._make(row)
 
@@ -87,21 +88,21 @@ def _held(connection: sqlite3.Connection, key: str) -> Record | None:
 def _insert(connection: sqlite3.Connection, now: float, write: Write) -> Reply:
     record = write.at(now)
     if connection.execute(INSERT, record).rowcount == 1:
-        return Reply(won=True, record=record, now=now)
-    return Reply(won=False, record=_held(connection, write.key), now=now)
+        return Reply(True, record, now)
+    return Reply(False, held(connection, write.key), now)
 
 
 def _swap(connection: sqlite3.Connection, now: float, write: Write, seen: Record) -> Reply:
     record = write.at(now)
     if connection.execute(UPDATE, (*record[1:], record.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
-        return Reply(won=True, record=record, now=now)
-    return Reply(won=False, record=_held(connection, write.key), now=now)
+        return Reply(True, record, now)
+    return Reply(False, held(connection, write.key), now)
 
 
 def _delete(connection: sqlite3.Connection, now: float, seen: Record) -> Reply:
     if connection.execute(DELETE, (seen.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
-        return Reply(won=True, record=seen, now=now)
-    return Reply(won=False, record=_held(connection, seen.key), now=now)
+        return Reply(True, seen, now)
+    return Reply(False, held(connection, seen.key), now)
 
 
 def _scan(connection: sqlite3.Connection, now: float, prefix: str, after: str | None, limit: int) -> Page:
