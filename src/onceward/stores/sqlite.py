@@ -31,10 +31,10 @@ PURGE_EVERY, PURGE_LIMIT = 32, 64  # every so many commits purge so many rows; t
 class Job:
     """A write that waits for its transaction."""
 
-    __slots__ = ("done", "error", "many", "reply", "run")
+    __slots__ = ("done", "error", "key", "many", "reply", "run")
 
     def __init__(self, request: Request) -> None:
-        self.run, _, self.many, _ = request
+        self.run, _, self.many, self.key = request
         self.done = False
         self.reply: object = None
         self.error: Exception | None = None
@@ -113,12 +113,8 @@ class SqliteStore:
         asked = cast("Request", request)
         if not asked.writes:
             return self._read(asked.run)
-        if not asked.many and not self._writing.locked():
-            # `with`, for between an acquire() of one's own and its try an interrupt would leave the lock behind
-            with self._writing:
-                if not self._queue and self._commits % PURGE_EVERY:
-                    return self._write_alone(asked)
-        if asked.key is not None and (held := self._look(asked.key)) is not None:
+        # While somebody commits, an insert looks for its key on the other connection; else the commit itself looks.
+        if asked.key is not None and self._writing.locked() and (held := self._look(asked.key)) is not None:
             return held
         job = Job(asked)
         self._queue.append(job)
@@ -170,18 +166,6 @@ class SqliteStore:
                 self._file.mend_reader(error)
                 raise self._failure(error) from error
 
-    def _write_alone(self, asked: Request) -> object:
-        """Run one statement as its own transaction: nobody else is waiting. The caller holds the write lock."""
-        try:
-            connection, now = self._file.writer(), self._file.now()
-            if asked.key is not None and (held := requests.held(connection, asked.key)) is not None:
-                return Reply(False, held, now)
-            self._commits += 1
-            return asked.run(connection, now)
-        except Exception as error:
-            self._file.mend_writer(error)
-            raise self._failure(error) from error
-
     def _commit(self) -> None:
         """Commit all that is queued in one transaction. The caller holds the write lock."""
         jobs: list[Job] = []
@@ -189,9 +173,14 @@ class SqliteStore:
             while self._queue:
                 jobs.append(self._queue.popleft())
             connection = self._file.writer()
+            if len(jobs) == 1 and self._is_held(connection, jobs[0]):
+                return  # a duplicate, which needs no write
             purge = self._commits % PURGE_EVERY == 0
             self._commits += 1
-            self._transact(connection, jobs, purge)
+            if len(jobs) == 1 and not jobs[0].many and not purge:
+                jobs[0].reply = jobs[0].run(connection, self._file.now())  # a transaction of its own
+            else:
+                self._transact(connection, jobs, purge)
         except BaseException as error:
             for job in jobs:
                 job.error = self._failure(error)
@@ -215,6 +204,13 @@ class SqliteStore:
             failure = StoreError(f"ledger {self.path}: the write was interrupted", transient=True)
         failure.__cause__ = error
         return failure
+
+    def _is_held(self, connection: sqlite3.Connection, job: Job) -> bool:
+        """Answer an insert whose key is taken."""
+        if job.key is None or (held := requests.held(connection, job.key)) is None:
+            return False
+        job.reply = Reply(False, held, self._file.now())
+        return True
 
     def _transact(self, connection: sqlite3.Connection, jobs: list[Job], purge: bool) -> None:
         connection.execute("BEGIN IMMEDIATE")
