@@ -724,3 +724,13 @@ def test_a_worker_that_was_paused_past_its_lease_is_told_and_overwrites_nothing(
     with pytest.raises(Completed) as done:
         once.acquire("k")
     assert done.value.result == "theirs"
+
+
+def test_opening_waits_for_a_writer_of_a_file_that_is_not_in_wal_mode_yet(path):
+    writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    writer.execute("CREATE TABLE mine (x)")
+    writer.execute("BEGIN IMMEDIATE")
+    writer.execute("INSERT INTO mine VALUES (1)")
+    threading.Timer(0.3, writer.execute, ["COMMIT"]).start()
+    assert Once(f"sqlite:///{path}").run("k", one) == 1
+    writer.close()

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import time
 
 from onceward.core.clock import Clock
 from onceward.core.record import Record
@@ -127,7 +128,7 @@ class SqliteFile:
         connection = sqlite3.connect(self.path, timeout=self._timeout, isolation_level=None, check_same_thread=False)
         try:
             # WAL is a property of the file; asking for it again is free. It lets readers go on while one writes.
-            self._check_wal(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+            self._check_wal(self._turned_to_wal(connection))
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             meta = self._meta(connection)
             if meta.get("version") != str(VERSION) or (self._host and meta.get("boot") != self._host.boot):
@@ -139,6 +140,17 @@ class SqliteFile:
             connection.close()
             raise
         return connection
+
+    def _turned_to_wal(self, connection: sqlite3.Connection) -> str:
+        """Ask for WAL. SQLite does not wait by itself when another connection is turning a new file at this moment."""
+        patience = time.monotonic() + self._timeout
+        while True:
+            try:
+                return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF not in _WAITING or time.monotonic() >= patience:
+                    raise
+            time.sleep(0.005)
 
     def _check_wal(self, mode: str) -> None:
         if mode != "wal":
