@@ -3,8 +3,8 @@
 Run: python benchmarks/overhead.py [CALLS]
 Goal: at most 30 µs of CPU over raw, and a duplicate answered by `cache` under 5 µs.
 
-The ledger is measured in memory (/dev/shm) and on the disk. There a process that has just waited for the disk runs on cold
-caches, so that the same instructions take two to three times as long; the first place shows what the guard itself costs.
+The ledger is measured in memory (/dev/shm) and on the disk. On the disk the guard itself was seen to take two to three times
+the CPU that it takes in memory, probably because a process that has just waited for the disk runs on cold caches.
 """
 
 import asyncio
