@@ -1,0 +1,150 @@
+"""Many conditional writes in few requests: ``BatchExecuteStatement`` takes 25, and answers each on its own.
+
+It tells which writes were refused but not by what, so those are read back with one ``BatchGetItem``. A member that failed
+for a time is written again alone. Whoever may not use PartiQL gets single writes, sent side by side.
+"""
+
+import random
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from onceward.core.drive import Sleep, Steps
+from onceward.core.record import Record, Reply, Write
+from onceward.errors import StoreError
+from onceward.stores.dynamodb import faults
+from onceward.stores.dynamodb.calls import Answer, Call
+from onceward.stores.dynamodb.items import Item
+from onceward.stores.dynamodb.replies import won
+
+if TYPE_CHECKING:
+    from onceward.stores.dynamodb.store import DynamoStore
+
+STATEMENTS, KEYS = 25, 100  # members of one BatchExecuteStatement and of one BatchGetItem: DynamoDB's own limits
+_PAUSES = (0.05, 0.1, 0.2, 0.4)  # seconds before a throttled member is written again; the steps above try on
+_LOST = frozenset({faults.REFUSED, "DuplicateItem"})
+
+
+class StoreWarning(UserWarning):
+    """A store works, but not as well as it could."""
+
+
+class Wanted(NamedTuple):
+    """One write of a batch: it is made if the record held is still the one seen, or absent when none was."""
+
+    write: Write
+    seen: Record | None
+
+
+def write_many(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Reply]]:
+    """Make each write on its own merits; replies in the same order."""
+    replies: dict[int, Reply] = {}
+    todo = list(range(len(wanted)))
+    while todo:
+        # A key may stand once in a request, so the second write of a key waits for the first one's answer.
+        first: dict[str, int] = {}
+        for number in todo:
+            first.setdefault(wanted[number].write.key, number)
+        now = list(first.values())
+        todo = [number for number in todo if first[wanted[number].write.key] != number]
+        made = yield from _write_once(store, [wanted[number] for number in now])
+        replies.update(zip(now, made, strict=True))
+    return [replies[number] for number in range(len(wanted))]
+
+
+def _write_once(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Reply]]:
+    """Make writes of different keys."""
+    if len(wanted) == 1 or not store.may_batch or any(store.layout.is_foreign(w.seen) for w in wanted):
+        return (yield from _singly(store, wanted))
+    records, items, now = yield from store.stamped([w.write for w in wanted])
+    statements = [
+        store.requests.inserting(item) if w.seen is None else store.requests.swapping(item, w.seen)
+        for w, item in zip(wanted, items, strict=True)
+    ]
+    calls = tuple(store.requests.statements(chunk) for chunk in _chunks(statements, STATEMENTS))
+    answers = yield from store.ask_many(calls)
+    codes: list[str] = []
+    for call, answer in zip(calls, answers, strict=True):
+        codes += _codes(call, answer)
+    if faults.DENIED in codes:
+        store.may_batch = False
+        warnings.warn(
+            f"ledger {store.url}: these credentials may not write in batches, so single writes are sent instead. Allow "
+            "dynamodb:PartiQLInsert and dynamodb:PartiQLUpdate on the table",
+            StoreWarning,
+            stacklevel=2,
+        )
+    replies: dict[int, Reply] = {}
+    for number, code in enumerate(codes):
+        if not code:
+            replies[number] = won(records[number], answers[number // STATEMENTS], now)
+    lost = [number for number, code in enumerate(codes) if code in _LOST]
+    found = yield from _read_back(store, [wanted[number].write.key for number in lost])
+    replies.update(zip(lost, found, strict=True))
+    again = [number for number in range(len(wanted)) if number not in replies]
+    if again:
+        alone = yield from _singly(store, [wanted[number] for number in again])
+        replies.update(zip(again, alone, strict=True))
+    return [replies[number] for number in range(len(wanted))]
+
+
+def _codes(call: Call, answer: Answer) -> list[str]:
+    """Return what became of each statement: nothing when it was made, else the short code of its error."""
+    count = len(cast("list[object]", call.body["Statements"]))
+    if answer.status != 200:
+        return [faults.code_of(answer)] * count
+    responses = cast("Mapping[str, list[Mapping[str, Mapping[str, str]]]]", answer.body)["Responses"]
+    return [faults.short(response["Error"].get("Code", "")) if "Error" in response else "" for response in responses]
+
+
+def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Reply]]:
+    """Make each write with a request of its own, side by side; what is throttled is asked again a few times."""
+    replies: dict[int, Reply] = {}
+    todo = list(range(len(wanted)))
+    for pause in (*_PAUSES, None):
+        records, items, now = yield from store.stamped([wanted[number].write for number in todo])
+        calls = tuple(store.requests.put(item, wanted[number].seen) for number, item in zip(todo, items, strict=True))
+        answers = yield from store.ask_many(calls)
+        failed: StoreError | None = None
+        for number, record, call, answer in zip(todo, records, calls, answers, strict=True):
+            try:
+                replies[number] = yield from store.reply(call, answer, record, now)
+            except StoreError as error:
+                if not error.transient:
+                    raise
+                failed = error
+        todo = [number for number in todo if number not in replies]
+        if failed is None:
+            break
+        if pause is None:
+            raise failed
+        yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
+    return [replies[number] for number in range(len(wanted))]
+
+
+def _read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[list[Reply]]:
+    """Read the records of refused writes, in order; None for one that is gone."""
+    found: dict[str, Record] = {}
+    now = store.clock.earliest()
+    todo: list[Item] = [store.layout.key(key) for key in keys]
+    pauses: Iterator[float] = iter(_PAUSES)
+    while todo:
+        answer = yield from store.ask(store.requests.get_many(todo[:KEYS]))
+        body = cast("Mapping[str, Mapping[str, object]]", answer.body)
+        for item in cast("list[Item]", body.get("Responses", {}).get(store.requests.table, [])):
+            record = yield from store.read(item)
+            found[record.key] = record
+        left = cast("Mapping[str, list[Item]]", body.get("UnprocessedKeys", {}).get(store.requests.table, {}))
+        unprocessed = list(left.get("Keys", []))
+        todo = unprocessed + todo[KEYS:]
+        if unprocessed:
+            pause = next(pauses, None)
+            if pause is None:
+                raise StoreError(f"ledger {store.url}: dynamodb:BatchGetItem was throttled", transient=True)
+            yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
+        now = store.clock.earliest()
+    return [Reply(False, found.get(key), now) for key in keys]
+
+
+def _chunks(statements: "Sequence[dict[str, object]]", size: int) -> "list[Sequence[dict[str, object]]]":
+    return [statements[start : start + size] for start in range(0, len(statements), size)]

@@ -1,0 +1,62 @@
+"""DynamoDB's own clock, as its answers show it: the ``Date`` header, and the owner's clock in between.
+
+An answer whose header says 12:00:05 was made between 12:00:05 and 12:00:06 by the server's clock, and between the sending
+of its request and its arrival by ours. So each answer gives the two ends of an interval that holds the server's time, and
+several give a shorter one. A lease is stamped with the later end and judged by the earlier one: whoever waits for
+it waits a second too long rather than a moment too short.
+"""
+
+import threading
+import time
+
+from onceward.core.clock import Clock
+from onceward.stores.dynamodb.calls import Answer
+
+TRUSTED = 60.0  # seconds that an interval is made shorter by further answers, before two clocks have drifted apart
+
+
+class ServerClock:
+    """The server's time (seconds since the epoch) as an interval.
+
+    Args:
+        clock: the owner's clock, which the ``sent`` and ``received`` of the answers are read on.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._offsets: tuple[float, float] | None = None  # earliest and latest of server's time minus ours
+        self._fresh_until = 0.0
+
+    @property
+    def known(self) -> bool:
+        """Whether any answer has been seen."""
+        return self._offsets is not None
+
+    def learn(self, answer: Answer) -> None:
+        """Take in what an answer says of the server's time."""
+        if answer.date is None:
+            return
+        low, high = answer.date - answer.received, answer.date + 1 - answer.sent
+        with self._lock:
+            if self._offsets is not None and answer.received < self._fresh_until:
+                held_low, held_high = self._offsets
+                if low < held_high and held_low < high:
+                    self._offsets = max(low, held_low), min(high, held_high)
+                    return
+            # The first, or an old interval, or clocks that do not agree any more: what was said last holds.
+            self._offsets = low, high
+            self._fresh_until = answer.received + TRUSTED
+
+    def earliest(self) -> float:
+        """Return what the server's clock shows now, or a little less: to judge a lease by."""
+        return self._clock() + self._offsets[0] if self._offsets else float("-inf")
+
+    def latest(self) -> float:
+        """Return what the server's clock shows now, or a little more: to stamp a lease with. Raises before any answer."""
+        assert self._offsets is not None, "nothing is written before the server's time is known"
+        return self._clock() + self._offsets[1]
+
+    def signing(self) -> float:
+        """Return the time to sign a request with: the server's, and until it is known this machine's."""
+        return self._clock() + self._offsets[0] if self._offsets else time.time()

@@ -1,0 +1,174 @@
+"""Records as DynamoDB items: one attribute a field, readable in the console, under names that can be mapped."""
+
+import re
+import zlib
+from base64 import b64decode
+from collections.abc import Mapping
+from typing import Final, NamedTuple, cast
+
+from onceward.core.record import Record
+from onceward.errors import StoreError
+
+Value = Mapping[str, object]
+Item = dict[str, Value]
+
+COMPRESS_OVER: Final = 4096  # bytes of a result; shorter ones stay readable, longer ones cost a write unit per KB
+_TEMPLATE = re.compile(r"([^={}]+)=([^{}]*)(\{key\})?").fullmatch
+
+
+class KeyPart(NamedTuple):
+    """One key attribute: its name, and its value: the record's key behind a prefix, or always the same text."""
+
+    name: str
+    prefix: str
+    holds_key: bool
+
+    @classmethod
+    def parse(cls, text: str) -> "KeyPart":
+        """Read ``name=prefix{key}`` or ``name=text``; raises ValueError."""
+        match = _TEMPLATE(text)
+        if match is None:
+            raise ValueError(
+                f"{text!r}: write a key attribute as name={{key}}, name=prefix{{key}} or name=text, as in pk=ONCE#{{key}}"
+            )
+        return cls(match[1], match[2], match[3] is not None)
+
+    def value(self, key: str) -> Value:
+        """Return this attribute of the record with ``key``."""
+        return {"S": self.prefix + key if self.holds_key else self.prefix}
+
+
+class Layout:
+    """How records stand in a table.
+
+    Args:
+        partition: the partition key, as ``name={key}`` or ``name=prefix{key}``, or ``name=text`` when the sort key
+            holds the record's key.
+        sort: the sort key of a table that has one, written likewise.
+        names: attribute names for fields of the record, where they differ from the fields' own.
+
+    Raises:
+        ValueError: neither key attribute, or both, hold the record's key; or ``names`` has an unknown field, or one twice.
+    """
+
+    def __init__(
+        self, partition: str = "key={key}", sort: str | None = None, names: Mapping[str, str] | None = None
+    ) -> None:
+        self.partition = KeyPart.parse(partition)
+        self.sort = None if sort is None else KeyPart.parse(sort)
+        self.parts = (self.partition,) if self.sort is None else (self.partition, self.sort)
+        holding = [part for part in self.parts if part.holds_key]
+        if len(holding) != 1:
+            raise ValueError(
+                f"partition={partition!r}, sort={sort!r}: exactly one of the two must hold the record's key, as in "
+                "partition='pk=ONCE#{key}', sort='sk=LOCK'"
+            )
+        self.holder = holding[0]
+        self.names = _checked_names(names or {}, {part.name for part in self.parts})
+
+    def key(self, key: str) -> Item:
+        """Return the key attributes of a record."""
+        return {part.name: part.value(key) for part in self.parts}
+
+    def holds(self, item: Mapping[str, Value]) -> bool:
+        """Tell whether an item of the table is a record of this layout."""
+        for part in self.parts:
+            text = item.get(part.name, {}).get("S")
+            if not isinstance(text, str):
+                return False
+            if not (text.startswith(part.prefix) if part.holds_key else text == part.prefix):
+                return False
+        return self.names["status"] in item
+
+    def is_foreign(self, seen: Record | None) -> bool:  # noqa: ARG002 - presets of other systems' tables differ
+        """Tell whether the record seen was written by another system, and has no version of ours."""
+        return False
+
+    def item(self, record: Record) -> Item:
+        """Return a record as an item; a field that is None is left out."""
+        names = self.names
+        item = self.key(record.key)
+        item[names["status"]] = {"S": record.status}
+        item[names["owner"]] = {"S": record.owner}
+        item[names["fence"]] = {"N": str(record.fence)}
+        item[names["beat"]] = {"N": str(record.beat)}
+        item[names["lease_until"]] = {"N": number(record.lease_until)}
+        item[names["attempts"]] = {"N": str(record.attempts)}
+        item[names["created_at"]] = {"N": number(record.created_at)}
+        if record.fingerprint is not None:
+            item[names["fingerprint"]] = {"S": record.fingerprint}
+        if record.result is not None:
+            item[names["result"]] = _packed(record.result)
+        if record.error is not None:
+            item[names["error"]] = {"S": record.error}
+        if record.expires_at is not None:
+            item[names["expires_at"]] = {"N": number(record.expires_at)}
+        return item
+
+    def record(self, item: Mapping[str, Value]) -> Record:
+        """Return an item as a record.
+
+        Raises:
+            StoreError: the item is not one of onceward's.
+        """
+        names = self.names
+        try:
+            key = cast("str", item[self.holder.name]["S"])[len(self.holder.prefix) :]
+            expires_at = item.get(names["expires_at"], {}).get("N")
+            return Record(
+                key,
+                cast("str", item[names["status"]]["S"]),
+                cast("str", item[names["owner"]]["S"]),
+                int(cast("str", item[names["fence"]]["N"])),
+                int(cast("str", item[names["beat"]]["N"])),
+                float(cast("str", item[names["lease_until"]]["N"])),
+                int(cast("str", item[names["attempts"]]["N"])),
+                cast("str | None", item.get(names["fingerprint"], {}).get("S")),
+                _unpacked(item.get(names["result"])),
+                cast("str | None", item.get(names["error"], {}).get("S")),
+                float(cast("str", item[names["created_at"]]["N"])),
+                None if expires_at is None else float(cast("str", expires_at)),
+            )
+        except (KeyError, ValueError, TypeError, zlib.error) as error:
+            raise StoreError(
+                f"an item in the ledger's table is not a record of onceward ({error!r}): give the ledger a table or a key "
+                "prefix of its own, or map the table's attributes with a preset or names"
+            ) from error
+
+
+def _checked_names(names: Mapping[str, str], keys: set[str]) -> dict[str, str]:
+    fields = Record._fields[1:]
+    unknown = names.keys() - set(fields)
+    if unknown:
+        raise ValueError(f"names: unknown field {', '.join(sorted(unknown))}; there are {', '.join(fields)}")
+    made = {field: names.get(field, field) for field in fields}
+    attributes = [*keys, *made.values()]
+    twice = sorted({name for name in attributes if attributes.count(name) > 1})
+    if twice:
+        raise ValueError(f"names: two fields would share the attribute {', '.join(twice)}")
+    return made
+
+
+def number(value: float) -> str:
+    """Return a float as DynamoDB's decimal text, which reads back as the same float."""
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def _packed(result: str) -> Value:
+    if len(result) > COMPRESS_OVER:
+        content = zlib.compress(result.encode(), 6)
+        if len(content) < len(result):
+            return {"B": content}
+    return {"S": result}
+
+
+def _unpacked(value: Value | None) -> str | None:
+    if value is None:
+        return None
+    if "S" in value:
+        return cast("str", value["S"])
+    content = value.get("B")
+    if content is None:  # NULL, or an object in S3 (blobs.py)
+        return None
+    raw = content if isinstance(content, bytes) else b64decode(cast("str", content))
+    return zlib.decompress(raw).decode()

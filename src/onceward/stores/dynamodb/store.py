@@ -1,0 +1,282 @@
+"""The ledger in a DynamoDB table: each verb is one conditional write, judged by DynamoDB's own clock.
+
+A refused write answers with the item that stood in its way, so a duplicate costs one request. Leases are stamped with the
+latest time that the server's clock may show and judged by the earliest (``clock.py``).
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, cast
+
+from onceward.core.clock import Clock, boottime
+from onceward.core.drive import Steps
+from onceward.core.record import Record, Reply, Write
+from onceward.errors import StoreError
+from onceward.stores.contract import Page
+from onceward.stores.dynamodb import batch, faults
+from onceward.stores.dynamodb.blobs import Blobs, is_large
+from onceward.stores.dynamodb.calls import Answer, Call, Many, ObjectCall
+from onceward.stores.dynamodb.clock import ServerClock
+from onceward.stores.dynamodb.items import Item, Layout
+from onceward.stores.dynamodb.replies import page, units, won
+from onceward.stores.dynamodb.requests import Requests
+from onceward.stores.dynamodb.wires import Wires
+
+_SCANNED = 1000  # items that one page looks at, at most
+
+
+class Usage(NamedTuple):
+    """What one request cost.
+
+    Attributes:
+        action: as IAM names it, such as ``dynamodb:PutItem``.
+        units: consumed capacity units, None when the answer did not tell (a refused write's does not).
+        seconds: from sending to arrival.
+        code: the short code of the error, or "" for none.
+    """
+
+    action: str
+    units: float | None
+    seconds: float
+    code: str
+
+
+class DynamoStore:
+    """A ledger in a DynamoDB table.
+
+    Args:
+        table: its name.
+        wires: how requests get there.
+        layout: how records stand in it.
+        blobs: where results go that are too large for an item; None is nowhere: they are not replayable.
+        probe: whether a claim first asks with an eventually consistent read, which costs a tenth of a refused write;
+            worth it where more than a tenth of all deliveries are duplicates.
+        on_usage: called with the :class:`Usage` of each request, in the thread that made it.
+        clock: the owner's clock (seconds); for tests.
+    """
+
+    resolution = 1.0
+    poll = 0.25
+
+    def __init__(
+        self,
+        table: str,
+        wires: Wires,
+        *,
+        layout: Layout | None = None,
+        blobs: Blobs | None = None,
+        probe: bool = False,
+        on_usage: Callable[[Usage], None] | None = None,
+        clock: Clock = boottime,
+    ) -> None:
+        self.url = f"dynamodb://{table}"
+        self.layout = layout or Layout()
+        self.requests = Requests(table, self.layout, metered=on_usage is not None)
+        self.clock = ServerClock(clock)
+        self.may_batch = True
+        self._wires = wires
+        self._blobs = blobs
+        self._probe = probe
+        self._on_usage = on_usage
+        self._purge_from: Item | None = None
+
+    # --- the verbs ------------------------------------------------------------------------------------------------
+
+    def insert(self, write: Write) -> Steps[Reply]:
+        """Write if the key is absent."""
+        if self._probe or not self.clock.known:
+            seen = yield from self._look(write.key, consistent=False)
+            if seen.record is not None:
+                return seen
+        return (yield from self._put(write, None))
+
+    def swap(self, write: Write, seen: Record) -> Steps[Reply]:
+        """Write if the record is still the version seen."""
+        return (yield from self._put(write, seen))
+
+    def load(self, key: str) -> Steps[Reply]:
+        """Read one record, consistently."""
+        return (yield from self._look(key, consistent=True))
+
+    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Reply]]:
+        """Insert 25 with one request."""
+        return (yield from batch.write_many(self, [batch.Wanted(write, None) for write in writes]))
+
+    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Reply]]:
+        """Swap 25 with one request."""
+        return (yield from batch.write_many(self, [batch.Wanted(*pair) for pair in pairs]))
+
+    def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
+        """Read one page, in no order, with one request; a page may have few records, or none, and a next one."""
+        start = None if after is None else _resumed(after)
+        answer = yield from self.ask(self.requests.scan(start, min(limit, _SCANNED), self.requests.having(prefix)))
+        items, last = page(answer)
+        records = [self.layout.record(item) for item in items]  # a result in S3 is not fetched for a list
+        return Page(records, None if not last else json.dumps(last, separators=(",", ":")), self.clock.earliest())
+
+    def delete(self, seen: Record) -> Steps[Reply]:
+        """Delete the record if it is still the version seen."""
+        call = self.requests.delete(seen)
+        answer = yield from self._heard(call, cast("Answer", (yield call)))
+        return (yield from self.reply(call, answer, seen, 0.0))
+
+    def purge(self, limit: int) -> Steps[int]:
+        """Delete up to ``limit`` expired records. DynamoDB's TTL does the same by itself, within days.
+
+        Reads on, page by page, until it finds some or the table ends; the next purge goes on from there.
+        """
+        while True:
+            yield from self._learn_time()
+            call = self.requests.scan(
+                self._purge_from, None, self.requests.expired(float(math.floor(self.clock.earliest())))
+            )
+            items, last = page((yield from self.ask(call)))
+            gone = 0
+            for start in range(0, min(len(items), limit), batch.STATEMENTS):
+                chunk = [self.layout.record(item) for item in items[start : min(start + batch.STATEMENTS, limit)]]
+                calls = tuple(self.requests.delete(record) for record in chunk)
+                for one, deleted in zip(calls, (yield from self.ask_many(calls)), strict=True):
+                    gone += (yield from self.reply(one, deleted, None, 0.0)).won
+            if len(items) <= limit:
+                self._purge_from = last
+            if gone or not last:
+                return gone
+
+    # --- the exchange ---------------------------------------------------------------------------------------------
+
+    def exchange(self, request: object) -> object:
+        """Send a call, or many side by side."""
+        return self._wires.send(cast("Call | ObjectCall | Many", request), self.clock.signing())
+
+    async def exchange_async(self, request: object) -> object:
+        """As :meth:`exchange`, awaiting it."""
+        return await self._wires.send_async(cast("Call | ObjectCall | Many", request), self.clock.signing())
+
+    def close(self) -> None:
+        """Close the connections; the next use opens them again."""
+        self._wires.close()
+
+    # --- asking, for the verbs here and in the modules beside ---------------------------------------------------------
+
+    def ask(self, call: Call | ObjectCall, *, gone: int = 200) -> Steps[Answer]:
+        """Send a call and return its answer; raises StoreError when it is an error other than the status ``gone``."""
+        answer = yield from self._heard(call, cast("Answer", (yield call)))
+        if answer.status not in {200, gone}:
+            raise self.failure(call, answer)
+        return answer
+
+    def ask_many(self, calls: tuple[Call, ...]) -> Steps[list[Answer]]:
+        """Send calls side by side and return their answers, errors among them; one that got no answer has status 503."""
+        got = cast("list[object]", (yield Many(calls)) if len(calls) > 1 else [(yield calls[0])])
+        answers: list[Answer] = []
+        for call, answer in zip(calls, got, strict=True):
+            if isinstance(answer, Answer):
+                answers.append((yield from self._heard(call, answer)))
+            elif isinstance(answer, StoreError) and answer.transient:
+                answers.append(Answer(503, {"__type": "", "message": str(answer)}, None, 0.0, 0.0))
+            else:
+                raise cast("Exception", answer)
+        return answers
+
+    def stamped(self, writes: Sequence[Write]) -> Steps[tuple[list[Record], list[Item], float]]:
+        """Return the records that writes make now, their items, and that time."""
+        yield from self._learn_time()
+        now = self.clock.latest()
+        records = [_whole(write.at(now)) for write in writes]
+        items = []
+        for record in records:
+            item = yield from self._packed(record)
+            items.append(item)
+        return records, items, now
+
+    def reply(self, call: Call, answer: Answer, record: Record | None, now: float) -> Steps[Reply]:
+        """Return what the answer to a conditional write says; ``record`` stands if it was made, stamped ``now``."""
+        if answer.status == 200:
+            return won(record, answer, now)
+        if faults.code_of(answer) != faults.REFUSED:
+            raise self.failure(call, answer)
+        item = cast("Mapping[str, Item]", answer.body).get("Item")
+        return Reply(False, (yield from self.read(item)) if item else None, self.clock.earliest())
+
+    def read(self, item: Item) -> Steps[Record]:
+        """Return the record that an item is, with its result from wherever it is kept."""
+        record = self.layout.record(item)
+        if self._blobs is not None and (kept := item.get(self.layout.names["result"])) is not None and "M" in kept:
+            return (yield from self._blobs.fetched(self, record, kept))
+        return record
+
+    def failure(self, call: Call | ObjectCall, answer: Answer) -> StoreError:
+        """Return the error that an answer is."""
+        return faults.failure(
+            faults.code_of(answer),
+            faults.message_of(answer),
+            action=faults.name_of(call),
+            url=self.url,
+            keys=" and ".join(part.name for part in self.layout.parts),
+            transient=faults.passes(answer),
+        )
+
+    def _put(self, write: Write, seen: Record | None) -> Steps[Reply]:
+        (record,), (item,), now = yield from self.stamped([write])
+        call = self.requests.put(item, seen)
+        answer = yield from self._heard(call, cast("Answer", (yield call)))
+        return (yield from self.reply(call, answer, record, now))
+
+    def _look(self, key: str, *, consistent: bool) -> Steps[Reply]:
+        answer = yield from self.ask(self.requests.get(key, consistent=consistent))
+        item = cast("Mapping[str, Item]", answer.body).get("Item")
+        return Reply(False, (yield from self.read(item)) if item else None, self.clock.earliest())
+
+    def _learn_time(self) -> Steps[None]:
+        """Ask for any key, so that the answer shows the time."""
+        if not self.clock.known:
+            yield from self.ask(self.requests.get("?", consistent=False))
+            if not self.clock.known:
+                raise StoreError(
+                    f"ledger {self.url}: its answers have no Date header, and no lease is safe without its time"
+                )
+
+    def _packed(self, record: Record) -> Steps[Item]:
+        item = self.layout.item(record)
+        if self._blobs is not None and record.result is not None and is_large(item[self.layout.names["result"]]):
+            item[self.layout.names["result"]] = yield from self._blobs.kept(self, record)
+        return item
+
+    def _heard(self, call: Call | ObjectCall, answer: Answer) -> Steps[Answer]:
+        """Take in an answer: the time, the cost, and whether the same call is worth signing anew, once."""
+        for again in (True, False):
+            self.clock.learn(answer)
+            code = "" if answer.status == 200 else faults.code_of(answer)
+            if self._on_usage is not None:
+                _tell(self._on_usage, Usage(faults.name_of(call), units(answer), answer.received - answer.sent, code))
+            if not again or not (code in faults.SKEWED or (code in faults.EXPIRED and self._wires.renew())):
+                break
+            answer = cast("Answer", (yield call))
+        return answer
+
+
+def _whole(record: Record) -> Record:
+    """DynamoDB's TTL wants whole seconds."""
+    if record.expires_at is None or record.expires_at.is_integer():
+        return record
+    return record._replace(expires_at=float(math.ceil(record.expires_at)))
+
+
+def _resumed(after: str) -> Item:
+    try:
+        key = json.loads(after)
+    except ValueError:
+        key = None
+    if not isinstance(key, dict):
+        raise StoreError(f"{after!r} is not where an earlier page of this ledger ended")
+    return key
+
+
+def _tell(hook: Callable[[Usage], None], usage: Usage) -> None:
+    try:
+        hook(usage)
+    except Exception:
+        import logging  # noqa: PLC0415 - only for a hook that fails
+
+        logging.getLogger("onceward").exception("the on_usage hook failed")
