@@ -1,9 +1,12 @@
 """What several tests need from the machine."""
 
+import itertools
 import os
 import shutil
 
 import pytest
+
+from servers import Dynoxide, Proxy
 
 
 def needs(command: str, how: str) -> str:
@@ -21,3 +24,50 @@ def needs(command: str, how: str) -> str:
 def faketime() -> str:
     """The path of Debian's faketime, which gives a process a wrong clock."""
     return needs("faketime", "apt-get install faketime")
+
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def dynoxide():
+    """A DynamoDB-compatible server, tables in memory."""
+    server = Dynoxide()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def _proxy(dynoxide):
+    proxy = Proxy(dynoxide.port)
+    yield proxy
+    proxy.stop()
+
+
+@pytest.fixture
+def aws(monkeypatch):
+    """Credentials of nobody, in the environment."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATEST")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+
+
+@pytest.fixture
+def proxy(_proxy, aws):
+    """The proxy in front of that server, without faults."""
+    _proxy.clear()
+    return _proxy
+
+
+@pytest.fixture
+def table(dynoxide):
+    """A fresh ledger table on that server."""
+    return dynoxide.table(f"ledger-{next(_NUMBERS)}")
+
+
+@pytest.fixture
+def url(proxy, table):
+    """The URL of a fresh ledger, through the proxy."""
+    return f"dynamodb://{table}?endpoint={proxy.url}"

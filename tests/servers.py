@@ -1,6 +1,7 @@
 """The servers that tests talk to: a real DynamoDB-compatible one, and a proxy in front of it that can be made to fail."""
 
 import base64
+import calendar
 import hashlib
 import http.client
 import json
@@ -8,11 +9,14 @@ import os
 import platform
 import shutil
 import socket
+import struct
 import subprocess
+import sys
 import tarfile
 import threading
 import time
 from collections.abc import Callable
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
@@ -69,26 +73,37 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def listens(port: int, process: subprocess.Popen) -> bool:
+    """Wait until a server that was just started takes connections."""
+    for _ in range(2000):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if process.poll() is not None:
+                return False
+            time.sleep(0.01)
+        else:
+            return True
+    return False
+
+
 class Dynoxide:
     """A running server; its tables are in memory, or in ``path``."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        where = [] if path is None else ["--db-path", str(path)]
+        self._where = [] if path is None else ["--db-path", str(path)]
+        self.start()
+
+    def start(self) -> None:
+        """Start it, or after ``stop`` start it again on the same port."""
         self._process = subprocess.Popen(
-            [dynoxide(), "--host", "127.0.0.1", "--port", str(self.port), *where],
+            [dynoxide(), "--host", "127.0.0.1", "--port", str(self.port), *self._where],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        for _ in range(500):
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-            except OSError:
-                time.sleep(0.01)
-            else:
-                return
-        raise AssertionError("the test server for DynamoDB did not start")
+        assert listens(self.port, self._process), "the test server for DynamoDB did not start"
 
     def ask(self, action: str, **body: object) -> dict:
         """Send one request past everything of ours."""
@@ -128,13 +143,96 @@ class Dynoxide:
         self._process.wait()
 
 
+MINISTACK = "1.5.33"
+# In a folder of its own, not among the dev dependencies: it wants one exact botocore, and uses none for S3.
+MINISTACK_NEEDS = [
+    f"ministack=={MINISTACK}",
+    "hypercorn==0.18.0",
+    "h11==0.16.0",
+    "h2==4.4.1",
+    "hpack==4.2.0",
+    "hyperframe==6.1.0",
+    "priority==2.0.0",
+    "wsproto==1.3.2",
+    "PyYAML==6.0.3",
+    "defusedxml==0.7.1",
+]
+
+
+def ministack() -> Path:
+    """Return the folder that MiniStack is in, fetched with pip once."""
+    folder = CACHE / f"ministack-{MINISTACK}"
+    if folder.exists():
+        return folder
+    CACHE.mkdir(exist_ok=True)
+    work = CACHE / f"fetch-ministack-{os.getpid()}"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", work, *MINISTACK_NEEDS],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        if done.returncode:
+            missing(f"pip could not fetch ministack, the test server for S3: {done.stderr[-300:]}")
+        try:
+            work.rename(folder)
+        except OSError:
+            assert folder.exists()  # another run was faster
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return folder
+
+
+class S3:
+    """A running server for S3; its objects are in memory."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        settings = {"SERVICES": "s3", "IOT_MTLS_ENABLED": "0", "SFTP_ENABLED": "0", "BIND_HOST": "127.0.0.1"}
+        settings["MINISTACK_REGION"] = "eu-west-1"  # that of the tests
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "ministack"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **settings, "GATEWAY_PORT": str(self.port), "PYTHONPATH": str(ministack())},
+        )
+        assert listens(self.port, self._process), "the test server for S3 did not start"
+
+    def ask(self, method: str, path: str, content: bytes = b"") -> bytes:
+        """Send one request past everything of ours."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection.request(method, path, content)
+        reply = connection.getresponse()
+        answer = reply.read()
+        connection.close()
+        assert reply.status < 300, answer
+        return answer
+
+    def bucket(self, name: str) -> str:
+        self.ask("PUT", f"/{name}")
+        return name
+
+    def objects(self, bucket: str) -> dict[str, bytes]:
+        """Return all objects of a bucket, by their keys."""
+        listed = self.ask("GET", f"/{bucket}?list-type=2").decode()
+        keys = [part.partition("</Key>")[0] for part in listed.split("<Key>")[1:]]
+        return {key: self.ask("GET", f"/{bucket}/{key}") for key in keys}
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
 class Seen(NamedTuple):
-    """A request that came to the proxy."""
+    """A request that came to the proxy; its action is DynamoDB's, or for S3 the method."""
 
     action: str
     body: dict
     headers: dict[str, str]
     number: int
+    path: str = "/"
 
 
 class Refuse(NamedTuple):
@@ -146,12 +244,22 @@ class Refuse(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What happens to a request: slept before, cut before it is made, or cut after it is made."""
+    """What happens to a request: slept before, cut before it is made, or cut after it is made.
+
+    ``reset_reply`` sends half of the reply and resets the connection. ``twice`` forwards it a second time, and answers with
+    what came of that. ``late`` cuts it now, and forwards it right before the so many'th request from here; what is left at
+    the end is forwarded by :meth:`Proxy.deliver`. ``edit_request`` and ``edit_reply`` change what is sent on.
+    """
 
     delay: float = 0.0
     lose_request: bool = False
     lose_reply: bool = False
     delay_reply: float = 0.0
+    reset_reply: bool = False
+    twice: bool = False
+    late: int = 0
+    edit_request: Callable[[dict], dict] | None = None
+    edit_reply: Callable[[dict], dict] | None = None
 
 
 Rule = Callable[[Seen], Refuse | Fault | None]
@@ -164,68 +272,24 @@ class Proxy:
         seen: every request, in order.
         rule: called with each; None lets it through.
         date: what the answers' Date header shall show (seconds since the epoch); None leaves it as it is.
+        dateless: whether the answers shall have no Date header.
+        tolerance: how many seconds a request's X-Amz-Date may be off before it is refused as AWS does; None never is.
     """
 
     def __init__(self, port: int) -> None:
         self.seen: list[Seen] = []
         self.rule: Rule = lambda seen: None
         self.date: Callable[[], float] | None = None
+        self.dateless = False
+        self.tolerance: float | None = None
+        self._late: list[tuple[int, _Forwarded]] = []
+        self._port = port
         self._lock = threading.Lock()
         proxy = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-            upstream: http.client.HTTPConnection | None = None
-
-            def do_POST(self) -> None:
-                content = self.rfile.read(int(self.headers["Content-Length"]))
-                action = self.headers.get("X-Amz-Target", "").rpartition(".")[2]
-                with proxy._lock:
-                    seen = Seen(action, json.loads(content), dict(self.headers.items()), len(proxy.seen))
-                    proxy.seen.append(seen)
-                what = proxy.rule(seen)
-                fault = what if isinstance(what, Fault) else Fault()
-                time.sleep(fault.delay)
-                if fault.lose_request:
-                    self.close_connection = True
-                    return
-                if isinstance(what, Refuse):
-                    status, headers = what.status, {}
-                    body = json.dumps(
-                        {"__type": f"com.amazonaws.dynamodb.v20120810#{what.code}", "message": what.message}
-                    )
-                    answer = body.encode()
-                else:
-                    status, headers, answer = self._forward(content)
-                time.sleep(fault.delay_reply)
-                if fault.lose_reply:
-                    self.close_connection = True
-                    return
-                self.send_response_only(status)
-                self.send_header("Date", proxy._shown(headers.get("date")))
-                for name in ("x-amz-crc32", "content-type"):
-                    if name in headers:
-                        self.send_header(name, headers[name])
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def _forward(self, content: bytes) -> tuple[int, dict[str, str], bytes]:
-                if self.upstream is None:
-                    self.upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-                kept = {k: v for k, v in self.headers.items() if k.lower() not in {"host", "connection"}}
-                self.upstream.request("POST", "/", content, kept)
-                reply = self.upstream.getresponse()
-                return reply.status, {k.lower(): v for k, v in reply.getheaders()}, reply.read()
-
-            def finish(self) -> None:
-                super().finish()
-                if self.upstream is not None:
-                    self.upstream.close()
-
-            def log_message(self, *args: object) -> None:
-                pass
+        class Handler(_Handler):
+            asked = proxy
+            upstream_port = port
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
@@ -239,13 +303,9 @@ class Proxy:
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
 
-    def _shown(self, real: str | None) -> str:
-        now = self.date() if self.date is not None else None
-        if now is None and real is not None:
-            return real
-        from email.utils import formatdate
-
-        return formatdate(time.time() if now is None else int(now), usegmt=True)
+    def now(self) -> float:
+        """Return the time that the server shows."""
+        return time.time() if self.date is None else self.date()
 
     @property
     def actions(self) -> list[str]:
@@ -255,8 +315,154 @@ class Proxy:
         self.seen.clear()
         self.rule = lambda seen: None
         self.date = None
+        self.dateless = False
+        self.tolerance = None
+        self._late.clear()
+
+    def deliver(self) -> int:
+        """Forward the late requests that have not arrived yet; return how many there were."""
+        due = self.due(None)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        for request in due:
+            request.on(connection)
+        connection.close()
+        return len(due)
+
+    def due(self, number: int | None) -> "list[_Forwarded]":
+        """Take out the late requests that arrive before the one with ``number``."""
+        with self._lock:
+            due = [request for at, request in self._late if number is None or at <= number]
+            self._late = [] if number is None else [(at, request) for at, request in self._late if at > number]
+        return due
+
+    def postpone(self, number: int, request: "_Forwarded") -> None:
+        with self._lock:
+            self._late.append((number, request))
+
+    def note(self, action: str, body: dict, headers: dict[str, str], path: str) -> Seen:
+        with self._lock:
+            seen = Seen(action, body, headers, len(self.seen), path)
+            self.seen.append(seen)
+        return seen
+
+    def skewed(self, signed: str) -> Refuse | None:
+        """Return what AWS says of a request that was signed at another time."""
+        if self.tolerance is None:
+            return None
+        now, form = self.now(), "%Y%m%dT%H%M%SZ"
+        at = calendar.timegm(time.strptime(signed, form))
+        shown, minutes = time.strftime(form, time.gmtime(now)), f"{self.tolerance / 60:g} min."
+        if at < now - self.tolerance:
+            limit = time.strftime(form, time.gmtime(now - self.tolerance))
+            says = f"Signature expired: {signed} is now earlier than {limit} ({shown} - {minutes})"
+        elif at > now + self.tolerance:
+            limit = time.strftime(form, time.gmtime(now + self.tolerance))
+            says = f"Signature not yet current: {signed} is still later than {limit} ({shown} + {minutes})"
+        else:
+            return None
+        return Refuse("InvalidSignatureException", 400, says)
 
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Forwarded(NamedTuple):
+    """A request on its way to the server."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    content: bytes
+
+    def on(self, connection: http.client.HTTPConnection) -> tuple[int, dict[str, str], bytes]:
+        kept = {k: v for k, v in self.headers.items() if k.lower() not in {"host", "connection", "content-length"}}
+        connection.request(self.method, self.path, self.content, kept)
+        reply = connection.getresponse()
+        return reply.status, {k.lower(): v for k, v in reply.getheaders()}, reply.read()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    asked: Proxy
+    upstream_port: int
+    upstream: http.client.HTTPConnection | None = None
+
+    def do_POST(self) -> None:
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        self._serve(self.headers.get("X-Amz-Target", "").rpartition(".")[2], json.loads(content), content)
+
+    def do_GET(self) -> None:
+        self._serve("GET", {}, b"")
+
+    def do_PUT(self) -> None:
+        self._serve("PUT", {}, self.rfile.read(int(self.headers["Content-Length"])))
+
+    def _serve(self, action: str, body: dict, content: bytes) -> None:
+        proxy = self.asked
+        request = _Forwarded(self.command, self.path, dict(self.headers.items()), content)
+        seen = proxy.note(action, body, request.headers, self.path)
+        for late in proxy.due(seen.number):
+            self._forward(late)
+        what = proxy.skewed(self.headers.get("X-Amz-Date", "")) or proxy.rule(seen)
+        fault = what if isinstance(what, Fault) else Fault()
+        time.sleep(fault.delay)
+        if fault.lose_request or fault.late:
+            if fault.late:
+                proxy.postpone(seen.number + fault.late, request)
+            self.close_connection = True
+            return
+        if isinstance(what, Refuse):
+            status, headers, answer = what.status, {}, self._refusal(what)
+        else:
+            if fault.edit_request is not None:
+                request = request._replace(content=json.dumps(fault.edit_request(body)).encode())
+            status, headers, answer = self._forward(request)
+            if fault.twice:
+                status, headers, answer = self._forward(request)
+            if fault.edit_reply is not None:
+                headers.pop("x-amz-crc32", None)
+                answer = json.dumps(fault.edit_reply(json.loads(answer))).encode()
+        time.sleep(fault.delay_reply)
+        if fault.lose_reply:
+            self.close_connection = True
+            return
+        self.send_response_only(status)
+        if not proxy.dateless:
+            shown = headers.get("date") if proxy.date is None else None
+            self.send_header("Date", shown or formatdate(int(proxy.now()), usegmt=True))
+        for name in ("x-amz-crc32", "content-type"):
+            if name in headers:
+                self.send_header(name, headers[name])
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        if fault.reset_reply:
+            self.wfile.write(answer[: len(answer) // 2])
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+            self.close_connection = True
+            return
+        self.wfile.write(answer)
+
+    def _refusal(self, refuse: Refuse) -> bytes:
+        if self.command != "POST":
+            text = f"<Error><Code>{refuse.code}</Code><Message>{refuse.message}</Message></Error>"
+            return f'<?xml version="1.0" encoding="UTF-8"?>{text}'.encode()
+        return json.dumps(
+            {"__type": f"com.amazonaws.dynamodb.v20120810#{refuse.code}", "message": refuse.message}
+        ).encode()
+
+    def _forward(self, request: _Forwarded) -> tuple[int, dict[str, str], bytes]:
+        if self.upstream is None:
+            self.upstream = http.client.HTTPConnection("127.0.0.1", self.upstream_port, timeout=30)
+        return request.on(self.upstream)
+
+    def finish(self) -> None:
+        super().finish()
+        if self.upstream is not None:
+            self.upstream.close()
+
+    def log_message(self, *args: object) -> None:
+        pass

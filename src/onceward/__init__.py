@@ -14,6 +14,7 @@ from onceward.core.record import Record
 from onceward.errors import (
     Busy,
     Completed,
+    EffectRefused,
     KeyMissing,
     LeaseLost,
     Mismatch,
@@ -34,6 +35,7 @@ __all__ = [
     "Busy",
     "Claim",
     "Completed",
+    "EffectRefused",
     "KeyMissing",
     "LeaseLost",
     "Ledger",

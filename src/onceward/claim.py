@@ -2,9 +2,9 @@
 
 import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from onceward.core import protocol, steps
 from onceward.core.clock import Clock
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     import sqlite3
 
     from onceward.codec import Codec
+    from onceward.effects import Effects
     from onceward.transaction import Transaction
 
+T = TypeVar("T")
 _NUMBERS = itertools.count()
 CURRENT: ContextVar["Claim | None"] = ContextVar("onceward_claim", default=None)
 _LONGEST_ERROR = 1000  # characters of an exception's text that are recorded
@@ -193,6 +195,45 @@ class Claim:
 
         return Transaction.of_claim(self, connection)
 
+    def transact(self, writes: "Sequence[Effects]", result: T = None) -> T:  # type: ignore[assignment]  # T is NoneType then
+        """Commit ``writes`` to DynamoDB together with this claim's completion: all of them, or nothing.
+
+        Do it last: return what it returns. A worker that has lost its claim has its writes refused with its completion.
+
+        Args:
+            writes: up to 99, as in boto3's ``transact_write_items(TransactItems=writes)``: each a dict of one of Put,
+                Update, Delete and ConditionCheck, on any tables of the ledger's region, with typed values ``{"S": "..."}``.
+            result: what duplicates get.
+
+        Returns:
+            ``result``.
+
+        Raises:
+            EffectRefused: the condition of one of the writes does not hold; the claim stands, so the key can still be
+                completed, released or parked, and a handler that lets the error go on gives it back.
+            LeaseLost: the key has gone on without this worker.
+            StoreError: DynamoDB refused the request, or stayed away until the lease was over; in the second case the next
+                delivery finds out whether the writes were made.
+            TypeError, ValueError: the ledger is not in DynamoDB, or a write has not this form.
+        """
+        from onceward.effects import committing  # noqa: PLC0415 - DynamoDB users only
+
+        commit = committing(self._store, writes)
+        self._check_free()
+        settle(self.success(result, commit), self._store)
+        self.warn()
+        return result
+
+    async def transact_async(self, writes: "Sequence[Effects]", result: T = None) -> T:  # type: ignore[assignment]  # as above
+        """As :meth:`transact`, for a coroutine."""
+        from onceward.effects import committing  # noqa: PLC0415 - DynamoDB users only
+
+        commit = committing(self._store, writes)
+        self._check_free()
+        await settle_async(self.success(result, commit), self._store)
+        self.warn()
+        return result
+
     # --- for the guard, the heartbeat and the transaction ---------------------------------------------------------
 
     @property
@@ -231,19 +272,7 @@ class Claim:
         """Believe in it no more; in the store it stays to the end of its lease."""
         self._lost = True
 
-    def completion(self, result: object) -> Outcome:
-        """Return the outcome that records ``result``; one without a result says why it cannot be replayed."""
-        try:
-            text = self._codec.encode(result)
-            # ASCII is a byte a character, and asking costs nothing; otherwise count.
-            size = len(text) if text.isascii() else len(text.encode())
-        except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
-            return protocol.completed(None, describe(error).removeprefix("NotReplayable: "))
-        if size > self._policy.max_result:
-            return protocol.completed(None, f"it takes {size} bytes, and max_result={self._policy.max_result}")
-        return protocol.completed(text)
-
-    def success(self, result: object) -> Callable[[], Steps[None]]:
+    def success(self, result: object, commit: steps.Commit | None = None) -> Callable[[], Steps[None]]:
         """Return what makes the steps that record ``result``; what is interrupted twice while it is encoded goes without."""
         outcome: Outcome | None = None
         tries = 0
@@ -254,20 +283,14 @@ class Claim:
             if outcome is None and tries > 2:
                 outcome = protocol.completed(None, "the encoding of the result was interrupted")
             if outcome is None:
-                outcome = self.completion(result)
-            return self.completing(outcome, result)
+                outcome = completion(self._codec, self._policy, result)
+            return self.completing(outcome, result) if commit is None else self._committing(outcome, commit)
 
         return recording
 
     def warn(self) -> None:
         """Warn of a result that was not stored; after it was recorded, for the warning may be an error."""
-        if self._record.result is None:
-            warnings.warn(
-                f"{self._record.key}: completed, but the result is not stored, so duplicates get ResultUnavailable: "
-                f"{self._record.error}",
-                ResultWarning,
-                stacklevel=4,
-            )
+        warn_of_missing(self._record)
 
     def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:
         """Record a completion; the handler has succeeded, so nothing that goes wrong here may look like its failure."""
@@ -285,6 +308,15 @@ class Claim:
             raise ResultNotRecorded(self._record.key, result, str(error)) from error
         return self._ended(ended, outcome, "record its result")
 
+    def _committing(self, outcome: Outcome, commit: steps.Commit) -> Steps[None]:
+        """Record a completion together with its effect; while neither is made, an error is the handler's to deal with."""
+        self._check_open()
+        try:
+            ended = yield from self._end(outcome, commit)
+        finally:
+            self._ending = False
+        self._ended(ended, outcome, "commit its effect")
+
     def failing(self, error: Exception) -> Steps[None]:
         """Give the key back, park it, or record the exception as the outcome. Never raises in the exception's place."""
         try:
@@ -301,9 +333,17 @@ class Claim:
         ended = yield from self._end(outcome)
         self._ended(ended, outcome, doing)
 
-    def _end(self, outcome: Outcome) -> Steps[Settled | Lost]:
+    def _end(self, outcome: Outcome, commit: steps.Commit | None = None) -> Steps[Settled | Lost]:
         self._ending = True
-        return steps.end(self._store, self._record, outcome, self._policy, clock=self._clock, until=lambda: self._until)
+        return steps.end(
+            self._store,
+            self._record,
+            outcome,
+            self._policy,
+            clock=self._clock,
+            until=lambda: self._until,
+            commit=commit,
+        )
 
     def _ended(self, ended: Settled | Lost, outcome: Outcome, doing: str) -> None:
         if isinstance(ended, Lost):
@@ -333,6 +373,29 @@ class Claim:
         if isinstance(outcome, Lost):
             self._lost = True
             raise LeaseLost(self._record.key, "extend its lease")
+
+
+def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
+    """Return the outcome that records ``result``; one without a result says why it cannot be replayed."""
+    try:
+        text = codec.encode(result)
+        # ASCII is a byte a character, and asking costs nothing; otherwise count.
+        size = len(text) if text.isascii() else len(text.encode())
+    except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
+        return protocol.completed(None, describe(error).removeprefix("NotReplayable: "))
+    if size > policy.max_result:
+        return protocol.completed(None, f"it takes {size} bytes, and max_result={policy.max_result}")
+    return protocol.completed(text)
+
+
+def warn_of_missing(record: Record) -> None:
+    """Warn when a completed record has no result to replay."""
+    if record.result is None:
+        warnings.warn(
+            f"{record.key}: completed, but the result is not stored, so duplicates get ResultUnavailable: {record.error}",
+            ResultWarning,
+            stacklevel=6,
+        )
 
 
 def _final(error: Exception) -> Outcome:

@@ -101,6 +101,25 @@ class LeaseLost(_KeyedError):
         )
 
 
+class EffectRefused(_KeyedError):
+    """A transaction was refused because the condition of one of the effect's own writes does not hold; nothing was written.
+
+    Attributes:
+        key: the key in the ledger.
+        index: which of the writes it was, from 0.
+        item: the item that stood in its way, as DynamoDB's typed values, or None when there was none.
+    """
+
+    def __init__(self, key: str, index: int, what: str, item: object) -> None:
+        super().__init__(
+            f"{key}: the condition of writes[{index}] ({what}) does not hold, so nothing was written, neither the effect nor "
+            "the record; the item as it stands is in this error's .item",
+            key,
+        )
+        self.index = index
+        self.item = item
+
+
 class ResultUnavailable(_KeyedError):
     """The key is completed, but its result was not stored in a form that can be replayed."""
 

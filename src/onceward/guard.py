@@ -13,14 +13,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from onceward import heartbeat
-from onceward.claim import CURRENT, Claim
+from onceward.claim import CURRENT, Claim, completion, warn_of_missing
 from onceward.core import steps
 from onceward.core.clock import Clock
 from onceward.core.drive import Steps, drive, drive_async, settle, settle_async
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
 from onceward.core.record import Record
-from onceward.core.steps import Bid, Refused, Replay, Won
+from onceward.core.steps import Bid, Refused, Replay, Settled, Won
 from onceward.errors import Busy, Mismatch, OncewardError, Parked, Reentrant, ResultUnavailable
 from onceward.stores.contract import Store
 
@@ -70,6 +70,9 @@ class Guard:
         clock: the owner's clock (seconds).
         codec: how results are stored; by default, each by its own type.
         parameter: the handler's parameter that takes the claim, if it has one.
+
+    Raises:
+        ValueError: the lease is too short for the store's clock.
     """
 
     def __init__(
@@ -80,6 +83,11 @@ class Guard:
         codec: "Codec | None" = None,
         parameter: "ClaimParameter | None" = None,
     ) -> None:
+        if policy.lease < 3 * store.resolution:
+            raise ValueError(
+                f"lease={policy.lease!r} is too short for {store.url}, whose clock counts in steps of {store.resolution:g} s: "
+                f"give at least {3 * store.resolution:g}"
+            )
         self.store = store
         self.policy = policy
         self.clock = clock
@@ -234,6 +242,27 @@ class Guard:
         """Leave an interrupted handler's key claimed to the end of its lease: work that it started may still go on."""
         claim.let_go()
         heartbeat.HEARTBEAT.forget(claim)
+
+    # --- an effect that commits with its record -------------------------------------------------------------------
+
+    def commit(self, key: str, result: object, commit: steps.Commit) -> object:
+        """Claim, effect and completion in one write; return ``result`` or what was recorded before."""
+        since = self.clock()
+        effect = steps.Effect(completion(self.codec, self.policy, result), commit)
+        return self._committed(drive(steps.claim(self.store, self.bid(key, None), effect), self.store), result, since)
+
+    async def commit_async(self, key: str, result: object, commit: steps.Commit) -> object:
+        """As :meth:`commit`, for a coroutine."""
+        since = self.clock()
+        effect = steps.Effect(completion(self.codec, self.policy, result), commit)
+        outcome = await drive_async(steps.claim(self.store, self.bid(key, None), effect), self.store)
+        return self._committed(outcome, result, since)
+
+    def _committed(self, outcome: Settled | Replay | Refused, result: object, since: float) -> object:
+        if not isinstance(outcome, Settled):
+            return self.answer(outcome, since).value
+        warn_of_missing(outcome.record)
+        return result
 
     # --- claiming -------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from onceward.core import protocol
 from onceward.core.drive import drive
 from onceward.core.record import Record, Write
 from onceward.errors import Busy, OncewardError
-from onceward.stores.contract import Store
+from onceward.stores.contract import Page, Store
 
 PAGE = 500
 
@@ -25,21 +25,47 @@ class Ledger:
         self.store = store
 
     def records(self, prefix: str = "", status: str | None = None) -> Iterator[tuple[Record, float]]:
-        """Yield each record whose key starts with ``prefix``, in the order of their keys, with the store's time.
+        """Yield each record whose key starts with ``prefix``, with the store's time.
+
+        They come in the order of their keys from SQLite and from memory, and in no order from DynamoDB, which is read to
+        its end: see :meth:`pages` for large tables.
 
         Args:
             prefix: the first characters of the keys.
             status: only those in this status: IN_PROGRESS, COMPLETED, RELEASED or PARKED.
         """
-        after: str | None = None
-        while True:
-            page = drive(self.store.scan(prefix, after, PAGE), self.store)
+        for page in self.pages(prefix, status):
             for record in page.records:
-                if status is None or record.status == status:
-                    yield record, page.now
+                yield record, page.now
+
+    def pages(
+        self, prefix: str = "", status: str | None = None, *, after: str | None = None, limit: int | None = None
+    ) -> Iterator[Page]:
+        """Yield pages of records as the store reads them, in its own order, so that a reader may stop and go on later.
+
+        A page may be empty and have a next. A record that stays where it is comes once, also to those who go on later.
+
+        Args:
+            prefix: the first characters of the keys.
+            status: only those in this status.
+            after: the ``next`` of the page to go on after; None is from the start.
+            limit: how many records there are on all pages together, at most; None is all.
+        """
+        size = PAGE if limit is None else min(limit, PAGE)
+        while limit is None or limit > 0:
+            page = drive(self.store.scan(prefix, after, size), self.store)
+            records = [record for record in page.records if status is None or record.status == status]
+            if limit is not None and len(records) > limit:
+                size = max(limit, size // 2)  # only a whole page has a next, so it is read again, and less of it
+                continue
+            yield page._replace(records=records)
             if page.next is None:
                 return
             after = page.next
+            if limit is not None:
+                limit -= len(records)
+                # A page that is not full was filtered, so the next one may be longer.
+                size = min(limit if len(records) == size else 2 * size, PAGE)
 
     def show(self, key: str) -> tuple[Record, float]:
         """Return the record of ``key`` (as it stands in the ledger) and the store's time; raises NotFound."""
@@ -99,22 +125,50 @@ class Ledger:
         """
         return self._change(key, lambda record, _: protocol.unparked(record), "is not parked")
 
-    def purge(self, batch: int = PAGE) -> int:
-        """Delete all expired records, ``batch`` at a time, and return how many. Writes do the same, a few at a time."""
-        total = 0
-        while gone := drive(self.store.purge(batch), self.store):
-            total += gone
-        return total
+    def purge(self, batch: int = PAGE, limit: int | None = None) -> int:
+        """Delete expired records, ``batch`` at a time, and return how many. Writes do the same, a few at a time.
+
+        Args:
+            batch: how many to delete at a time.
+            limit: how many to delete, at most; None is all there are.
+        """
+        return sum(self.purging(batch, limit))
+
+    def purging(self, batch: int = PAGE, limit: int | None = None) -> Iterator[int]:
+        """As :meth:`purge`, yielding how many each batch has deleted, so that one may stop in between."""
+        while limit is None or limit > 0:
+            gone = drive(self.store.purge(batch if limit is None else min(batch, limit)), self.store)
+            if not gone:
+                return
+            yield gone
+            if limit is not None:
+                limit -= gone
 
     def stats(self, prefix: str = "") -> dict[str, int]:
         """Count the records by status, with ``lapsed`` for those whose worker vanished and ``expired`` for garbage."""
-        counts = dict.fromkeys(("total", *sorted(protocol.STATUSES), "lapsed", "expired"), 0)
-        for record, now in self.records(prefix):
-            counts["total"] += 1
-            counts[record.status] += 1
-            counts["lapsed"] += protocol.is_lapsed(record, now)
-            counts["expired"] += record.expires_at is not None and record.expires_at <= now
+        counts: dict[str, int] = {}
+        for counts, _ in self.counting(prefix):  # noqa: B007 - the last ones are of all records
+            pass
         return counts
+
+    def counting(
+        self, prefix: str = "", *, after: str | None = None, limit: int | None = None
+    ) -> Iterator[tuple[dict[str, int], str | None]]:
+        """As :meth:`stats`, yielding the counts so far after each page, and where to go on: None after the last.
+
+        Args:
+            prefix: the first characters of the keys.
+            after: where an earlier count ended; its numbers and these add up.
+            limit: how many records to count, at most; None is all.
+        """
+        counts = dict.fromkeys(("total", *sorted(protocol.STATUSES), "lapsed", "expired"), 0)
+        for page in self.pages(prefix, after=after, limit=limit):
+            for record in page.records:
+                counts["total"] += 1
+                counts[record.status] += 1
+                counts["lapsed"] += protocol.is_lapsed(record, page.now)
+                counts["expired"] += record.expires_at is not None and record.expires_at <= page.now
+            yield dict(counts), page.next
 
     def _change(self, key: str, write: Callable[[Record, float], Write | None], refusal: str) -> Record:
         while True:

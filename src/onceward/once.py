@@ -16,8 +16,10 @@ from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Sequence
 
     from onceward.codec import Codec
+    from onceward.effects import Effects
     from onceward.inputs import Handler, KeySource
     from onceward.ledger import Ledger
     from onceward.transaction import Transaction
@@ -175,6 +177,57 @@ class Once:
         return Transaction.of_key(
             self._claim_guard(options, heartbeat=False), ledger_key(self._claim_name(name), key), connection
         )
+
+    def transact(
+        self,
+        key: object,
+        writes: "Sequence[Effects]",
+        result: object = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[Options],
+    ) -> object:
+        """Make ``writes`` to DynamoDB once for ``key``: claim, effect and completion in a single request.
+
+        For handlers that are DynamoDB writes and nothing else. It commits all of them with the record, or nothing, so
+        there is no state in between for a crash to leave behind.
+
+        Args:
+            key: as for :meth:`run`.
+            writes: as for :meth:`Claim.transact`.
+            result: what is returned now and to duplicates.
+            name: the namespace of the key.
+            **options: see :class:`onceward.Policy`.
+
+        Returns:
+            ``result``, or for a duplicate the result that was recorded.
+
+        Raises:
+            EffectRefused: the condition of one of the writes does not hold; nothing was written, and the key is free.
+            Busy, Parked, ResultUnavailable, StoreError: as their docs say.
+            TypeError, ValueError: the ledger is not in DynamoDB, or a write has not the right form.
+        """
+        from onceward.effects import committing  # noqa: PLC0415 - DynamoDB users only
+
+        commit = committing(self.store, writes)
+        guard = self._claim_guard(options, heartbeat=False)
+        return guard.commit(ledger_key(self._claim_name(name), key), result, commit)
+
+    async def transact_async(
+        self,
+        key: object,
+        writes: "Sequence[Effects]",
+        result: object = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[Options],
+    ) -> object:
+        """As :meth:`transact`, for a coroutine."""
+        from onceward.effects import committing  # noqa: PLC0415 - DynamoDB users only
+
+        commit = committing(self.store, writes)
+        guard = self._claim_guard(options, heartbeat=False)
+        return await guard.commit_async(ledger_key(self._claim_name(name), key), result, commit)
 
     # --- around it ------------------------------------------------------------------------------------------------
 

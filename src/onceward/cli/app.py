@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from onceward.cli import demo, operate, pipe
+from onceward.cli import demo, init, operate, pipe, scans
 
 app = typer.Typer(
     name="onceward",
@@ -51,13 +51,14 @@ class _WithCommand(TyperCommand):
 app.command("pipe", cls=_WithCommand, help=_flowing(pipe.HELP))(pipe.pipe)
 for _command in (
     demo.demo,
-    operate.ls,
+    init.init,
+    scans.ls,
     operate.show,
     operate.clear,
     operate.park,
     operate.unpark,
-    operate.purge,
-    operate.stats,
+    scans.purge,
+    scans.stats,
 ):
     app.command()(_command)
 

@@ -1,18 +1,26 @@
 """Opening the ledger that a command was told to use, and ending a command with one clear line."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
+from onceward.errors import OncewardError, StoreError
+from onceward.ledger import Ledger
 from onceward.once import Once
 from onceward.stores.contract import Store
 
 DEFAULT_STORE = "sqlite:///onceward.db"
-USAGE, TROUBLE = 2, 1
+USAGE, TROUBLE, INTERRUPTED = 2, 1, 130
 
 StoreOption = Annotated[
-    str, typer.Option("--store", metavar="URL", envvar="ONCEWARD_STORE", help="The ledger, as sqlite:///PATH.")
+    str,
+    typer.Option(
+        "--store", metavar="URL", envvar="ONCEWARD_STORE", help="The ledger, as sqlite:///PATH or dynamodb://TABLE."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to the standard output.")]
 
@@ -38,6 +46,28 @@ def existing(url: str) -> Once:
     if path is not None and not Path(path).exists():
         refuse(f"there is no ledger at {path}; name one with --store or ONCEWARD_STORE", TROUBLE)
     return once
+
+
+@contextmanager
+def looking_at(url: str) -> Iterator[Ledger]:
+    """Open the ledger that is there; its errors end the command with one line."""
+    once = existing(url)
+    try:
+        yield once.ledger
+    except OncewardError as error:
+        refuse(said(error), TROUBLE)
+    except BrokenPipeError:
+        sys.stdout = None
+        raise typer.Exit(141) from None
+    finally:
+        once.close()
+
+
+def said(error: OncewardError) -> str:
+    """Return what an error says, and what to look at when no server answered."""
+    if isinstance(error, StoreError) and error.transient and isinstance(error.__cause__, OSError):
+        return f"{error}. Try again; if it stays so, check the endpoint and the region in --store (or AWS_ENDPOINT_URL and AWS_REGION)"
+    return str(error)
 
 
 def file_of(store: Store) -> str | None:

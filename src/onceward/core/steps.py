@@ -12,7 +12,8 @@ decides.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar, overload
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drive import Sleep, Steps
@@ -20,7 +21,7 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Ending, Outcome, Verdict, decide, is_mine, judge
 from onceward.core.record import IN_PROGRESS, PARKED, RELEASED, Record, Reply, Write
 from onceward.core.register import Register
-from onceward.core.writes import first_claim, lapsed, next_claim, next_version
+from onceward.core.writes import ended, first_claim, lapsed, next_claim, next_version
 
 T = TypeVar("T")
 
@@ -69,6 +70,18 @@ class Lost(NamedTuple):
     record: Record | None
 
 
+Commit = Callable[
+    [Write, Record | None], Steps[Reply]
+]  # a conditional write that takes its effect along: both, or neither
+
+
+class Effect(NamedTuple):
+    """What happens together with the end of a claim: the outcome that is recorded, and the write that commits both."""
+
+    outcome: Outcome
+    commit: Commit
+
+
 # --- asking again -------------------------------------------------------------------------------------------------
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between tries, doubled each time, jittered by half
@@ -103,14 +116,25 @@ def _margin(store: Register, policy: Policy) -> float:
 # --- the steps ----------------------------------------------------------------------------------------------------
 
 
-def claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]:
-    """Claim ``bid.key``, or find out why not. Waits for a busy key as long as the policy says."""
+@overload
+def claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]: ...
+
+
+@overload
+def claim(store: Register, bid: Bid, effect: Effect) -> Steps[Settled | Replay | Refused]: ...
+
+
+def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won | Replay | Refused | Settled]:
+    """Claim ``bid.key``, or find out why not. Waits for a busy key as long as the policy says.
+
+    With an ``effect`` the claim, the effect and the completion are one write; Settled is then the answer to having won.
+    """
     policy, clock = bid.policy, bid.clock
     give_up = clock() + policy.wait
     look_again = 0.001
     first = first_claim(bid.key, bid.owner, bid.fingerprint, policy)
     parking = False
-    verb = _insert(store, first)
+    verb = _claiming(store, first, None, effect)
     while True:
         sent = clock()
         try:
@@ -122,17 +146,19 @@ def claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]:
         if reply.won and held is not None:
             if parking:
                 return Refused(Verdict.PARKED, held, 0.0)
+            if effect is not None:
+                return Settled(held)
             return (yield from _assured(store, bid, held, _belief(sent, reply, held, _margin(store, policy))))
         parking = False
         verdict = decide(held, reply.now, bid.owner, bid.fingerprint, policy)
         if held is None:
-            verb = _insert(store, first)
+            verb = _claiming(store, first, None, effect)
         elif verdict is Verdict.WON:
             return (yield from _assured(store, bid, held, _belief(sent, reply, held, _margin(store, policy))))
         elif verdict is Verdict.REPLAY:
             return Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
         elif verdict in {Verdict.START, Verdict.NEXT}:
-            verb = _swap(store, next_claim(first, held, fresh=verdict is Verdict.START), held)
+            verb = _claiming(store, next_claim(first, held, fresh=verdict is Verdict.START), held, effect)
         elif verdict is Verdict.PARK:
             parking = True
             verb = _swap(store, next_version(held, PARKED, error=held.error or lapsed(held), keep=None), held)
@@ -177,17 +203,28 @@ def heartbeat(
 
 
 def end(
-    store: Register, record: Record, outcome: Outcome, policy: Policy, *, clock: Clock, until: Callable[[], float]
+    store: Register,
+    record: Record,
+    outcome: Outcome,
+    policy: Policy,
+    *,
+    clock: Clock,
+    until: Callable[[], float],
+    commit: Commit | None = None,
 ) -> Steps[Settled | Lost]:
-    """End a claim with ``outcome``, conditioned on its owner; asks again while the claim lasts (``until``)."""
+    """End a claim with ``outcome``, conditioned on its owner; asks again while the claim lasts (``until``).
+
+    With ``commit`` the ending takes an effect along.
+    """
     keep = None if outcome.status == PARKED else policy.retention
     mine = record
     while True:
         write = next_version(mine, outcome.status, result=outcome.result, error=outcome.error, keep=keep)
+        verb = _swap(store, write, mine) if commit is None else partial(commit, write, mine)
         try:
-            reply = yield from store.swap(write, mine)
+            reply = yield from verb()
         except Exception as error:  # noqa: BLE001 - asked again, or raised there
-            reply = yield from persist(error, _swap(store, write, mine), clock, until)
+            reply = yield from persist(error, verb, clock, until)
         held = reply.record
         ending = judge(held, record.owner, outcome.status)
         if held is None or ending is Ending.LOST:
@@ -244,6 +281,12 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
         if reply.won:
             return
         held = reply.record
+
+
+def _claiming(store: Register, write: Write, seen: Record | None, effect: Effect | None) -> Callable[[], Steps[Reply]]:
+    if effect is not None:
+        return partial(effect.commit, ended(write, *effect.outcome), seen)
+    return _insert(store, write) if seen is None else _swap(store, write, seen)
 
 
 def _insert(store: Register, write: Write) -> Callable[[], Steps[Reply]]:

@@ -20,6 +20,11 @@ def next_claim(claim: Write, held: Record, *, fresh: bool) -> Write:
     )
 
 
+def ended(claim: Write, status: str, result: str | None, error: str | None) -> Write:
+    """Return a claim as one that ends with the very write that makes it."""
+    return claim._replace(status=status, result=result, error=error, lease=0.0)
+
+
 def next_version(
     record: Record,
     status: str,

@@ -7,6 +7,7 @@ from onceward.stores.contract import Store
 
 # scheme → module and function; imported when first asked for, so that `import onceward` loads no driver
 OPENERS = {
+    "dynamodb": ("onceward.stores.dynamodb", "open_url"),
     "memory": ("onceward.stores.memory", "open_url"),
     "sqlite": ("onceward.stores.sqlite", "open_url"),
 }
@@ -17,7 +18,8 @@ def open_store(url: str) -> Store:
 
     Args:
         url: ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db``, each with ``?timeout=SECONDS`` and
-            ``?synchronous=FULL|NORMAL``, or ``memory:``.
+            ``?synchronous=FULL|NORMAL``; ``dynamodb://TABLE?region=REGION`` with the options of
+            ``onceward.stores.dynamodb.open_table``; or ``memory:``.
 
     Raises:
         ValueError: the URL is not one of these forms.

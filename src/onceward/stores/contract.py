@@ -14,11 +14,18 @@ from onceward.core.register import Register
 
 
 class Page(NamedTuple):
-    """Some records of a ledger; ``next`` asks for those after them, None when these were the last."""
+    """Some records of a ledger, or none; ``next`` asks for those after them, None when these were the last."""
 
     records: list[Record]
     next: str | None
     now: float
+
+
+class Part(NamedTuple):
+    """Something that a ledger is made of; ``made`` tells whether it was made just now, or was there already."""
+
+    what: str
+    made: bool
 
 
 class Store(Register, Protocol):
@@ -31,7 +38,11 @@ class Store(Register, Protocol):
     url: str
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-        """Read up to ``limit`` records whose key starts with ``prefix``, from where ``after`` (a page's next) points."""
+        """Read up to ``limit`` records whose key starts with ``prefix``, from where ``after`` (a page's next) points.
+
+        The order is the store's own, and the same each time. A page may be empty and have a next: the store looks at a
+        bounded number of records, and none of them had the prefix.
+        """
 
     def delete(self, seen: Record) -> Steps[Reply]:
         """Delete the record if it still has the owner, the fence and the beat of ``seen``."""

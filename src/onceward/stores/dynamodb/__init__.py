@@ -1,1 +1,117 @@
-"""A ledger in Amazon DynamoDB."""
+"""A ledger in Amazon DynamoDB: ``Once("dynamodb://TABLE?region=eu-west-1")``, or :func:`open_table` for all options."""
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+from urllib.parse import SplitResult, urlencode
+
+from onceward.core.clock import Clock, boottime
+from onceward.stores.dynamodb.blobs import Blobs
+from onceward.stores.dynamodb.items import Layout
+from onceward.stores.dynamodb.store import DynamoStore, Usage
+from onceward.stores.dynamodb.wires import opened
+
+__all__ = ["DynamoStore", "Layout", "Usage", "open_table", "open_url"]
+
+OPTIONS = ("region", "endpoint", "preset", "partition", "sort", "blobs", "probe", "timeout")
+
+
+def open_table(
+    table: str,
+    *,
+    region: str | None = None,
+    endpoint: str | None = None,
+    client: object = None,
+    preset: str | None = None,
+    partition: str | None = None,
+    sort: str | None = None,
+    names: Mapping[str, str] | None = None,
+    blobs: str | None = None,
+    probe: Literal["read"] | None = None,
+    timeout: float = 5.0,
+    on_usage: Callable[[Usage], None] | None = None,
+    clock: Clock = boottime,
+) -> DynamoStore:
+    """Return the ledger in a DynamoDB table. Nothing is sent before its first use.
+
+    Args:
+        table: the table's name; ``onceward init`` creates it.
+        region: where it is; default from AWS_REGION, AWS_DEFAULT_REGION or the profile.
+        endpoint: another URL than the region's own, as for a test server.
+        client: a boto3 or aiobotocore DynamoDB client to send everything through, with its own settings and credentials;
+            region, endpoint and timeout are the client's then.
+        preset: "powertools" or "plain": the table belongs to, or comes from, another system (docs/existing-tables.md).
+        partition: the partition key, as ``name={key}`` or ``name=prefix{key}``; default ``key={key}``.
+        sort: the sort key of a table that has one, as ``name=text``; or the one that holds the key, likewise.
+        names: attribute names for fields of the record, where they differ from the fields' own.
+        blobs: ``s3://bucket/prefix`` for results that are too large for an item (400 KB).
+        probe: "read" asks with an eventually consistent read before each claim, which costs a tenth of a refused write:
+            for streams in which more than a tenth of the messages are duplicates.
+        timeout: seconds for one try of one request.
+        on_usage: called with the :class:`Usage` of each request; its errors are logged, not raised.
+        clock: the owner's clock (seconds); for tests.
+
+    Raises:
+        ValueError, TypeError: an option is not valid.
+    """
+    if probe not in {None, "read"}:
+        raise ValueError(f'probe={probe!r}: give "read", or leave it out')
+    if not table:
+        raise ValueError("the table has no name: write dynamodb://TABLE?region=REGION")
+    if not 0 < timeout < float("inf"):
+        raise ValueError(f"timeout={timeout!r}: give a positive number of seconds")
+    told = {"region": region, "endpoint": endpoint, "preset": preset, "partition": partition, "sort": sort}
+    told |= {f"name.{field}": name for field, name in (names or {}).items()} | {"blobs": blobs, "probe": probe}
+    query = urlencode({name: value for name, value in told.items() if value is not None}, safe=":/{}=")
+    layout = _layout(preset, partition, sort, names)
+    objects = None if blobs is None else Blobs(blobs)
+    return DynamoStore(
+        table,
+        opened(region=region, endpoint=endpoint, client=client, timeout=timeout, clock=clock),
+        layout=layout,
+        blobs=objects,
+        probe=probe is not None,
+        on_usage=on_usage,
+        url=f"dynamodb://{table}{query and '?'}{query}",
+        clock=clock,
+    )
+
+
+def open_url(parts: SplitResult, options: dict[str, str]) -> DynamoStore:
+    """Open ``dynamodb://TABLE`` with the options of :func:`open_table`; ``names`` are written ``name.FIELD=ATTRIBUTE``.
+
+    Raises:
+        ValueError: the URL has a path or an unknown option, or an option is not valid.
+    """
+    url = parts.geturl()
+    if parts.path.strip("/") or parts.username or parts.port:
+        raise ValueError(f"{url!r}: write dynamodb://TABLE?region=REGION, with endpoint=URL for another server")
+    names = {key.removeprefix("name."): value for key, value in options.items() if key.startswith("name.")}
+    unknown = options.keys() - set(OPTIONS) - {f"name.{field}" for field in names}
+    if unknown:
+        known = ", ".join(OPTIONS)
+        raise ValueError(f"{url!r}: unknown option {', '.join(sorted(unknown))}; there are {known} and name.FIELD")
+    try:
+        timeout = float(options.get("timeout", "5"))
+    except ValueError:
+        raise ValueError(f"{url!r}: timeout must be a number of seconds") from None
+    probe = options.get("probe")
+    return open_table(
+        parts.netloc,
+        region=options.get("region"),
+        endpoint=options.get("endpoint"),
+        preset=options.get("preset"),
+        partition=options.get("partition"),
+        sort=options.get("sort"),
+        names=names or None,
+        blobs=options.get("blobs"),
+        probe=probe,  # type: ignore[arg-type]  # checked there
+        timeout=timeout,
+    )
+
+
+def _layout(preset: str | None, partition: str | None, sort: str | None, names: Mapping[str, str] | None) -> Layout:
+    if preset is None:
+        return Layout(partition or "key={key}", sort, names)
+    from onceward.stores.dynamodb import presets  # noqa: PLC0415 - for those who have such a table
+
+    return presets.preset(preset, partition, sort, names)

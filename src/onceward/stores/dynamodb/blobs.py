@@ -54,9 +54,10 @@ class Blobs:
 
 def is_large(value: Value) -> bool:
     """Tell whether a result does not fit into an item."""
-    content = value.get("B", value.get("S", ""))
-    size = len(content) if isinstance(content, bytes) else len(str(content).encode())
-    return size > ROOM
+    content = cast("str | bytes", value.get("B") or value.get("S") or "")
+    if len(content) * 4 <= ROOM:  # no character has more than four bytes
+        return False
+    return len(content if isinstance(content, bytes) else content.encode()) > ROOM
 
 
 def _text(answer: Answer) -> str:

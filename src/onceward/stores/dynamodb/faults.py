@@ -37,7 +37,7 @@ _FIXES = {
     "InvalidSignature": "check the secret key, the region and this machine's clock",
     "ItemCollectionSizeLimitExceeded": "an item collection with local indexes may hold 10 GB: use a table without them",
     "MissingAuthenticationToken": "give credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role",
-    "ResourceNotFound": "there is no such table in this region: create it with `onceward init --store {url}`, or check the "
+    "ResourceNotFound": "there is no such table in this region: create it with `onceward init --store '{url}'`, or check the "
     "table's name and the region",
     "SignatureDoesNotMatch": "check the secret key, the region and this machine's clock",
     "UnrecognizedClient": "the access key is not known: check the credentials and the region",

@@ -3,7 +3,7 @@
 import re
 import zlib
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 from onceward.core.record import Record
@@ -13,6 +13,7 @@ Value = Mapping[str, object]
 Item = dict[str, Value]
 
 COMPRESS_OVER: Final = 4096  # bytes of a result; shorter ones stay readable, longer ones cost a write unit per KB
+_ALWAYS: Final = ("status", "owner", "fence", "beat", "lease_until", "attempts", "created_at")  # never None
 _TEMPLATE = re.compile(r"([^={}]+)=([^{}]*)(\{key\})?").fullmatch
 
 
@@ -27,7 +28,7 @@ class KeyPart(NamedTuple):
     def parse(cls, text: str) -> "KeyPart":
         """Read ``name=prefix{key}`` or ``name=text``; raises ValueError."""
         match = _TEMPLATE(text)
-        if match is None:
+        if match is None or not (match[2] or match[3]):  # DynamoDB takes no empty key
             raise ValueError(
                 f"{text!r}: write a key attribute as name={{key}}, name=prefix{{key}} or name=text, as in pk=ONCE#{{key}}"
             )
@@ -49,7 +50,17 @@ class Layout:
 
     Raises:
         ValueError: neither key attribute, or both, hold the record's key; or ``names`` has an unknown field, or one twice.
+
+    Attributes:
+        status: the attribute that every item of this layout has its status in, also one of another system.
+        expiry: the attribute that DynamoDB's TTL is to be switched on for.
+        attributes: all that an item may have beside its key.
+        marks: those that each item has; an item of the same table without them is none of ours.
+        statuses: all that the status may be; nothing when that need not be asked.
+        version: those that a conditional write compares, see :meth:`version_of`.
     """
+
+    statuses: tuple[str, ...] = ()
 
     def __init__(
         self, partition: str = "key={key}", sort: str | None = None, names: Mapping[str, str] | None = None
@@ -64,25 +75,31 @@ class Layout:
                 "partition='pk=ONCE#{key}', sort='sk=LOCK'"
             )
         self.holder = holding[0]
-        self.names = _checked_names(names or {}, {part.name for part in self.parts})
+        self.names = _checked_names(names or {}, [part.name for part in self.parts])
+        self.status, self.expiry = self.names["status"], self.names["expires_at"]
+        self.attributes: tuple[str, ...] = tuple(self.names.values())
+        self.marks: tuple[str, ...] = tuple(self.names[field] for field in _ALWAYS)
+        self.version: tuple[str, ...] = (self.names["owner"], self.names["fence"], self.names["beat"])
 
     def key(self, key: str) -> Item:
         """Return the key attributes of a record."""
         return {part.name: part.value(key) for part in self.parts}
 
-    def holds(self, item: Mapping[str, Value]) -> bool:
-        """Tell whether an item of the table is a record of this layout."""
-        for part in self.parts:
-            text = item.get(part.name, {}).get("S")
-            if not isinstance(text, str):
-                return False
-            if not (text.startswith(part.prefix) if part.holds_key else text == part.prefix):
-                return False
-        return self.names["status"] in item
+    def starts(self, prefix: str) -> tuple[str, ...]:
+        """Return what the key attribute starts with, one or another, when a record's key starts with ``prefix``."""
+        return (prefix,)
+
+    def version_of(self, seen: Record) -> dict[str, Value]:
+        """Return what the attributes of ``version``, in their order, were when the record was seen."""
+        return {":o": {"S": seen.owner}, ":f": {"N": str(seen.fence)}, ":b": {"N": str(seen.beat)}}
 
     def is_foreign(self, seen: Record | None) -> bool:  # noqa: ARG002 - presets of other systems' tables differ
         """Tell whether the record seen was written by another system, and has no version of ours."""
         return False
+
+    def as_seen(self, seen: Record) -> Mapping[str, Value | None]:
+        """Return what the attributes of another system's record were when it was seen, None for one that was absent."""
+        raise NotImplementedError(f"{seen.owner!r} is of no other system")
 
     def item(self, record: Record) -> Item:
         """Return a record as an item; a field that is None is left out."""
@@ -136,17 +153,21 @@ class Layout:
             ) from error
 
 
-def _checked_names(names: Mapping[str, str], keys: set[str]) -> dict[str, str]:
+def _checked_names(names: Mapping[str, str], keys: Sequence[str]) -> dict[str, str]:
     fields = Record._fields[1:]
     unknown = names.keys() - set(fields)
     if unknown:
         raise ValueError(f"names: unknown field {', '.join(sorted(unknown))}; there are {', '.join(fields)}")
     made = {field: names.get(field, field) for field in fields}
-    attributes = [*keys, *made.values()]
+    check_apart([*keys, *made.values()])
+    return made
+
+
+def check_apart(attributes: Sequence[str]) -> None:
+    """Raise ValueError when an attribute would stand for two things."""
     twice = sorted({name for name in attributes if attributes.count(name) > 1})
     if twice:
         raise ValueError(f"names: two fields would share the attribute {', '.join(twice)}")
-    return made
 
 
 def number(value: float) -> str:

@@ -12,10 +12,10 @@ def won(record: Record | None, answer: Answer, stamp: float) -> Reply:
     """Return the reply to a write that was made.
 
     It was stamped with the latest time possible, so the lease counts from before the request was sent; unless our idea of
-    the server's time was too old, as after a machine was frozen: then the answer's own time counts.
+    the server's time was too old, as after a machine was frozen: then the answer's own time counts. That is the server's
+    when it answered, not when we asked, for nothing tells how long the request took and how long the answer.
     """
-    told = 0.0 if answer.date is None else answer.date - (answer.received - answer.sent)
-    return Reply(True, record, max(stamp, told))
+    return Reply(True, record, stamp if answer.date is None else max(stamp, answer.date))
 
 
 def page(answer: Answer) -> tuple[list[Item], Item | None]:

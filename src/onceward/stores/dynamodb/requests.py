@@ -28,30 +28,44 @@ class Requests:
         )
         self._metered: Body = {"ReturnConsumedCapacity": "TOTAL"} if metered else {}
         self._refusing = {**self._common, "ReturnValuesOnConditionCheckFailure": ALL_OLD}
-        names = layout.names
         self._absent: Body = {
             "ConditionExpression": "attribute_not_exists(#k)",
             "ExpressionAttributeNames": {"#k": layout.partition.name},
         }
+        owner, fence, beat, *more = layout.version
+        terms = ["#o = :o", "#f = :f", "#b = :b", *(f"#v{n} = :v{n}" for n in range(len(more)))]
         self._version: Body = {
-            "ConditionExpression": "#o = :o AND #f = :f AND #b = :b",
-            "ExpressionAttributeNames": {"#o": names["owner"], "#f": names["fence"], "#b": names["beat"]},
+            "ConditionExpression": " AND ".join(terms),
+            "ExpressionAttributeNames": {
+                "#o": owner,
+                "#f": fence,
+                "#b": beat,
+                **{f"#v{n}": name for n, name in enumerate(more)},
+            },
         }
-        self._fields = [names[field] for field in Record._fields[1:]]
+        self._fields = layout.attributes
         changes = ", ".join(f"{_name(name)} = ?" for name in self._fields)
-        version = [names["owner"], names["fence"], names["beat"]]
-        where = " AND ".join(f"{_name(name)} = ?" for name in [*(part.name for part in layout.parts), *version])
+        where = " AND ".join(f"{_name(name)} = ?" for name in [*(part.name for part in layout.parts), *layout.version])
         self._update = f"UPDATE {_name(table)} SET {changes} WHERE {where}"  # noqa: S608 - names are quoted
 
     def condition(self, seen: Record | None) -> Body:
         """Return the condition that the key is absent, or that the record held has the version of the one seen."""
         if seen is None:
             return self._absent
-        return {**self._version, "ExpressionAttributeValues": _version_values(seen)}
+        if self.layout.is_foreign(seen):
+            return _unchanged(self.layout.as_seen(seen))
+        return {**self._version, "ExpressionAttributeValues": self.layout.version_of(seen)}
 
     def put(self, item: Item, seen: Record | None) -> Call:
         """Write an item under the condition."""
         return Call("PutItem", {**self._refusing, **self.condition(seen), "Item": item})
+
+    def transact(self, item: Item, seen: Record | None, effects: Sequence[Mapping[str, object]]) -> Call:
+        """Write an item under the condition, and with it all effects."""
+        put: Body = {"TableName": self.table, "ReturnValuesOnConditionCheckFailure": ALL_OLD, **self.condition(seen)}
+        return Call(
+            "TransactWriteItems", {**self._metered, "TransactItems": [{"Put": {**put, "Item": item}}, *effects]}
+        )
 
     def delete(self, seen: Record) -> Call:
         """Delete the record seen."""
@@ -78,24 +92,30 @@ class Requests:
 
     def having(self, prefix: str) -> Body:
         """Return the filter of records whose key starts with ``prefix``."""
-        names: dict[str, str] = {"#s": self.layout.names["status"]}
+        names = {f"#m{n}": name for n, name in enumerate(self.layout.marks)}
         values: dict[str, Value] = {}
-        terms = ["attribute_exists(#s)"]
+        terms = [f"attribute_exists({mark})" for mark in names]
+        if self.layout.statuses:
+            names["#s"] = self.layout.status
+            values = {f":s{n}": {"S": text} for n, text in enumerate(self.layout.statuses)}
+            terms.append(f"#s IN ({', '.join(values)})")
         for number_, part in enumerate(self.layout.parts):
-            text = part.prefix + prefix if part.holds_key else part.prefix
-            if text:
-                names[f"#k{number_}"] = part.name
-                values[f":k{number_}"] = {"S": text}
-                terms.append(
-                    f"begins_with(#k{number_}, :k{number_})" if part.holds_key else f"#k{number_} = :k{number_}"
-                )
+            texts = [part.prefix + start for start in self.layout.starts(prefix)] if part.holds_key else [part.prefix]
+            if "" in texts:
+                continue
+            name = f"#k{number_}"
+            names[name] = part.name
+            wanted: dict[str, Value] = {f":k{number_}x{n}": {"S": text} for n, text in enumerate(texts)}
+            values |= wanted
+            ways = [f"begins_with({name}, {value})" if part.holds_key else f"{name} = {value}" for value in wanted]
+            terms.append(f"({' OR '.join(ways)})")
         body: Body = {"FilterExpression": " AND ".join(terms), "ExpressionAttributeNames": names}
         return {**body, "ExpressionAttributeValues": values} if values else body
 
     def expired(self, now: float) -> Body:
         """Return the filter of records past their ``expires_at``."""
         body = self.having("")
-        names = {**_mapping(body["ExpressionAttributeNames"]), "#e": self.layout.names["expires_at"]}
+        names = {**_mapping(body["ExpressionAttributeNames"]), "#e": self.layout.expiry}
         values = {**_mapping(body.get("ExpressionAttributeValues", {})), ":now": {"N": number(now)}}
         return {
             "FilterExpression": f"{body['FilterExpression']} AND #e <= :now",
@@ -118,12 +138,18 @@ class Requests:
         """Return the statement that changes the record seen into ``item``; what it does not have becomes NULL."""
         null: Value = {"NULL": True}
         changes = [item.get(name, null) for name in self._fields]
-        where = [*self.layout.key(seen.key).values(), *_version_values(seen).values()]
+        where = [*self.layout.key(seen.key).values(), *self.layout.version_of(seen).values()]
         return {"Statement": self._update, "Parameters": [*changes, *where]}
 
 
-def _version_values(seen: Record) -> dict[str, Value]:
-    return {":o": {"S": seen.owner}, ":f": {"N": str(seen.fence)}, ":b": {"N": str(seen.beat)}}
+def _unchanged(seen: Mapping[str, Value | None]) -> Body:
+    """Return the condition that attributes still are what they were, None for one that was absent."""
+    terms = [f"attribute_not_exists(#a{n})" if was is None else f"#a{n} = :a{n}" for n, was in enumerate(seen.values())]
+    return {
+        "ConditionExpression": " AND ".join(terms),
+        "ExpressionAttributeNames": {f"#a{n}": name for n, name in enumerate(seen)},
+        "ExpressionAttributeValues": {f":a{n}": was for n, was in enumerate(seen.values()) if was is not None},
+    }
 
 
 def _mapping(value: object) -> Mapping[str, object]:

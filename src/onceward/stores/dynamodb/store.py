@@ -21,6 +21,7 @@ from onceward.stores.dynamodb.clock import ServerClock
 from onceward.stores.dynamodb.items import Item, Layout
 from onceward.stores.dynamodb.replies import page, units, won
 from onceward.stores.dynamodb.requests import Requests
+from onceward.stores.dynamodb.transact import Effects, transact
 from onceward.stores.dynamodb.wires import Wires
 
 _SCANNED = 1000  # items that one page looks at, at most
@@ -53,6 +54,7 @@ class DynamoStore:
         probe: whether a claim first asks with an eventually consistent read, which costs a tenth of a refused write;
             worth it where more than a tenth of all deliveries are duplicates.
         on_usage: called with the :class:`Usage` of each request, in the thread that made it.
+        url: how the ledger is named in messages; default ``dynamodb://TABLE``.
         clock: the owner's clock (seconds); for tests.
     """
 
@@ -68,9 +70,10 @@ class DynamoStore:
         blobs: Blobs | None = None,
         probe: bool = False,
         on_usage: Callable[[Usage], None] | None = None,
+        url: str | None = None,
         clock: Clock = boottime,
     ) -> None:
-        self.url = f"dynamodb://{table}"
+        self.url = url or f"dynamodb://{table}"
         self.layout = layout or Layout()
         self.requests = Requests(table, self.layout, metered=on_usage is not None)
         self.clock = ServerClock(clock)
@@ -80,6 +83,7 @@ class DynamoStore:
         self._probe = probe
         self._on_usage = on_usage
         self._purge_from: Item | None = None
+        self._purge_ended = False
 
     # --- the verbs ------------------------------------------------------------------------------------------------
 
@@ -107,26 +111,37 @@ class DynamoStore:
         """Swap 25 with one request."""
         return (yield from batch.write_many(self, [batch.Wanted(*pair) for pair in pairs]))
 
+    def transact(self, effects: Sequence[Effects], write: Write, seen: Record | None) -> Steps[Reply]:
+        """Write if the key is absent or still the version seen, and with it all of ``effects``, or nothing."""
+        if seen is None and not self.clock.known:
+            early = yield from self._look(write.key, consistent=False)
+            if early.record is not None:
+                return early
+        return (yield from transact(self, effects, write, seen))
+
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read one page, in no order, with one request; a page may have few records, or none, and a next one."""
         start = None if after is None else _resumed(after)
         answer = yield from self.ask(self.requests.scan(start, min(limit, _SCANNED), self.requests.having(prefix)))
         items, last = page(answer)
-        records = [self.layout.record(item) for item in items]  # a result in S3 is not fetched for a list
+        # What is filtered there may be less than the prefix says; and a result in S3 is not fetched for a list.
+        records = [record for item in items if (record := self.layout.record(item)).key.startswith(prefix)]
         return Page(records, None if not last else json.dumps(last, separators=(",", ":")), self.clock.earliest())
 
     def delete(self, seen: Record) -> Steps[Reply]:
         """Delete the record if it is still the version seen."""
         call = self.requests.delete(seen)
-        answer = yield from self._heard(call, cast("Answer", (yield call)))
+        answer = yield from self.heard(call, cast("Answer", (yield call)))
         return (yield from self.reply(call, answer, seen, 0.0))
 
     def purge(self, limit: int) -> Steps[int]:
         """Delete up to ``limit`` expired records. DynamoDB's TTL does the same by itself, within days.
 
-        Reads on, page by page, until it finds some or the table ends; the next purge goes on from there.
+        Reads on, page by page, until it finds some or the table ends; the next purge goes on from there, and one that would
+        start anew at the end of the table returns 0 first, so that whoever purges until 0 reads the table once.
         """
-        while True:
+        ended, self._purge_ended = self._purge_ended, False
+        while not ended:
             yield from self._learn_time()
             call = self.requests.scan(
                 self._purge_from, None, self.requests.expired(float(math.floor(self.clock.earliest())))
@@ -140,8 +155,10 @@ class DynamoStore:
                     gone += (yield from self.reply(one, deleted, None, 0.0)).won
             if len(items) <= limit:
                 self._purge_from = last
+                self._purge_ended = bool(gone) and last is None
             if gone or not last:
                 return gone
+        return 0
 
     # --- the exchange ---------------------------------------------------------------------------------------------
 
@@ -161,23 +178,42 @@ class DynamoStore:
 
     def ask(self, call: Call | ObjectCall, *, gone: int = 200) -> Steps[Answer]:
         """Send a call and return its answer; raises StoreError when it is an error other than the status ``gone``."""
-        answer = yield from self._heard(call, cast("Answer", (yield call)))
+        answer = yield from self.heard(call, cast("Answer", (yield call)))
         if answer.status not in {200, gone}:
             raise self.failure(call, answer)
         return answer
 
     def ask_many(self, calls: tuple[Call, ...]) -> Steps[list[Answer]]:
         """Send calls side by side and return their answers, errors among them; one that got no answer has status 503."""
-        got = cast("list[object]", (yield Many(calls)) if len(calls) > 1 else [(yield calls[0])])
+        got: Sequence[object]
+        if len(calls) > 1:
+            got = cast("list[object]", (yield Many(calls)))
+        else:
+            try:
+                got = [(yield calls[0])]
+            except StoreError as error:
+                got = [error]
         answers: list[Answer] = []
         for call, answer in zip(calls, got, strict=True):
             if isinstance(answer, Answer):
-                answers.append((yield from self._heard(call, answer)))
+                answers.append((yield from self.heard(call, answer)))
             elif isinstance(answer, StoreError) and answer.transient:
                 answers.append(Answer(503, {"__type": "", "message": str(answer)}, None, 0.0, 0.0))
             else:
                 raise cast("Exception", answer)
         return answers
+
+    def heard(self, call: Call | ObjectCall, answer: Answer) -> Steps[Answer]:
+        """Take in an answer: the time, the cost, and whether the same call is worth signing anew, once."""
+        for again in (True, False):
+            self.clock.learn(answer)
+            code = "" if answer.status == 200 else faults.code_of(answer)
+            if self._on_usage is not None:
+                _tell(self._on_usage, Usage(faults.name_of(call), units(answer), answer.received - answer.sent, code))
+            if not again or not (code in faults.SKEWED or (code in faults.EXPIRED and self._wires.renew())):
+                break
+            answer = cast("Answer", (yield call))
+        return answer
 
     def stamped(self, writes: Sequence[Write]) -> Steps[tuple[list[Record], list[Item], float]]:
         """Return the records that writes make now, their items, and that time."""
@@ -185,8 +221,8 @@ class DynamoStore:
         now = self.clock.latest()
         records = [_whole(write.at(now)) for write in writes]
         items = []
-        for record in records:
-            item = yield from self._packed(record)
+        for number, record in enumerate(records):
+            records[number], item = yield from self._packed(record)
             items.append(item)
         return records, items, now
 
@@ -202,7 +238,9 @@ class DynamoStore:
     def read(self, item: Item) -> Steps[Record]:
         """Return the record that an item is, with its result from wherever it is kept."""
         record = self.layout.record(item)
-        if self._blobs is not None and (kept := item.get(self.layout.names["result"])) is not None and "M" in kept:
+        if self._blobs is None or self.layout.is_foreign(record):
+            return record
+        if (kept := item.get(self.layout.names["result"])) is not None and "M" in kept:
             return (yield from self._blobs.fetched(self, record, kept))
         return record
 
@@ -220,7 +258,7 @@ class DynamoStore:
     def _put(self, write: Write, seen: Record | None) -> Steps[Reply]:
         (record,), (item,), now = yield from self.stamped([write])
         call = self.requests.put(item, seen)
-        answer = yield from self._heard(call, cast("Answer", (yield call)))
+        answer = yield from self.heard(call, cast("Answer", (yield call)))
         return (yield from self.reply(call, answer, record, now))
 
     def _look(self, key: str, *, consistent: bool) -> Steps[Reply]:
@@ -237,23 +275,18 @@ class DynamoStore:
                     f"ledger {self.url}: its answers have no Date header, and no lease is safe without its time"
                 )
 
-    def _packed(self, record: Record) -> Steps[Item]:
+    def _packed(self, record: Record) -> Steps[tuple[Record, Item]]:
+        """Return the record as it can be stored, and its item."""
         item = self.layout.item(record)
-        if self._blobs is not None and record.result is not None and is_large(item[self.layout.names["result"]]):
-            item[self.layout.names["result"]] = yield from self._blobs.kept(self, record)
-        return item
-
-    def _heard(self, call: Call | ObjectCall, answer: Answer) -> Steps[Answer]:
-        """Take in an answer: the time, the cost, and whether the same call is worth signing anew, once."""
-        for again in (True, False):
-            self.clock.learn(answer)
-            code = "" if answer.status == 200 else faults.code_of(answer)
-            if self._on_usage is not None:
-                _tell(self._on_usage, Usage(faults.name_of(call), units(answer), answer.received - answer.sent, code))
-            if not again or not (code in faults.SKEWED or (code in faults.EXPIRED and self._wires.renew())):
-                break
-            answer = cast("Answer", (yield call))
-        return answer
+        name = self.layout.names["result"]
+        if record.result is None or not is_large(item[name]):
+            return record, item
+        if self._blobs is not None:
+            item[name] = yield from self._blobs.kept(self, record)
+            return record, item
+        why = "a DynamoDB item has at most 400 KB; keep larger results in S3 with blobs='s3://bucket/prefix'"
+        record = record._replace(result=None, error=why)
+        return record, self.layout.item(record)
 
 
 def _whole(record: Record) -> Record:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 
+from onceward.core.clock import Clock
 from onceward.stores.dynamodb.calls import Answer, AsyncWire, Call, Many, ObjectCall, Wire
 
 AT_ONCE = 8  # calls of one batch under way at the same time, each in a thread of its own
@@ -98,3 +99,32 @@ def _side_by_side(wire: Wire, calls: tuple[Call | ObjectCall, ...], at: float) -
     for thread in threads:
         thread.join()
     return replies
+
+
+def opened(*, region: str | None, endpoint: str | None, client: object, timeout: float, clock: Clock) -> Wires:
+    """Return the wires of our own, or those through an SDK's ``client``; nothing is looked up before the first call.
+
+    Raises:
+        ValueError, TypeError: the endpoint is not a URL, or the client is not one for DynamoDB.
+    """
+    if client is not None:
+        from onceward.stores.dynamodb.sdk import through  # noqa: PLC0415 - for those who pass a client
+
+        return Wires(*through(client, clock))
+    from onceward.stores.dynamodb.credentials import CredentialSource, find_region  # noqa: PLC0415 - as above
+    from onceward.stores.dynamodb.endpoints import Endpoints  # noqa: PLC0415 - as above
+
+    Endpoints("", endpoint)  # an endpoint that is none is told now
+    source = CredentialSource()
+
+    def wire() -> Wire:
+        from onceward.stores.dynamodb.wire import HttpWire  # noqa: PLC0415 - loaded by who uses it
+
+        return HttpWire(Endpoints(find_region(region), endpoint), source, timeout=timeout, clock=clock)
+
+    def async_wire() -> AsyncWire:
+        from onceward.stores.dynamodb.wire_async import AsyncHttpWire  # noqa: PLC0415 - as above
+
+        return AsyncHttpWire(Endpoints(find_region(region), endpoint), source, timeout=timeout, clock=clock)
+
+    return Wires(wire, async_wire, renew=source.expire)

@@ -1,0 +1,90 @@
+"""The command that makes a ledger, or prints how: init."""
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, cast
+
+import msgspec
+import typer
+
+from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, file_of, opened, refuse, said
+from onceward.core.drive import drive
+from onceward.errors import OncewardError
+from onceward.stores.contract import Part, Store
+
+if TYPE_CHECKING:
+    from onceward.stores.dynamodb import DynamoStore
+
+PitrOption = Annotated[
+    bool, typer.Option("--pitr", help="DynamoDB: with point-in-time recovery, which is charged by the table's size.")
+]
+PrintOption = Annotated[
+    str | None, typer.Option("--print", metavar="F", help="DynamoDB: print it as cloudformation or terraform instead.")
+]
+
+
+def init(
+    store: StoreOption = DEFAULT_STORE, pitr: PitrOption = False, print_: PrintOption = None, json: JsonOption = False
+) -> None:
+    """Make the ledger: a DynamoDB table on demand with its TTL, or an SQLite file. What is there already is left as it is."""
+    once = opened(store)
+    scheme = store.partition(":")[0]
+    try:
+        if print_ is not None:
+            typer.echo(_printed(scheme, once.store, print_, pitr=pitr), nl=False)
+            return
+        if pitr and scheme != "dynamodb":
+            refuse(f"--pitr is for DynamoDB, and {once.store.url} is not in it", USAGE)
+        parts = MAKERS[scheme](once.store, pitr) if scheme in MAKERS else []
+    except OncewardError as error:
+        refuse(said(error), TROUBLE)
+    finally:
+        once.close()
+    if json:
+        told = {"store": once.store.url, "parts": [part._asdict() for part in parts]}
+        typer.echo(msgspec.json.encode(told).decode())
+    elif not parts:
+        typer.echo(f"{once.store.url} needs nothing made")
+    else:
+        typer.echo("\n".join(f"{'made' if made else 'was there'}: {what}" for what, made in parts))
+
+
+def _printed(scheme: str, store: Store, kind: str, *, pitr: bool) -> str:
+    if scheme != "dynamodb":
+        refuse(f"--print is for DynamoDB; `onceward init --store {store.url}` makes all there is to make", USAGE)
+    from onceward.stores.dynamodb import template  # noqa: PLC0415 - for this store only
+
+    try:
+        return template.printed(kind, cast("DynamoStore", store), pitr=pitr)
+    except ValueError as error:
+        refuse(f"--print {error}", USAGE)
+
+
+def _table(store: Store, pitr: bool) -> list[Part]:
+    from onceward.stores.dynamodb.create import create  # noqa: PLC0415 - for this store only
+
+    return drive(create(cast("DynamoStore", store), pitr=pitr), store)
+
+
+def _file(store: Store, _pitr: bool) -> list[Part]:
+    path = file_of(store)
+    assert path is not None
+    there = Path(path).exists()
+    had = there and _has_schema(path)
+    drive(store.load("?"), store)  # the first use makes both
+    return [Part(f"file {path}", not there), Part("its schema", not had)]
+
+
+def _has_schema(path: str) -> bool:
+    connection = sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True)
+    try:
+        return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'onceward_meta'").fetchone() is not None
+    except sqlite3.Error:  # no database, which the store says better
+        return False
+    finally:
+        connection.close()
+
+
+# How each kind of ledger is made, by the scheme of its URL; one that is not here needs nothing made.
+MAKERS: Final[Mapping[str, Callable[[Store, bool], list[Part]]]] = {"dynamodb": _table, "sqlite": _file}

@@ -1,0 +1,152 @@
+"""The commands that read a whole ledger, or a part of it and tell how to go on: ls, purge and stats."""
+
+import sys
+import time
+from typing import Annotated, NoReturn
+from urllib.parse import quote, unquote
+
+import msgspec
+import typer
+
+from onceward.cli.ledgers import DEFAULT_STORE, INTERRUPTED, USAGE, JsonOption, StoreOption, looking_at, refuse
+from onceward.cli.records import as_json, heading, row
+from onceward.core.protocol import STATUSES
+
+PrefixOption = Annotated[str, typer.Option(metavar="P", help="Only keys that start with P.")]
+StatusOption = Annotated[str | None, typer.Option(metavar="S", help=f"Only {', '.join(sorted(STATUSES))}.")]
+LimitOption = Annotated[int | None, typer.Option(min=0, metavar="N", help="At most N records.", show_default="all")]
+AfterOption = Annotated[
+    str | None, typer.Option(metavar="TOKEN", help="Go on where an earlier command ended.", show_default="the start")
+]
+
+
+def ls(
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    prefix: PrefixOption = "",
+    status: StatusOption = None,
+    limit: LimitOption = None,
+    after: AfterOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List the records: in the order of their keys from SQLite, and in no order from DynamoDB.
+
+    Told to stop, by --limit or ctrl-C, it says how to go on; with --json, the last line then has that as its `next`.
+    """
+    if status is not None and status.upper() not in STATUSES:
+        refuse(f"--status {status}: there are {', '.join(sorted(STATUSES))}", USAGE)
+    point = _point(after)
+    shown = 0
+    with looking_at(store) as ledger:
+        try:
+            for page in ledger.pages(prefix, status and status.upper(), after=point, limit=limit):
+                lines = [as_json(record) if json else row(record, page.now) for record in page.records]
+                if lines and not shown and not json:
+                    typer.echo(heading())
+                shown += len(lines)
+                if json and lines and shown == limit and page.next is not None:
+                    lines[-1] = f"{lines[-1][:-1]},{_next(page.next)[1:]}"
+                if lines:
+                    typer.echo("\n".join(lines))
+                point = page.next
+        except KeyboardInterrupt:
+            if json and point is not None:
+                typer.echo(_next(point))
+            _stopped("stopped; some of the last rows may come again", point)
+        if point is not None and shown == limit:
+            _say(f"there may be more: go on with the same options and --after={_token(point)}")
+
+
+def purge(store: StoreOption = DEFAULT_STORE, limit: LimitOption = None, json: JsonOption = False) -> None:
+    """Delete the expired records now; writes do the same, a few at a time, and in DynamoDB its TTL does within days.
+
+    Told to stop, by --limit or ctrl-C, it has deleted as many as it says, and goes on when it is called again.
+    """
+    gone, stopped = 0, False
+    with looking_at(store) as ledger:
+        try:
+            for batch in ledger.purging(limit=limit):
+                gone += batch
+        except KeyboardInterrupt:
+            stopped = True
+        more = stopped or gone == limit
+        told = {"purged": gone, "more": True} if more else {"purged": gone}
+        text = f"{gone} {'or more ' if stopped else ''}expired record(s) deleted"
+        text += "; there may be more: purge again" if more else ""
+        typer.echo(msgspec.json.encode(told).decode() if json else text)
+    if stopped:
+        raise typer.Exit(INTERRUPTED)
+
+
+def stats(
+    prefix: PrefixOption = "",
+    store: StoreOption = DEFAULT_STORE,
+    limit: LimitOption = None,
+    after: AfterOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Count the records by status; `lapsed` are in progress with nobody at work, `expired` await deletion.
+
+    This reads the whole ledger. Told to stop, by --limit or ctrl-C, it tells the counts so far and how to go on; with
+    --json, that is `next`. The counts of the parts add up to those of the whole.
+    """
+    so_far: tuple[dict[str, int], str | None] = ({}, _point(after))
+    stopped, shown = False, _Counted()
+    with looking_at(store) as ledger:
+        try:
+            for so_far in ledger.counting(prefix, after=so_far[1], limit=limit):  # noqa: B020 - read once, at the start
+                shown.update(so_far[0].get("total", 0))
+        except KeyboardInterrupt:
+            stopped = True
+        finally:
+            shown.clear()
+        counts, point = so_far
+        if json:
+            told = counts if point is None else {**counts, "next": _token(point)}
+            typer.echo(msgspec.json.encode(told).decode())
+        elif counts:
+            typer.echo("\n".join(f"{name:<12} {count:>10}" for name, count in counts.items()))
+        if stopped:
+            _stopped("stopped; these are the counts of a part", point)
+        if point is not None:
+            _say(f"these are the counts of a part: go on with the same options and --after={_token(point)}")
+
+
+class _Counted:
+    """How many records are counted so far, once a second on a terminal."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + 1 if sys.stderr.isatty() else float("inf")
+        self._shown = False
+
+    def update(self, count: int) -> None:
+        if time.monotonic() >= self._next:
+            typer.echo(f"\rcounted {count}", err=True, nl=False)
+            self._shown = True
+            self._next = time.monotonic() + 1
+
+    def clear(self) -> None:
+        if self._shown:
+            typer.echo("\r\033[K", err=True, nl=False)
+
+
+def _token(point: str) -> str:
+    """Return where to go on as text that needs no quotes in a shell and cannot drive a terminal."""
+    return quote(point, safe=":/@,+=.")
+
+
+def _point(token: str | None) -> str | None:
+    return None if token is None else unquote(token)
+
+
+def _next(point: str) -> str:
+    return msgspec.json.encode({"next": _token(point)}).decode()
+
+
+def _say(text: str) -> None:
+    typer.echo(f"onceward: {text}", err=True)
+
+
+def _stopped(what: str, point: str | None) -> NoReturn:
+    _say(what if point is None else f"{what}; go on with the same options and --after={_token(point)}")
+    raise typer.Exit(INTERRUPTED)

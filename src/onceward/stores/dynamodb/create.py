@@ -1,0 +1,213 @@
+"""Making the table, in steps that may be run again, or by two at once, and come to the same.
+
+Each part is looked for before it is made, and whoever finds that somebody else has just made it is content. What is there
+already is checked and never changed.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, cast
+
+from onceward.core.drive import Sleep, Steps
+from onceward.errors import StoreError
+from onceward.stores.contract import Part
+from onceward.stores.dynamodb import faults
+from onceward.stores.dynamodb.calls import Answer, Call
+from onceward.stores.dynamodb.requests import Body
+
+if TYPE_CHECKING:
+    from onceward.stores.dynamodb.items import Layout
+    from onceward.stores.dynamodb.store import DynamoStore
+
+_PAUSES: Final = (
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+    3.0,
+    5.0,
+    5.0,
+)  # seconds before a part that DynamoDB is still busy with is asked again
+_WAITS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 120)  # seconds between looks at a table that is being made
+_MISSING, _IN_USE, _INVALID = "ResourceNotFound", "ResourceInUse", "Validation"
+_BACKUPS_LATER = "ContinuousBackupsUnavailable"  # what a new table answers until its backups are being kept
+
+
+def create(store: "DynamoStore", *, pitr: bool = False) -> Steps[list[Part]]:
+    """Make the table of ``store``, on demand and with its TTL, and return what was made and what was there.
+
+    Args:
+        store: the ledger whose table and layout are meant.
+        pitr: whether to keep continuous backups, from which the table can be restored as of any second.
+
+    Raises:
+        StoreError: the table there is has another key, or another TTL attribute, or a request was refused; the message
+            says which parts are done.
+    """
+    parts: list[Part] = []
+    steps = [_table, _expiry, *([_recovery] if pitr else [])]
+    for step in steps:
+        try:
+            part = yield from step(store)
+        except StoreError as error:
+            if not parts:
+                raise
+            done = " and ".join(part.what for part in parts)
+            raise StoreError(f"{error}. What stands: {done}", transient=error.transient) from error
+        parts.append(part)
+    return parts
+
+
+# --- what is sent, and what templates print (template.py) -----------------------------------------------------------
+
+
+def table_of(table: str, layout: "Layout") -> Body:
+    """Return the parameters of CreateTable."""
+    kinds = ("HASH", "RANGE")
+    return {
+        "TableName": table,
+        "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [{"AttributeName": part.name, "AttributeType": "S"} for part in layout.parts],
+        "KeySchema": [
+            {"AttributeName": part.name, "KeyType": kind} for part, kind in zip(layout.parts, kinds, strict=False)
+        ],
+    }
+
+
+def expiry_of(layout: "Layout") -> Body:
+    """Return the TimeToLiveSpecification."""
+    return {"AttributeName": layout.expiry, "Enabled": True}
+
+
+def recovery() -> Body:
+    """Return the PointInTimeRecoverySpecification."""
+    return {"PointInTimeRecoveryEnabled": True}
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+
+def _table(store: "DynamoStore") -> Steps[Part]:
+    described = yield from _described(store)
+    made = False
+    if described is None:
+        body = table_of(store.requests.table, store.layout)
+        answer = yield from _asked(store, Call("CreateTable", body), _IN_USE)
+        made = answer.status == 200  # else somebody else is making it at this moment
+    for pause in _WAITS:
+        status = None if described is None else str(described.get("TableStatus"))
+        if described is not None and status == "ACTIVE":
+            _check_key(store, described)
+            return Part(f"table {store.requests.table} ({_billing(described)}, key {_key(described)})", made)
+        # None: reads of a table's description are eventually consistent, and may not know a new one for a moment.
+        if status not in {None, "CREATING", "UPDATING"}:
+            raise StoreError(f"ledger {store.url}: the table is {status}: run this again when it is gone, or ACTIVE")
+        yield Sleep(pause)
+        described = yield from _described(store)
+    raise StoreError(f"ledger {store.url}: the table is not ACTIVE yet; run this again", transient=True)
+
+
+def _described(store: "DynamoStore") -> Steps[Mapping[str, object] | None]:
+    """Return the table's description, or None when there is no such table."""
+    answer = yield from _asked(store, Call("DescribeTable", {"TableName": store.requests.table}), _MISSING)
+    return None if answer.status != 200 else cast("Mapping[str, Mapping[str, object]]", answer.body)["Table"]
+
+
+def _check_key(store: "DynamoStore", described: Mapping[str, object]) -> None:
+    there, wanted = _key(described), _key(table_of("", store.layout))
+    if there != wanted:
+        raise StoreError(
+            f"ledger {store.url}: the table is there and its key is {there}, but this ledger's key is {wanted}: give it "
+            "another table, or say how it stands in this one (partition=NAME={key}, sort=NAME=TEXT). Nothing was changed"
+        )
+
+
+def _key(described: Mapping[str, object]) -> str:
+    """Return a key schema as people write it: ``pk (S) and sk (S)``."""
+    definitions = cast("list[Mapping[str, str]]", described["AttributeDefinitions"])
+    types = {one["AttributeName"]: one["AttributeType"] for one in definitions}
+    schema = sorted(
+        cast("list[Mapping[str, str]]", described["KeySchema"]), key=lambda one: one["KeyType"]
+    )  # HASH first
+    return " and ".join(f"{one['AttributeName']} ({types[one['AttributeName']]})" for one in schema)
+
+
+def _billing(described: Mapping[str, object]) -> str:
+    summary = cast("Mapping[str, str]", described.get("BillingModeSummary", {}))  # absent: it never was on demand
+    return "on demand" if summary.get("BillingMode") == "PAY_PER_REQUEST" else "provisioned capacity, left as it is"
+
+
+# --- what it has besides --------------------------------------------------------------------------------------------
+
+
+def _expiry(store: "DynamoStore") -> Steps[Part]:
+    table, wanted = {"TableName": store.requests.table}, expiry_of(store.layout)
+    update = Call("UpdateTimeToLive", {**table, "TimeToLiveSpecification": wanted})
+    part = Part(f"TTL on {wanted['AttributeName']}", made=False)
+    why = ""
+    for pause in _PAUSES:
+        answer = yield from _asked(store, Call("DescribeTimeToLive", table), _MISSING)
+        status, attribute = _told(answer, "TimeToLiveDescription", "TimeToLiveStatus", "AttributeName")
+        if status in {"ENABLED", "ENABLING"}:
+            if attribute != wanted["AttributeName"]:
+                # A preset's URL names attributes as they usually are, and the others by the record's fields.
+                field = "expires_at" if store.layout.names["expires_at"] == store.layout.expiry else store.layout.expiry
+                raise StoreError(
+                    f"ledger {store.url}: the table's TTL is on {attribute}, and this ledger's records expire by "
+                    f"{wanted['AttributeName']}: give the ledger another table, or the URL name.{field}={attribute}. "
+                    "Its TTL was not changed"
+                )
+            return part
+        if status == "DISABLED":
+            answer = yield from _asked(store, update, _IN_USE, _INVALID)  # either may say that somebody else does it
+            if answer.status == 200:
+                return part._replace(made=True)
+        why = faults.message_of(answer) or f"it is {status}"
+        yield Sleep(pause)
+    raise StoreError(
+        f"ledger {store.url}: {part.what} was not enabled ({why}). DynamoDB allows one change of it an hour: run this again "
+        "later. Until then expired records stay, and nothing else is different"
+    )
+
+
+def _recovery(store: "DynamoStore") -> Steps[Part]:
+    table = {"TableName": store.requests.table}
+    update = Call("UpdateContinuousBackups", {**table, "PointInTimeRecoverySpecification": recovery()})
+    part = Part("point-in-time recovery", made=False)
+    answer: Answer | None = None
+    try:
+        for pause in _PAUSES:
+            answer = yield from _asked(store, Call("DescribeContinuousBackups", table), _MISSING)
+            if _recovers(answer):
+                return part
+            answer = yield from _asked(store, update, _BACKUPS_LATER)
+            if answer.status == 200:
+                return part._replace(made=True)
+            yield Sleep(pause)
+        assert answer is not None
+        raise store.failure(update, answer)
+    except StoreError as error:
+        raise StoreError(f"{error}. {part.what} was not enabled", transient=error.transient) from error
+
+
+def _recovers(answer: Answer) -> bool:
+    body = cast("Mapping[str, Mapping[str, Mapping[str, str]]]", answer.body)
+    recovery_ = body.get("ContinuousBackupsDescription", {}).get("PointInTimeRecoveryDescription", {})
+    return recovery_.get("PointInTimeRecoveryStatus") == "ENABLED"
+
+
+def _told(answer: Answer, what: str, *names: str) -> list[str | None]:
+    described = cast("Mapping[str, Mapping[str, str]]", answer.body).get(what, {})
+    return [described.get(name) for name in names]
+
+
+def _asked(store: "DynamoStore", call: Call, *expected: str) -> Steps[Answer]:
+    """Send a call and return its answer, also when it is one of the errors expected; ask again what passes by itself."""
+    for pause in (*_PAUSES, None):
+        answer = yield from store.ask(call, gone=400)
+        if answer.status == 200 or faults.code_of(answer) in expected:
+            return answer
+        error = store.failure(call, answer)
+        if pause is None or not error.transient:
+            raise error
+        yield Sleep(pause)
+    raise AssertionError("the last try has no pause")

@@ -1,0 +1,105 @@
+"""Where the services are: a URL that is given, one from the environment, or the region's own."""
+
+import os
+from typing import Final, NamedTuple
+
+from onceward.errors import StoreError
+
+# botocore's endpoints.json: the domain of each partition, by how the names of its regions start
+_DOMAINS: Final = {
+    "cn-": "amazonaws.com.cn",
+    "us-iso-": "c2s.ic.gov",
+    "us-isob-": "sc2s.sgov.gov",
+    "eu-isoe-": "cloud.adc-e.uk",
+    "us-isof-": "csp.hci.ic.gov",
+    "eusc-": "amazonaws.eu",
+}
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class Origin(NamedTuple):
+    """Where a connection goes to."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def authority(self) -> str:
+        """The ``Host`` header: without the port where it is the scheme's own."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}"
+
+
+class Endpoints:
+    """The origins of DynamoDB and of S3's buckets.
+
+    Args:
+        region: such as ``eu-west-1``.
+        dynamodb: a URL; None takes AWS_ENDPOINT_URL_DYNAMODB, AWS_ENDPOINT_URL, or the region's own.
+        s3: a URL; None takes AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or the region's own.
+
+    Raises:
+        ValueError: a URL has another form than ``https://host:port``.
+    """
+
+    def __init__(self, region: str, dynamodb: str | None = None, s3: str | None = None) -> None:
+        self.region = region
+        domain = next((domain for start, domain in _DOMAINS.items() if region.startswith(start)), "amazonaws.com")
+        self.dynamodb = _given(dynamodb, "DYNAMODB") or Origin("https", f"dynamodb.{region}.{domain}", 443)
+        self._s3 = _given(s3, "S3")
+        self._s3_host = f"s3.{region}.{domain}"
+
+    def bucket(self, name: str) -> tuple[Origin, str]:
+        """Return where a bucket is, and what its keys' paths start with (S3 User Guide, "Virtual hosting of buckets").
+
+        Raises:
+            StoreError: no bucket can have this name.
+        """
+        if not name.replace("-", "").replace(".", "").isalnum() or not name.isascii():
+            raise StoreError(f"{name!r} is not the name of a bucket")
+        if self._s3 is not None:
+            return self._s3, f"/{name}/"
+        if "." in name:  # the certificate for *.s3… does not hold for it
+            return Origin("https", self._s3_host, 443), f"/{name}/"
+        return Origin("https", f"{name}.{self._s3_host}", 443), "/"
+
+
+def check_direct(origin: Origin) -> None:
+    """Refuse an origin that the environment wants reached through a proxy, which these wires cannot do.
+
+    Raises:
+        StoreError: HTTPS_PROXY (HTTP_PROXY for http) is set, NO_PROXY does not except the host, and it is not this machine.
+    """
+    name = f"{origin.scheme}_proxy"
+    if not (os.environ.get(name) or os.environ.get(name.upper())):
+        return
+    excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    names = [part.strip().lstrip(".").lower() for part in excepted.split(",")]
+    host = origin.host.lower()
+    local = host in {"localhost", "::1"} or host.startswith("127.")
+    if not local and not any(part in {"*", host} or (part and host.endswith(f".{part}")) for part in names):
+        raise StoreError(
+            f"{name.upper()} is set, and onceward's own connections do not go through a proxy: add {origin.host} to "
+            "NO_PROXY if it can be reached directly, or pass an SDK's client, which can, as client="
+        )
+
+
+def _given(url: str | None, service: str) -> Origin | None:
+    url = url or os.environ.get(f"AWS_ENDPOINT_URL_{service}") or os.environ.get("AWS_ENDPOINT_URL")
+    if not url:
+        return None
+    from urllib.parse import urlsplit  # noqa: PLC0415 - 5 ms at a cold start, and most use the region's own
+
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    plain = not (parts.username or parts.password or parts.query or parts.fragment or parts.path.strip("/"))
+    if parts.scheme not in _PORTS or not parts.hostname or not parts.hostname.isascii() or not plain:
+        raise ValueError("an endpoint is written https://host or http://host:port, with nothing before or after it")
+    return Origin(parts.scheme, parts.hostname, port or _PORTS[parts.scheme])

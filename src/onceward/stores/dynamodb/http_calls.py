@@ -1,0 +1,170 @@
+"""Calls as requests of HTTP, and what came back as answers. Both wires send and read these; neither knows more of AWS."""
+
+import zlib
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+import msgspec
+
+from onceward.errors import StoreError
+from onceward.stores.dynamodb.calls import Answer, Call, ObjectCall
+from onceward.stores.dynamodb.credentials import Credentials
+from onceward.stores.dynamodb.endpoints import Endpoints, Origin
+from onceward.stores.dynamodb.http1 import Raw, Unreadable, header
+from onceward.stores.dynamodb.sigv4 import Prepared, Signer
+
+_MONTHS: Final = b"janfebmaraprmayjunjulaugsepoctnovdec"
+_SHOWN: Final = 200  # characters of an answer that nobody expected
+
+
+class Request(NamedTuple):
+    """A request as it goes over a connection, and where to; ``name`` is for messages."""
+
+    origin: Origin
+    data: bytes
+    name: str
+
+    def failure(self, error: BaseException) -> StoreError:
+        """Return the error for a request that got no answer."""
+        lasting = isinstance(error, UnicodeError) or (isinstance(error, Unreadable) and error.too_large)
+        reason = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+        return StoreError(f"{self.name} at {self.origin}: {reason}", transient=not lasting)
+
+
+class _Ready(NamedTuple):
+    """What all calls of one action have in common within one second."""
+
+    second: int
+    credentials: Credentials
+    prepared: Prepared
+    head: bytes
+
+
+class Encoder:
+    """Writes calls as signed requests.
+
+    Args:
+        endpoints: where to.
+    """
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        self._endpoints = endpoints
+        self._dynamodb = Signer(endpoints.region, "dynamodb")
+        self._s3 = Signer(endpoints.region, "s3")
+        self._ready: dict[str, _Ready] = {}
+
+    def encode(self, call: Call | ObjectCall, credentials: Credentials, at: float) -> Request:
+        """Return the request for a call, signed at ``at`` (seconds since the epoch)."""
+        if isinstance(call, ObjectCall):
+            return self._object(call, credentials, at)
+        content = msgspec.json.encode(call.body)
+        ready = self._ready.get(call.action)
+        if ready is None or ready.second != int(at) or ready.credentials is not credentials:
+            self._ready[call.action] = ready = self._action(call.action, credentials, int(at))
+        signature = ready.prepared.signature(sha256(content).hexdigest())
+        end = f"{signature}\r\nContent-Length: {len(content)}\r\n\r\n".encode()
+        return Request(self._endpoints.dynamodb, ready.head + end + content, call.action)
+
+    def _action(self, action: str, credentials: Credentials, second: int) -> _Ready:
+        signed = {"host": self._endpoints.dynamodb.authority, "x-amz-target": f"DynamoDB_20120810.{action}"}
+        prepared = self._dynamodb.prepare("POST", "/", signed, credentials, second)
+        headers = prepared.headers | {"content-type": "application/x-amz-json-1.0"}
+        return _Ready(second, credentials, prepared, _head("POST", "/", headers, prepared.authorization))
+
+    def _object(self, call: ObjectCall, credentials: Credentials, at: float) -> Request:
+        from urllib.parse import quote  # noqa: PLC0415 - 5 ms at a cold start, and few results are in S3
+
+        origin, start = self._endpoints.bucket(call.bucket)
+        path = start + quote(call.key, safe="/~")
+        content = call.content or b""
+        digest = sha256(content).hexdigest()
+        signed = {"host": origin.authority, "x-amz-content-sha256": digest}
+        prepared = self._s3.prepare(call.method, path, signed, credentials, at)
+        authorization = prepared.authorization + prepared.signature(digest)
+        head = _head(call.method, path, prepared.headers | {"content-length": str(len(content))}, authorization)
+        return Request(origin, head + b"\r\n\r\n" + content, f"{call.method} of an object")
+
+
+def decode(
+    call: Call | ObjectCall, request: Request, raw: Raw, credentials: Credentials, *, sent: float, received: float
+) -> Answer:
+    """Return the answer that an answer of HTTP is.
+
+    Raises:
+        StoreError: it was damaged on its way, or a success is not JSON, as when somebody in between answers; transient.
+    """
+    date = header(raw.head, b"date")
+    body = _object_body(raw) if isinstance(call, ObjectCall) else _document(request, raw)
+    if raw.status >= 400 and credentials.token and isinstance(body, dict):
+        _hide(body, credentials.token)
+    return Answer(raw.status, body, None if date is None else read_date(date), sent, received)
+
+
+def _head(method: str, path: str, headers: dict[str, str], authorization: str) -> bytes:
+    """Return the request line and the headers; the authorization is the last, so that a signature can follow."""
+    lines = "".join(f"\r\n{name}: {value}" for name, value in headers.items())
+    return f"{method} {path} HTTP/1.1{lines}\r\nAuthorization: {authorization}".encode()
+
+
+def _document(request: Request, raw: Raw) -> object:
+    checksum = header(raw.head, b"x-amz-crc32")
+    if checksum is not None and checksum != b"%d" % zlib.crc32(raw.body):
+        raise StoreError(f"{request.name} at {request.origin}: the answer's checksum is wrong", transient=True)
+    try:
+        body: object = msgspec.json.decode(raw.body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        body = None
+    if isinstance(body, dict):
+        return body
+    text = raw.body[: 4 * _SHOWN].decode(errors="replace")[:_SHOWN]
+    if raw.status == 200:
+        raise StoreError(f"{request.name} at {request.origin}: the answer is not DynamoDB's: {text!r}", transient=True)
+    return {"__type": "", "message": text}
+
+
+def _object_body(raw: Raw) -> object:
+    """Return the object, or an error in the shape of DynamoDB's (S3 API Reference, "REST error responses")."""
+    if raw.status < 300:
+        return raw.body
+    code, message = (_between(raw.body, b"<%b>" % name, b"</%b>" % name) for name in (b"Code", b"Message"))
+    return {"__type": code, "message": message}
+
+
+def _between(text: bytes, start: bytes, end: bytes) -> str:
+    return text.partition(start)[2].partition(end)[0][:_SHOWN].decode(errors="replace")
+
+
+def _hide(body: dict[str, object], token: str) -> None:
+    """Take the session token out of an error's message: one about a wrong signature quotes the whole request."""
+    for name in ("message", "Message"):
+        if isinstance(text := body.get(name), str):
+            body[name] = text.replace(token, "***")
+
+
+_last_date: tuple[bytes, float | None] = (b"", None)
+
+
+def read_date(date: bytes) -> float | None:
+    """Return a ``Date`` header (in lower case; RFC 9110, 5.6.7) as seconds since the epoch, None when it is none."""
+    global _last_date  # noqa: PLW0603 - answers of one second have the same date; it is replaced as a whole
+    last = _last_date
+    if last[0] != date:
+        _last_date = last = date, _parsed(date)
+    return last[1]
+
+
+def _parsed(date: bytes) -> float | None:
+    try:
+        _, day, name, year, clock, _ = date.split()
+        month, offset = divmod(_MONTHS.index(name), 3)
+        hours, minutes, seconds = map(int, clock.split(b":"))
+        days = _days(int(year), month + 1, int(day))
+    except ValueError:
+        return None
+    return None if offset else days * 86400.0 + hours * 3600 + minutes * 60 + seconds
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Return the days since the epoch, counting years from March, so that a leap day ends one."""
+    year, month = (year, month - 3) if month > 2 else (year - 1, month + 9)
+    return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day - 719469

@@ -1,0 +1,186 @@
+"""Wires through a client of boto3 or aiobotocore that the user passes, with its settings, credentials and retries."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
+from inspect import iscoroutinefunction
+from typing import Any, Final, NoReturn, cast
+
+from botocore.exceptions import (  # type: ignore[import-untyped]  # botocore has no annotations
+    BotoCoreError,
+    ClientError,
+    ConnectionError,  # noqa: A004 - botocore's own name for it
+    HTTPClientError,
+    IncompleteReadError,
+)
+
+from onceward.core.clock import Clock, boottime
+from onceward.errors import StoreError
+from onceward.stores.dynamodb.calls import Answer, AsyncWire, Call, ObjectCall, Wire
+from onceward.stores.dynamodb.http_calls import read_date
+from onceward.stores.dynamodb.wire import LIMIT
+
+_PASSING: Final = (HTTPClientError, ConnectionError, IncompleteReadError, OSError)
+_WANTED: Final = 'boto3.client("dynamodb"), or what `async with session.create_client("dynamodb")` of aiobotocore gives'
+
+
+def through(
+    client: object, clock: Clock = boottime, objects: object = None
+) -> tuple[Callable[[], Wire], Callable[[], AsyncWire]]:
+    """Return what opens the two wires through an SDK's client.
+
+    A client of boto3 serves coroutines in threads; one of aiobotocore serves only them, in the event loop it was made in.
+
+    Args:
+        client: for DynamoDB.
+        clock: the owner's clock (seconds), for the answers' ``sent`` and ``received``.
+        objects: a client of the same SDK for S3, where large results go to a bucket.
+
+    Raises:
+        TypeError: it is not a client for DynamoDB; opening the sync wire raises it for a client of aiobotocore.
+    """
+    _check(client, "dynamodb", _WANTED)
+    if objects is not None:
+        _check(objects, "s3", _WANTED.replace("dynamodb", "s3"))
+        if _is_async(objects) != _is_async(client):
+            raise TypeError("the clients for DynamoDB and for S3 must be both of boto3 or both of aiobotocore")
+    clients = _Clients(client, objects, clock)
+    return (lambda: SdkWire(clients)), (lambda: AsyncSdkWire(clients))
+
+
+class SdkWire:
+    """Carries calls through a boto3 client, which signs by its own clock and gets its own credentials."""
+
+    def __init__(self, clients: "_Clients") -> None:
+        if clients.asynchronous:
+            raise TypeError('this client is asynchronous: for handlers that are not, pass boto3.client("dynamodb")')
+        self._clients = clients
+
+    def send(self, call: Call | ObjectCall, at: float) -> Answer:  # noqa: ARG002 - the SDK signs
+        """Send one call, as :meth:`HttpWire.send` does."""
+        method, arguments = self._clients.method(call)
+        sent = self._clients.clock()
+        try:
+            response = method(**arguments)
+            content = None
+            if _has_object(call):
+                with closing(response["Body"]) as stream:
+                    _check_size(call, response)
+                    content = stream.read()
+        except (BotoCoreError, ClientError, OSError) as error:
+            return _failed(call, error, sent, self._clients.clock())
+        return _answer(response, content, sent, self._clients.clock())
+
+    def close(self) -> None:
+        """Leave the client open: it is its owner's."""
+
+
+class AsyncSdkWire:
+    """Carries calls for coroutines: through an aiobotocore client, or a boto3 client in threads."""
+
+    def __init__(self, clients: "_Clients") -> None:
+        self._clients = clients
+        self._sync = None if clients.asynchronous else SdkWire(clients)
+
+    async def send(self, call: Call | ObjectCall, at: float) -> Answer:
+        """Send one call, as :meth:`AsyncHttpWire.send` does."""
+        if self._sync is not None:
+            return await asyncio.to_thread(self._sync.send, call, at)
+        method, arguments = self._clients.method(call)
+        sent = self._clients.clock()
+        try:
+            response = await cast("Awaitable[Any]", method(**arguments))
+            content = None
+            if _has_object(call):
+                async with response["Body"] as stream:
+                    _check_size(call, response)
+                    content = await stream.read()
+        except (BotoCoreError, ClientError, OSError) as error:
+            return _failed(call, error, sent, self._clients.clock())
+        return _answer(response, content, sent, self._clients.clock())
+
+    def close(self) -> None:
+        """Leave the client open: it is its owner's."""
+
+
+class _Clients:
+    """What was passed, and how it is called."""
+
+    def __init__(self, client: Any, objects: Any, clock: Clock) -> None:
+        self.asynchronous = _is_async(client)
+        self.clock = clock
+        self._methods = {api: getattr(client, name) for name, api in client.meta.method_to_api_mapping.items()}
+        self._objects = objects
+
+    def method(self, call: Call | ObjectCall) -> tuple[Callable[..., Any], Mapping[str, object]]:
+        """Return the client's method for a call, and its arguments."""
+        if isinstance(call, Call):
+            return self._methods[call.action], call.body
+        if self._objects is None:
+            raise StoreError("results in S3 with client= need a client for S3, too")
+        where = {"Bucket": call.bucket, "Key": call.key}
+        if call.method == "GET":
+            return self._objects.get_object, where
+        return self._objects.put_object, {**where, "Body": call.content or b""}
+
+
+def _check(client: Any, service: str, wanted: str) -> None:
+    meta = getattr(client, "meta", None)
+    if hasattr(meta, "client"):
+        # Not its meta.client either: that one rewrites attribute values as the resource's methods take them.
+        raise TypeError(f"client={client!r} is a resource: pass {wanted}")
+    if getattr(getattr(meta, "service_model", None), "service_name", None) != service:
+        raise TypeError(f"client={client!r} is not a client for {service}: pass {wanted}")
+    if not _is_async(client) and _rewrites(client):
+        raise TypeError(f"client={client!r} belongs to a resource and rewrites attribute values: pass {wanted}")
+
+
+def _is_async(client: Any) -> bool:
+    return iscoroutinefunction(client.close)
+
+
+def _rewrites(client: Any) -> bool:
+    """Tell whether a client is a resource's ``meta.client``, by who would handle its parameters."""
+    model = client.meta.service_model.operation_model(client.meta.service_model.operation_names[0])
+    event = f"provide-client-params.{client.meta.service_model.service_name}.{model.name}"
+    handled = client.meta.events.emit(event, params={}, model=model, context={})
+    return any(getattr(handler, "__module__", "") == "boto3.dynamodb.transform" for handler, _ in handled)
+
+
+def _has_object(call: Call | ObjectCall) -> bool:
+    return isinstance(call, ObjectCall) and call.method == "GET"
+
+
+def _check_size(call: Call | ObjectCall, response: Mapping[str, Any]) -> None:
+    if response["ContentLength"] > LIMIT:
+        _fail(call, f"the object has {response['ContentLength']} bytes, and the limit is {LIMIT}")
+
+
+def _answer(response: Mapping[str, Any], content: bytes | None, sent: float, received: float) -> Answer:
+    about = response["ResponseMetadata"]
+    body: object = content
+    if content is None:
+        body = {name: value for name, value in response.items() if name != "ResponseMetadata"}
+    return Answer(about["HTTPStatusCode"], body, _date(about), sent, received)
+
+
+def _failed(call: Call | ObjectCall, error: Exception, sent: float, received: float) -> Answer:
+    """Return the answer that an error of the SDK is, or raise it as the store's error when there was no answer."""
+    if not isinstance(error, ClientError):
+        # A certificate that does not hold is a ConnectionError like any other, but no other try will change it.
+        _fail(call, str(error), error, transient=isinstance(error, _PASSING) and "CERTIFICATE_VERIFY" not in str(error))
+    response = error.response
+    about, told = response["ResponseMetadata"], response["Error"]
+    rest = {name: value for name, value in response.items() if name not in {"ResponseMetadata", "Error"}}
+    body = {**rest, "__type": told.get("Code", ""), "message": told.get("Message", "")}
+    return Answer(about["HTTPStatusCode"], body, _date(about), sent, received)
+
+
+def _fail(call: Call | ObjectCall, reason: str, cause: Exception | None = None, *, transient: bool = False) -> NoReturn:
+    name = call.action if isinstance(call, Call) else f"{call.method} of an object"
+    raise StoreError(f"{name} through the given client: {reason}", transient=transient) from cause
+
+
+def _date(about: Mapping[str, Any]) -> float | None:
+    date = about.get("HTTPHeaders", {}).get("date")
+    return None if date is None else read_date(date.lower().encode())

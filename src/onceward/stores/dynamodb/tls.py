@@ -1,0 +1,46 @@
+"""TLS as these wires use it: the server's certificate is always verified."""
+
+import os
+from typing import TYPE_CHECKING
+
+from onceward.errors import StoreError
+from onceward.stores.dynamodb.endpoints import Origin
+
+if TYPE_CHECKING:
+    import ssl
+
+_context: "tuple[str | None, ssl.SSLContext] | None" = None
+
+
+def context() -> "ssl.SSLContext":
+    """Return the settings for a connection: the system's certificates, or those in the file that AWS_CA_BUNDLE names.
+
+    They are read once; that takes about 20 ms.
+
+    Raises:
+        StoreError: the file cannot be read; not transient.
+    """
+    global _context  # noqa: PLW0603 - one for the process; it is replaced as a whole
+    import ssl  # noqa: PLC0415 - 6 ms at a cold start, which plain HTTP to a local DynamoDB does not need
+
+    bundle = os.environ.get("AWS_CA_BUNDLE") or None
+    held = _context
+    if held is None or held[0] != bundle:
+        try:
+            made = ssl.create_default_context(cafile=bundle)
+        except OSError as error:
+            raise StoreError(f"AWS_CA_BUNDLE={bundle}: no certificates could be read from it: {error}") from error
+        _context = held = bundle, made
+    return held[1]
+
+
+def refusal(error: OSError, origin: Origin) -> StoreError | None:
+    """Return the error for a server whose certificate does not hold, which no other try will change; None for others."""
+    import ssl  # noqa: PLC0415 - as above
+
+    if not isinstance(error, ssl.SSLCertVerificationError):
+        return None
+    return StoreError(
+        f"{origin}: its certificate could not be verified: {error.verify_message}. Install the system's certificates "
+        "(ca-certificates), or name a file of them in AWS_CA_BUNDLE"
+    )

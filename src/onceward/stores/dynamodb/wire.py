@@ -1,0 +1,186 @@
+"""The sync wire: requests over sockets of our own, one connection per request under way, kept open for the next ones.
+
+Neither ``http.client`` nor urllib3 is needed: both cost twice the time of a request and more, and load much at a cold start.
+"""
+
+import os
+import socket
+import time
+import weakref
+from collections import deque
+from typing import Final
+
+from onceward.core.clock import Clock, boottime
+from onceward.stores.dynamodb import tls
+from onceward.stores.dynamodb.calls import Answer, Call, ObjectCall
+from onceward.stores.dynamodb.credentials import CredentialSource
+from onceward.stores.dynamodb.endpoints import Endpoints, Origin, check_direct
+from onceward.stores.dynamodb.http1 import Raw, Unreadable, reply
+from onceward.stores.dynamodb.http_calls import Encoder, Request, decode
+
+LIMIT: Final = 32 * 1024 * 1024  # bytes of an answer's content
+KEPT: Final = 64  # connections to one origin that wait for the next request
+IDLE: Final = 60.0  # seconds after which a connection is not used again: something on its way may have forgotten it
+CHUNK: Final = 65536  # bytes read at once
+
+
+class HttpWire:
+    """Carries calls by blocking. Any number of threads may use one, also after a fork.
+
+    Args:
+        endpoints: where the services are.
+        credentials: whose requests they are.
+        connect_timeout: seconds to open a connection, for each address of the host.
+        timeout: seconds for the whole of one send, but for finding credentials and looking up the host's name.
+        limit: bytes that an answer may have.
+        clock: the owner's clock (seconds), for the answers' ``sent`` and ``received``.
+    """
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        credentials: CredentialSource,
+        *,
+        connect_timeout: float = 2.0,
+        timeout: float = 5.0,
+        limit: int = LIMIT,
+        clock: Clock = boottime,
+    ) -> None:
+        self.credentials = credentials
+        self._encoder = Encoder(endpoints)
+        self._connect_timeout, self._timeout, self._limit = connect_timeout, timeout, limit
+        self._clock = clock
+        self._pools: dict[Origin, _Pool] = {}
+        self._pid = os.getpid()
+        weakref.finalize(self, _close, self._pools)
+
+    def send(self, call: Call | ObjectCall, at: float) -> Answer:
+        """Send one call and return its answer, whatever its status.
+
+        A request whose kept connection turns out to be closed is sent again on a new one: every request of this library
+        may be repeated, because a conditional write is recognised by its version.
+
+        Raises:
+            StoreError: no whole answer came (transient); there are no credentials, the server's certificate cannot be
+                verified, or the answer is too large (not transient).
+        """
+        credentials = self.credentials.at_hand() or self.credentials.ask()
+        request = self._encoder.encode(call, credentials, at)
+        sent = self._clock()
+        try:
+            raw = self._exchange(request)
+        except (OSError, Unreadable, UnicodeError) as error:  # the last: no host can have this name
+            raise request.failure(error) from error
+        return decode(call, request, raw, credentials, sent=sent, received=self._clock())
+
+    def close(self) -> None:
+        """Close the connections that nobody is using; the next call opens others."""
+        _close(self._pools)
+
+    def _exchange(self, request: Request) -> Raw:
+        deadline = time.monotonic() + self._timeout
+        if self._pid != os.getpid():  # the parent goes on with its connections; closed here, they stay open there
+            self._pid = os.getpid()
+            _close(self._pools)
+        pool = self._pools.get(request.origin) or self._pools.setdefault(request.origin, _Pool())
+        if (kept := pool.take()) is not None:
+            try:
+                return self._converse(kept, pool, request, deadline)
+            except ConnectionError:
+                pass  # the server has closed it meanwhile
+        fresh = _connect(request.origin, self._connect_timeout, deadline)
+        return self._converse(fresh, pool, request, deadline)
+
+    def _converse(self, connection: socket.socket, pool: "_Pool", request: Request, deadline: float) -> Raw:
+        reusable = False
+        try:
+            connection.settimeout(_left(deadline))
+            connection.sendall(request.data)
+            steps = reply(self._limit)
+            next(steps)
+            while True:
+                steps.send(connection.recv(CHUNK))
+                connection.settimeout(_left(deadline))
+        except StopIteration as end:
+            raw: Raw = end.value
+            reusable = raw.reusable and self._pools.get(request.origin) is pool
+            return raw
+        finally:
+            if reusable:
+                pool.give(connection)
+            else:
+                connection.close()
+
+
+class _Pool:
+    """The connections to one origin that nobody is using. A deque's ends are safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[float, socket.socket]] = deque()
+
+    def take(self) -> socket.socket | None:
+        """Return the connection that was used last, or None."""
+        try:
+            since, connection = self._kept.pop()
+        except IndexError:
+            return None
+        if boottime() - since < IDLE:
+            return connection
+        connection.close()
+        self.close()  # the others have waited longer
+        return None
+
+    def give(self, connection: socket.socket) -> None:
+        """Keep a connection for the next request."""
+        if len(self._kept) < KEPT:
+            self._kept.append((boottime(), connection))
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        """Close all."""
+        while self._kept:
+            try:
+                self._kept.pop()[1].close()
+            except IndexError:
+                return  # another thread took the last
+
+
+def _connect(origin: Origin, timeout: float, deadline: float) -> socket.socket:
+    """Open a connection to the first of the host's addresses that answers."""
+    check_direct(origin)
+    trouble: OSError = ConnectionError("the host has no address")
+    for family, kind, protocol, _, address in socket.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(min(timeout, _left(deadline)))
+            connection.connect(address)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if origin.scheme == "https":
+                connection = tls.context().wrap_socket(connection, server_hostname=origin.host)
+        except OSError as error:
+            connection.close()
+            if origin.scheme == "https" and (refusal := tls.refusal(error, origin)) is not None:
+                raise refusal from error
+            trouble = error
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    raise trouble
+
+
+def _close(pools: dict[Origin, _Pool]) -> None:
+    while pools:
+        try:
+            pools.popitem()[1].close()
+        except KeyError:
+            return  # another thread closes them, too
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

@@ -1,0 +1,267 @@
+"""The async wire: the same requests over non-blocking sockets that the event loop only watches.
+
+Between the loop and the socket there is one callback, and TLS is the socket's own, so that nothing is copied from one layer
+to the next, and a request costs half of aiohttp's time. Needs a loop with ``add_reader``: asyncio's on Unix, or
+uvloop.
+"""
+
+import asyncio
+import socket
+import ssl
+import threading
+import weakref
+from collections.abc import Callable, Generator
+from typing import Final
+
+from onceward.core.clock import Clock, boottime
+from onceward.stores.dynamodb import tls
+from onceward.stores.dynamodb.calls import Answer, Call, ObjectCall
+from onceward.stores.dynamodb.credentials import CredentialSource
+from onceward.stores.dynamodb.endpoints import Endpoints, Origin, check_direct
+from onceward.stores.dynamodb.http1 import Raw, Unreadable, reply
+from onceward.stores.dynamodb.http_calls import Encoder, Request, decode
+from onceward.stores.dynamodb.wire import CHUNK, IDLE, LIMIT
+
+_LATER: Final = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class AsyncHttpWire:
+    """Carries calls for coroutines; one wire serves several event loops, each with connections of its own.
+
+    Args:
+        endpoints: where the services are.
+        credentials: whose requests they are.
+        connections: how many requests may be under way at once, in each event loop; others wait for their turn.
+        connect_timeout: seconds to open a connection, with the look-up of its host's name.
+        timeout: seconds for the whole of one send, waiting for its turn included, but for finding credentials.
+        limit: bytes that an answer may have.
+        clock: the owner's clock (seconds), for the answers' ``sent`` and ``received``.
+    """
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        credentials: CredentialSource,
+        *,
+        connections: int = 64,
+        connect_timeout: float = 2.0,
+        timeout: float = 5.0,
+        limit: int = LIMIT,
+        clock: Clock = boottime,
+    ) -> None:
+        self.credentials = credentials
+        self._encoder = Encoder(endpoints)
+        self._connections, self._limit = connections, limit
+        self._connect_timeout, self._timeout = connect_timeout, timeout
+        self._clock = clock
+        self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+        self._opening = threading.Lock()
+        weakref.finalize(self, _close, self._pools)
+
+    async def send(self, call: Call | ObjectCall, at: float) -> Answer:
+        """As :meth:`HttpWire.send`, awaiting it. A send that is cancelled closes its connection."""
+        credentials = self.credentials.at_hand()
+        if credentials is None:
+            credentials = await asyncio.to_thread(self.credentials.ask)
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop) or self._opened(loop)
+        request = self._encoder.encode(call, credentials, at)
+        try:
+            async with asyncio.timeout(self._timeout), pool.turns:
+                sent = self._clock()
+                raw = await self._exchange(request, pool, loop)
+        except (OSError, Unreadable, UnicodeError) as error:  # the last: no host can have this name
+            raise request.failure(error) from error
+        return decode(call, request, raw, credentials, sent=sent, received=self._clock())
+
+    def close(self) -> None:
+        """Close the connections that nobody is using, in every event loop; the next call opens others."""
+        _close(self._pools)
+
+    def _opened(self, loop: asyncio.AbstractEventLoop) -> "_Pool":
+        with self._opening:
+            for other in [other for other in self._pools if other.is_closed()]:
+                self._pools.pop(other).close(other)
+            return self._pools.setdefault(loop, _Pool(self._connections))
+
+    async def _exchange(self, request: Request, pool: "_Pool", loop: asyncio.AbstractEventLoop) -> Raw:
+        if (kept := pool.take(request.origin)) is not None:
+            try:
+                return await self._converse(kept, pool, request, loop)
+            except ConnectionError:
+                pass  # the server has closed it meanwhile
+        async with asyncio.timeout(self._connect_timeout):
+            fresh = _Connection(await _connect(request.origin, loop), loop)
+        return await self._converse(fresh, pool, request, loop)
+
+    async def _converse(
+        self, connection: "_Connection", pool: "_Pool", request: Request, loop: asyncio.AbstractEventLoop
+    ) -> Raw:
+        reusable = False
+        try:
+            raw = await connection.converse(request.data, reply(self._limit), loop)
+            reusable = raw.reusable and connection.open and self._pools.get(loop) is pool
+        finally:
+            if reusable:
+                pool.give(request.origin, connection)
+            else:
+                connection.close(loop)
+        return raw
+
+
+class _Connection:
+    """A socket that an event loop watches."""
+
+    __slots__ = ("_asked", "_socket", "open", "since")
+
+    def __init__(self, connected: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self._socket = connected
+        self._asked: tuple[Generator[None, bytes, Raw], asyncio.Future[Raw]] | None = None
+        self.open = True
+        self.since = 0.0
+        loop.add_reader(connected.fileno(), self._readable, loop)
+
+    async def converse(self, data: bytes, steps: Generator[None, bytes, Raw], loop: asyncio.AbstractEventLoop) -> Raw:
+        """Send a request and return its answer."""
+        next(steps)
+        answer: asyncio.Future[Raw] = loop.create_future()
+        self._asked = steps, answer
+        try:
+            try:
+                done = self._socket.send(data)
+            except _LATER:
+                done = 0
+            if done < len(data):
+                await self._send_rest(memoryview(data)[done:], loop)
+            return await answer
+        finally:
+            self._asked = None
+            if not answer.cancel() and not answer.cancelled():
+                answer.exception()  # when sending failed, nobody else asks for it
+
+    def close(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close it; in the loop's own thread, or when the loop does not run."""
+        self._leave(loop)
+        self._socket.close()
+
+    def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Watch it no longer. A send may still be under way, so its number must stay its own."""
+        if self.open:
+            self.open = False
+            loop.remove_reader(self._socket.fileno())
+
+    async def _send_rest(self, data: memoryview, loop: asyncio.AbstractEventLoop) -> None:
+        while data:
+            await _ready(loop.add_writer, loop.remove_writer, self._socket.fileno())
+            try:
+                data = data[self._socket.send(data) :]
+            except _LATER:
+                continue
+
+    def _readable(self, loop: asyncio.AbstractEventLoop) -> None:
+        steps, answer = self._asked or (None, None)
+        try:
+            data = self._socket.recv(CHUNK)
+            if steps is None or answer is None or answer.done():
+                raise ConnectionResetError("more came than was asked for")  # noqa: TRY301 - or its end: all ends go one way
+            steps.send(data)
+        except _LATER:
+            pass
+        except StopIteration as end:
+            assert answer is not None
+            answer.set_result(end.value)
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
+            self._leave(loop)
+            if answer is None:
+                self._socket.close()
+            elif not answer.done():
+                answer.set_exception(error)
+
+
+class _Pool:
+    """The connections of one event loop that nobody is using, and the turns to have one."""
+
+    def __init__(self, connections: int) -> None:
+        self.turns = asyncio.Semaphore(connections)
+        self._kept: dict[Origin, list[_Connection]] = {}
+
+    def take(self, origin: Origin) -> _Connection | None:
+        """Return the connection that was used last, or None."""
+        kept = self._kept.get(origin)
+        while kept:
+            connection = kept.pop()
+            if connection.open and boottime() - connection.since < IDLE:
+                return connection
+            connection.close(asyncio.get_running_loop())
+        return None
+
+    def give(self, origin: Origin, connection: _Connection) -> None:
+        """Keep a connection for the next request; there are never more than turns."""
+        connection.since = boottime()
+        self._kept.setdefault(origin, []).append(connection)
+
+    def close(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close all; in the loop's own thread, or when the loop does not run."""
+        for kept in self._kept.values():
+            while kept:
+                kept.pop().close(loop)
+
+
+async def _connect(origin: Origin, loop: asyncio.AbstractEventLoop) -> socket.socket:
+    """Open a connection to the first of the host's addresses that answers."""
+    check_direct(origin)
+    trouble: OSError = ConnectionError("the host has no address")
+    for family, kind, protocol, _, address in await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM):
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.setblocking(False)
+            await loop.sock_connect(connection, address)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if origin.scheme == "https":
+                connection = wrapped = tls.context().wrap_socket(
+                    connection, server_hostname=origin.host, do_handshake_on_connect=False
+                )
+                await _handshake(wrapped, loop)
+        except OSError as error:
+            connection.close()
+            if (refusal := tls.refusal(error, origin)) is not None:
+                raise refusal from error
+            trouble = error
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    raise trouble
+
+
+async def _handshake(connection: ssl.SSLSocket, loop: asyncio.AbstractEventLoop) -> None:
+    while True:
+        try:
+            return connection.do_handshake()
+        except ssl.SSLWantReadError:
+            await _ready(loop.add_reader, loop.remove_reader, connection.fileno())
+        except ssl.SSLWantWriteError:
+            await _ready(loop.add_writer, loop.remove_writer, connection.fileno())
+
+
+async def _ready(add: Callable[..., object], remove: Callable[[int], object], number: int) -> None:
+    """Wait until a socket can be read from, or written to."""
+    ready = asyncio.Event()
+    add(number, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        remove(number)
+
+
+def _close(pools: "dict[asyncio.AbstractEventLoop, _Pool]") -> None:
+    while pools:
+        try:
+            loop, pool = pools.popitem()
+        except KeyError:
+            return  # another thread closes them, too
+        if loop.is_running() and loop is not asyncio._get_running_loop():  # noqa: SLF001 - documented; None without one
+            loop.call_soon_threadsafe(pool.close, loop)
+        else:
+            pool.close(loop)

@@ -1,0 +1,458 @@
+"""`onceward init` for DynamoDB: what it sends, what it leaves alone, and that its templates say the same."""
+
+import asyncio
+import itertools
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import yaml
+
+from onceward import Once, StoreError
+from onceward.core.drive import Sleep, drive, drive_async
+from onceward.stores import open_store
+from onceward.stores.dynamodb.calls import Answer, Call
+from onceward.stores.dynamodb.create import create
+from onceward.stores.dynamodb.template import HANDLER, OPERATOR, printed
+from onceward.testing.bench import claim_of
+from servers import Refuse
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def name():
+    """The name of a table that there is not."""
+    return f"init-{next(_NUMBERS)}"
+
+
+@pytest.fixture
+def store(proxy, name):
+    made = open_store(f"dynamodb://{name}?endpoint={proxy.url}")
+    yield made
+    made.close()
+
+
+def sent(proxy, action):
+    """The bodies of all requests of one action."""
+    return [seen.body for seen in proxy.seen if seen.action == action]
+
+
+def made(parts):
+    return [part.made for part in parts]
+
+
+# --- what is made ---------------------------------------------------------------------------------------------------
+
+
+def test_the_table_is_on_demand_has_the_layouts_key_and_expires(store, name, dynoxide):
+    parts = drive(create(store), store)
+    assert [part.what for part in parts] == [f"table {name} (on demand, key key (S))", "TTL on expires_at"]
+    assert made(parts) == [True, True]
+    table = dynoxide.ask("DescribeTable", TableName=name)["Table"]
+    assert table["KeySchema"] == [{"AttributeName": "key", "KeyType": "HASH"}]
+    assert table["AttributeDefinitions"] == [{"AttributeName": "key", "AttributeType": "S"}]
+    assert table["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
+    ttl = dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]
+    assert ttl == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"}
+
+
+def test_a_table_of_two_keys_and_other_names_is_made_as_its_url_says(proxy, name, dynoxide):
+    store = open_store(
+        f"dynamodb://{name}?endpoint={proxy.url}&partition=pk%3DONCE%23{{key}}&sort=sk%3DLOCK&name.expires_at=gone_at"
+    )
+    drive(create(store), store)
+    table = dynoxide.ask("DescribeTable", TableName=name)["Table"]
+    assert [(k["AttributeName"], k["KeyType"]) for k in table["KeySchema"]] == [("pk", "HASH"), ("sk", "RANGE")]
+    assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["AttributeName"] == "gone_at"
+
+
+@pytest.mark.parametrize(("preset", "expiry"), [("powertools", "expiration"), ("plain", "expiry")])
+def test_a_table_of_another_systems_layout_expires_as_that_system_has_it(preset, expiry, proxy, name, dynoxide):
+    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&preset={preset}")
+    drive(create(store), store)
+    assert dynoxide.ask("DescribeTable", TableName=name)["Table"]["KeySchema"][0]["AttributeName"] == "id"
+    assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["AttributeName"] == expiry
+
+
+def test_a_coroutine_makes_the_same(store, proxy):
+    parts = asyncio.run(drive_async(create(store), store))
+    assert made(parts) == [True, True]
+    assert made(drive(create(store), store)) == [False, False]
+
+
+def test_the_second_time_only_looks(store, proxy):
+    drive(create(store), store)
+    proxy.clear()
+    assert made(drive(create(store), store)) == [False, False]
+    assert proxy.actions == ["DescribeTable", "DescribeTimeToLive"]
+
+
+def test_of_many_at_once_one_makes_the_table_and_all_are_content(proxy, name):
+    stores = [open_store(f"dynamodb://{name}?endpoint={proxy.url}") for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        told = list(pool.map(lambda store: drive(create(store), store), stores))
+    for store in stores:
+        store.close()
+    assert sorted(parts[0].made for parts in told) == [False] * 7 + [True]
+
+
+def test_a_table_that_somebody_else_makes_at_this_moment_is_taken(store, proxy, dynoxide, name):
+    def rule(seen):
+        if seen.action == "CreateTable":
+            dynoxide.table(name)
+
+    proxy.rule = rule
+    parts = drive(create(store), store)
+    assert made(parts) == [False, True]
+
+
+def test_a_ttl_that_somebody_else_enables_at_this_moment_is_taken(store, proxy, dynoxide, name):
+    def rule(seen):
+        if seen.action == "UpdateTimeToLive":
+            dynoxide.ask("UpdateTimeToLive", **seen.body)
+            return Refuse("ValidationException", message="TimeToLive is already enabled")
+
+    proxy.rule = rule
+    assert made(drive(create(store), store)) == [True, False]
+
+
+def test_what_is_throttled_is_asked_again(store, proxy):
+    throttled = {"DescribeTable", "CreateTable", "UpdateTimeToLive"}
+
+    def rule(seen):
+        if seen.action in throttled:
+            throttled.remove(seen.action)
+            return Refuse("LimitExceededException" if seen.action == "CreateTable" else "ThrottlingException")
+
+    proxy.rule = rule
+    assert made(drive(create(store), store)) == [True, True]
+    assert not throttled
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+def test_a_table_with_another_key_is_refused_and_left_alone(store, proxy, dynoxide, name):
+    dynoxide.table(name, {"id": "N", "at": "S"})
+    with pytest.raises(StoreError, match=r"its key is id \(N\) and at \(S\), but this ledger's key is key \(S\)"):
+        drive(create(store), store)
+    assert set(proxy.actions) == {"DescribeTable"}
+
+
+def test_a_key_of_the_same_name_and_another_type_is_another_key(store, dynoxide, name):
+    dynoxide.table(name, {"key": "B"})
+    with pytest.raises(StoreError, match=r"its key is key \(B\), but this ledger's key is key \(S\)"):
+        drive(create(store), store)
+
+
+def test_a_ttl_on_another_attribute_is_refused_and_left_alone(store, proxy, dynoxide, name):
+    dynoxide.table(name)
+    dynoxide.ask(
+        "UpdateTimeToLive", TableName=name, TimeToLiveSpecification={"Enabled": True, "AttributeName": "gone_at"}
+    )
+    with pytest.raises(StoreError, match=r"TTL is on gone_at.*expire by expires_at.*name\.expires_at=gone_at"):
+        drive(create(store), store)
+    assert sent(proxy, "UpdateTimeToLive") == []
+
+
+def test_a_right_that_is_missing_is_named_with_what_stands_already(store, proxy):
+    proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action == "UpdateTimeToLive" else None
+    with pytest.raises(StoreError, match=r"allow dynamodb:UpdateTimeToLive .* What stands: table init-\d+"):
+        drive(create(store), store)
+
+
+def test_a_name_that_no_table_can_have_is_told_as_dynamodb_tells_it(proxy):
+    store = open_store(f"dynamodb://ab?endpoint={proxy.url}")
+    with pytest.raises(StoreError, match=r"at least 3 characters|greater than or equal to 3"):
+        drive(create(store), store)
+
+
+# --- point-in-time recovery -----------------------------------------------------------------------------------------
+
+
+def test_recovery_that_the_server_does_not_have_is_told_and_the_table_stands(store, dynoxide, name):
+    with pytest.raises(StoreError, match=r"recovery was not enabled. What stands: table .* and TTL on expires_at"):
+        drive(create(store, pitr=True), store)
+    assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["TimeToLiveStatus"] == "ENABLED"
+
+
+def recovering(proxy, busy=0):
+    """Answer as a server that has point-in-time recovery, and is busy with a new table for a while."""
+    left = [busy]
+
+    def rule(seen):
+        if seen.action == "DescribeContinuousBackups":
+            return Refuse("", status=200)
+        if seen.action == "UpdateContinuousBackups":
+            left[0] -= 1
+            return Refuse("ContinuousBackupsUnavailableException") if left[0] >= 0 else Refuse("", status=200)
+
+    proxy.rule = rule
+
+
+def test_recovery_is_enabled_when_asked_for(store, proxy, name):
+    recovering(proxy)
+    assert made(drive(create(store, pitr=True), store)) == [True, True, True]
+    assert sent(proxy, "UpdateContinuousBackups") == [
+        {"TableName": name, "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True}}
+    ]
+
+
+def test_recovery_of_a_new_table_is_waited_for(store, proxy):
+    recovering(proxy, busy=1)
+    assert made(drive(create(store, pitr=True), store)) == [True, True, True]
+
+
+# --- what no test server does: driven by hand -----------------------------------------------------------------------
+
+
+def answered(steps, request, answer):
+    """Send an answer to a step and return its next request, past its pauses."""
+    request = steps.send(answer)
+    while isinstance(request, Sleep):
+        request = steps.send(None)
+    return request
+
+
+def ok(**body):
+    return Answer(200, body, 1e9, 0.0, 0.0)
+
+
+def error(code):
+    return Answer(400, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "no"}, 1e9, 0.0, 0.0)
+
+
+def described(status):
+    return ok(
+        Table={
+            "TableStatus": status,
+            "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}],
+            "AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "S"}],
+        }
+    )
+
+
+def test_a_table_is_waited_for_also_while_its_description_is_not_known_yet(store):
+    steps = create(store)
+    request = next(steps)
+    for answer in (error("ResourceNotFoundException"), ok(), error("ResourceNotFoundException"), described("CREATING")):
+        request = answered(steps, request, answer)
+    assert request.action == "DescribeTable"
+    request = answered(steps, request, described("ACTIVE"))
+    assert request.action == "DescribeTimeToLive"
+    with pytest.raises(StopIteration) as end:
+        steps.send(ok(TimeToLiveDescription={"TimeToLiveStatus": "ENABLING", "AttributeName": "expires_at"}))
+    assert end.value.value[0] == (
+        f"table {store.requests.table} (provisioned capacity, left as it is, key key (S))",
+        True,
+    )
+
+
+def test_a_table_that_is_being_deleted_is_not_waited_for(store):
+    steps = create(store)
+    next(steps)
+    with pytest.raises(StoreError, match="the table is DELETING"):
+        steps.send(described("DELETING"))
+
+
+def test_a_table_that_never_becomes_active_is_given_up_with_what_to_do(store):
+    steps = create(store)
+    request, slept = next(steps), 0.0
+    with pytest.raises(StoreError, match="not ACTIVE yet; run this again") as end:
+        while True:
+            slept += request.seconds if isinstance(request, Sleep) else 0.0
+            request = steps.send(described("CREATING") if isinstance(request, Call) else None)
+    assert end.value.transient
+    assert 60 < slept < 300
+
+
+def test_a_ttl_that_was_changed_within_the_hour_is_told_with_when_to_come_back(store):
+    steps = create(store)
+    request = next(steps)
+    answers = {
+        "DescribeTable": described("ACTIVE"),
+        "DescribeTimeToLive": ok(TimeToLiveDescription={"TimeToLiveStatus": "DISABLED"}),
+        "UpdateTimeToLive": error("ValidationException"),
+    }
+    with pytest.raises(StoreError, match=r"TTL on expires_at was not enabled \(no\).*one change of it an hour"):
+        while True:
+            request = steps.send(answers[request.action] if isinstance(request, Call) else None)
+
+
+# --- the templates --------------------------------------------------------------------------------------------------
+
+
+LAYOUTS = [
+    "",
+    "&partition=pk%3DONCE%23{key}&sort=sk%3DLOCK",
+    "&name.expires_at=gone%20%22at%22%20%24{x}%20%C3%BC%3A%23",
+]
+
+
+def what_init_sent(store, proxy):
+    recovering(proxy)
+    drive(create(store, pitr=True), store)
+    (table,), (ttl,), (pitr,) = (sent(proxy, a) for a in ("CreateTable", "UpdateTimeToLive", "UpdateContinuousBackups"))
+    return table, ttl["TimeToLiveSpecification"], pitr["PointInTimeRecoverySpecification"]
+
+
+@pytest.mark.parametrize("options", LAYOUTS)
+def test_cloudformation_says_what_init_sends(options, proxy, name):
+    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}{options}")
+    template = yaml.safe_load(printed("cloudformation", store, pitr=True))
+    assert proxy.seen == []
+    table, ttl, pitr = what_init_sent(store, proxy)
+    ledger = template["Resources"]["Ledger"]
+    assert ledger["Type"] == "AWS::DynamoDB::Table"
+    assert ledger["Properties"] == {
+        **table,
+        "TimeToLiveSpecification": ttl,
+        "PointInTimeRecoverySpecification": pitr,
+    }
+
+
+class Hcl:
+    """Enough of Terraform's language to read what is printed: blocks, attributes, strings, lists and references."""
+
+    TOKEN = re.compile(r'\s*(?:#[^\n]*\n\s*)*("(?:[^"\\]|\\.)*"|[\w.]+|[{}\[\],=])')
+
+    def __init__(self, text):
+        self.tokens, at = [], 0
+        while at < len(text.rstrip()):
+            match = self.TOKEN.match(text, at)
+            assert match, text[at : at + 40]
+            self.tokens.append(match[1])
+            at = match.end()
+        self.blocks = self.body()
+        assert self.tokens == []
+
+    def body(self):
+        entries = []
+        while self.tokens and self.tokens[0] != "}":
+            head = [self.tokens.pop(0)]
+            while self.tokens[0] not in {"{", "="}:
+                head.append(json.loads(self.tokens.pop(0)))
+            if self.tokens.pop(0) == "=":
+                entries.append((head[0], self.value()))
+            else:
+                entries.append((".".join(head), self.body()))
+                assert self.tokens.pop(0) == "}"
+        return entries
+
+    def value(self):
+        token = self.tokens.pop(0)
+        if token == "[":
+            values = []
+            while self.tokens[0] != "]":
+                values.append(self.value())
+                if self.tokens[0] == ",":
+                    self.tokens.pop(0)
+            self.tokens.pop(0)
+            return values
+        if token.startswith('"'):
+            text = json.loads(token)
+            return text.replace("$${", "${").replace("%%{", "%{")
+        return {"true": True, "false": False}.get(token, token)
+
+
+@pytest.mark.parametrize("options", LAYOUTS)
+def test_terraform_says_what_init_sends(options, proxy, name):
+    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}{options}")
+    entries = dict(Hcl(printed("terraform", store, pitr=True)).blocks)["resource.aws_dynamodb_table.ledger"]
+    assert proxy.seen == []
+    table, ttl, pitr = what_init_sent(store, proxy)
+    said = dict(entries)
+    assert (said["name"], said["billing_mode"]) == (table["TableName"], table["BillingMode"])
+    kinds = [(kind, said[name]) for kind, name in (("HASH", "hash_key"), ("RANGE", "range_key")) if name in said]
+    assert kinds == [(key["KeyType"], key["AttributeName"]) for key in table["KeySchema"]]
+    attributes = [dict(body) for block, body in entries if block == "attribute"]
+    assert [{"AttributeName": a["name"], "AttributeType": a["type"]} for a in attributes] == table[
+        "AttributeDefinitions"
+    ]
+    assert dict(said["ttl"]) == {"attribute_name": ttl["AttributeName"], "enabled": ttl["Enabled"]}
+    assert dict(said["point_in_time_recovery"]) == {"enabled": pitr["PointInTimeRecoveryEnabled"]}
+
+
+def test_templates_have_no_recovery_unless_asked(store):
+    assert "PointInTime" not in printed("cloudformation", store)
+    assert "point_in_time" not in printed("terraform", store)
+
+
+def test_templates_keep_the_table_when_the_stack_goes(store):
+    ledger = yaml.safe_load(printed("cloudformation", store))["Resources"]["Ledger"]
+    assert (ledger["DeletionPolicy"], ledger["UpdateReplacePolicy"]) == ("Retain", "Retain")
+    entries = dict(Hcl(printed("terraform", store)).blocks)["resource.aws_dynamodb_table.ledger"]
+    assert dict(dict(entries)["lifecycle"]) == {"prevent_destroy": True}
+
+
+def statements(kind, store):
+    """Who may do what, as both templates say it: role → [(actions, resource)]."""
+    text = printed(kind, store)
+    if kind == "cloudformation":
+        found = {}
+        for name, one in yaml.safe_load(text)["Resources"].items():
+            if one["Type"] == "AWS::IAM::ManagedPolicy":
+                body = one["Properties"]["PolicyDocument"]["Statement"]
+                assert {s["Effect"] for s in body} == {"Allow"}
+                found[name.removesuffix("Policy").lower()] = [
+                    (s["Action"], next(iter(s["Resource"].values()))) for s in body
+                ]
+        return found
+    return {
+        block.rpartition(".")[2]: [(dict(s)["actions"], dict(s)["resources"][0]) for _, s in body]
+        for block, body in Hcl(text).blocks
+        if block.startswith("data.aws_iam_policy_document")
+    }
+
+
+TABLE = {"cloudformation": ["Ledger", "Arn"], "terraform": "aws_dynamodb_table.ledger.arn"}
+PARTITION = {"cloudformation": "${AWS::Partition}", "terraform": "${data.aws_partition.here.partition}"}
+
+
+@pytest.mark.parametrize("kind", ["cloudformation", "terraform"])
+def test_templates_grant_the_least_rights_on_the_table_alone(kind, store):
+    assert statements(kind, store) == {
+        "handlers": [([f"dynamodb:{action}" for action in HANDLER], TABLE[kind])],
+        "operators": [([f"dynamodb:{action}" for action in OPERATOR], TABLE[kind])],
+    }
+
+
+@pytest.mark.parametrize("kind", ["cloudformation", "terraform"])
+def test_templates_grant_rights_on_results_in_s3_when_the_ledger_has_them(kind, proxy, name):
+    store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&blobs=s3://bucket/results")
+    arn = f"arn:{PARTITION[kind]}:s3:::bucket"
+    told = statements(kind, store)
+    assert told["handlers"][1:] == [(["s3:GetObject", "s3:PutObject"], f"{arn}/results/*"), (["s3:ListBucket"], arn)]
+    assert told["operators"][1:] == [(["s3:GetObject"], f"{arn}/results/*"), (["s3:ListBucket"], arn)]
+
+
+def test_handlers_and_operators_need_no_right_that_the_templates_do_not_grant(store, proxy):
+    drive(create(store), store)
+    proxy.clear()
+    once = Once(store, name="n")
+    once.run("a", lambda: None)
+    claim = once.acquire("b", lease=30)
+    claim.extend()
+    claim.release()
+    drive(store.insert_many([claim_of(f"many {n}", "owner") for n in range(3)]), store)
+    batches = {"BatchExecuteStatement": {"PartiQLInsert", "PartiQLUpdate"}}
+    used = set().union(*(batches.get(action, {action}) for action in proxy.actions))
+    assert used <= set(HANDLER)
+
+    proxy.clear()
+    ledger = once.ledger
+    keys = [record.key for record, _ in ledger.records()]
+    ledger.show(keys[0])
+    ledger.park("n:b")
+    ledger.unpark("n:b")
+    ledger.clear("n:b")
+    ledger.purge()
+    drive(create(store), store)
+    assert set(proxy.actions) <= set(OPERATOR)
+
+
+def test_a_template_that_there_is_not_is_refused(store):
+    with pytest.raises(ValueError, match="there are cloudformation and terraform"):
+        printed("pulumi", store)
