@@ -42,7 +42,8 @@ def open_table(
         preset: "powertools" or "plain": the table belongs to, or comes from, another system (docs/existing-tables.md).
         partition: the partition key, as ``name={key}`` or ``name=prefix{key}``; default ``key={key}``.
         sort: the sort key of a table that has one, as ``name=text``; or the one that holds the key, likewise.
-        names: attribute names for fields of the record, where they differ from the fields' own.
+        names: attribute names for fields of the record, where they differ from the fields' own; with a preset, for the
+            preset's attributes, such as ``expiration``.
         blobs: ``s3://bucket/prefix`` for results that are too large for an item (400 KB).
         probe: "read" asks with an eventually consistent read before each claim, which costs a tenth of a refused write:
             for streams in which more than a tenth of the messages are duplicates.

@@ -1,10 +1,13 @@
 """Results that are too large for an item: objects in S3, written before the record that points at them."""
 
+import random
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, cast
 
-from onceward.core.drive import Steps
+from onceward.core.clock import boottime
+from onceward.core.drive import Sleep, Steps
 from onceward.core.record import Record
+from onceward.errors import StoreError
 from onceward.stores.dynamodb.calls import Answer, ObjectCall
 from onceward.stores.dynamodb.items import Item, Value
 
@@ -12,13 +15,22 @@ if TYPE_CHECKING:
     from onceward.stores.dynamodb.store import DynamoStore
 
 ROOM: Final = 380_000  # bytes of a result in an item of at most 400 KB, beside the key, an error and the names
+_PAUSES: Final = (
+    0.05,
+    0.2,
+    0.5,
+    1.0,
+)  # seconds before an object is written again; a record does not wait longer for S3
+_AWAY: Final = 10.0  # seconds for which S3 is then not asked, so that what is tried again meanwhile does not wait again
+_REMEMBERED: Final = 100
 
 
 class Blobs:
     """A folder of a bucket.
 
-    Every write has an object of its own, named after its claim, so a worker that lost its claim overwrites nothing. An
-    object whose record is gone is garbage: give the folder a lifecycle rule that is longer than the retention.
+    Every result has an object of its own, named after its claim and its content, so a worker that lost its claim
+    overwrites nothing. An object whose record is gone is garbage: give the folder a lifecycle rule that is longer than the
+    retention.
 
     Args:
         url: ``s3://bucket`` or ``s3://bucket/prefix``.
@@ -33,14 +45,41 @@ class Blobs:
         if scheme != "s3" or not self.bucket:
             raise ValueError(f"blobs={url!r}: write s3://bucket/prefix")
         self.prefix = prefix.strip("/")
+        self._written: dict[str, None] = {}  # objects of late: a heartbeat in between makes the same completion again
+        self._away: tuple[float, StoreError] | None = None
 
     def kept(self, store: "DynamoStore", record: Record) -> Steps[Value]:
-        """Write the record's result to an object, and return the attribute that points at it."""
+        """Write the record's result to an object, and return the attribute that points at it.
+
+        Raises:
+            StoreError: S3 refused it, or was away for a few seconds: the record matters more than its result.
+        """
         assert record.result is not None
-        name = f"{sha256(record.key.encode()).hexdigest()}/{record.fence}-{record.owner}-{record.beat}.json"
+        content = record.result.encode()
+        digest = sha256(content).hexdigest()[:16]
+        name = f"{sha256(record.key.encode()).hexdigest()}/{record.fence}-{record.owner}-{digest}.json"
         key = f"{self.prefix}/{name}" if self.prefix else name
-        yield from store.ask(ObjectCall("PUT", self.bucket, key, record.result.encode()))
+        if key not in self._written:
+            yield from self._write(store, ObjectCall("PUT", self.bucket, key, content))
+            self._written[key] = None
+            for old in list(self._written)[:-_REMEMBERED]:
+                self._written.pop(old, None)
         return {"M": {"bucket": {"S": self.bucket}, "key": {"S": key}}}
+
+    def _write(self, store: "DynamoStore", call: ObjectCall) -> Steps[None]:
+        if self._away is not None and boottime() < self._away[0]:
+            raise self._away[1]
+        for pause in (*_PAUSES, None):
+            try:
+                yield from store.ask(call)
+            except StoreError as error:
+                if error.transient and pause is None:
+                    self._away = boottime() + _AWAY, error
+                if not error.transient or pause is None:
+                    raise
+            else:
+                return
+            yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
 
     def fetched(self, store: "DynamoStore", record: Record, value: Value) -> Steps[Record]:
         """Return the record with the result that ``value`` points at, or without one when the object is gone."""

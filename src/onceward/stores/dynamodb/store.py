@@ -281,10 +281,14 @@ class DynamoStore:
         name = self.layout.names["result"]
         if record.result is None or not is_large(item[name]):
             return record, item
-        if self._blobs is not None:
-            item[name] = yield from self._blobs.kept(self, record)
-            return record, item
         why = "a DynamoDB item has at most 400 KB; keep larger results in S3 with blobs='s3://bucket/prefix'"
+        if self._blobs is not None:
+            try:
+                item[name] = yield from self._blobs.kept(self, record)
+            except StoreError as error:
+                why = f"its result could not be kept: {error}"  # S3's trouble is no reason to run a handler again
+            else:
+                return record, item
         record = record._replace(result=None, error=why)
         return record, self.layout.item(record)
 
