@@ -21,6 +21,7 @@ def open_table(
     region: str | None = None,
     endpoint: str | None = None,
     client: object = None,
+    s3_client: object = None,
     preset: str | None = None,
     partition: str | None = None,
     sort: str | None = None,
@@ -39,6 +40,7 @@ def open_table(
         endpoint: another URL than the region's own, as for a test server.
         client: a boto3 or aiobotocore DynamoDB client to send everything through, with its own settings and credentials;
             region, endpoint and timeout are the client's then.
+        s3_client: with ``client`` and ``blobs``, a client of the same SDK for S3.
         preset: "powertools" or "plain": the table belongs to, or comes from, another system (docs/existing-tables.md).
         partition: the partition key, as ``name={key}`` or ``name=prefix{key}``; default ``key={key}``.
         sort: the sort key of a table that has one, as ``name=text``; or the one that holds the key, likewise.
@@ -56,6 +58,8 @@ def open_table(
     """
     if probe not in {None, "read"}:
         raise ValueError(f'probe={probe!r}: give "read", or leave it out')
+    if client is not None and blobs is not None and s3_client is None:
+        raise ValueError("blobs= with client= needs s3_client=, a client of the same SDK for S3")
     if not table:
         raise ValueError("the table has no name: write dynamodb://TABLE?region=REGION")
     if not 0 < timeout < float("inf"):
@@ -67,7 +71,7 @@ def open_table(
     objects = None if blobs is None else Blobs(blobs)
     return DynamoStore(
         table,
-        opened(region=region, endpoint=endpoint, client=client, timeout=timeout, clock=clock),
+        opened(region=region, endpoint=endpoint, client=client, s3_client=s3_client, timeout=timeout, clock=clock),
         layout=layout,
         blobs=objects,
         probe=probe is not None,

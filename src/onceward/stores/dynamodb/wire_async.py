@@ -33,7 +33,8 @@ class AsyncHttpWire:
         credentials: whose requests they are.
         connections: how many requests may be under way at once, in each event loop; others wait for their turn.
         connect_timeout: seconds to open a connection, with the look-up of its host's name.
-        timeout: seconds for the whole of one send, waiting for its turn included, but for finding credentials.
+        timeout: seconds for the whole of one send, but for finding credentials and waiting for its turn: a thousand tasks
+            may share these connections, however long that takes.
         limit: bytes that an answer may have.
         clock: the owner's clock (seconds), for the answers' ``sent`` and ``received``.
     """
@@ -67,7 +68,7 @@ class AsyncHttpWire:
         pool = self._pools.get(loop) or self._opened(loop)
         request = self._encoder.encode(call, credentials, at)
         try:
-            async with asyncio.timeout(self._timeout), pool.turns:
+            async with pool.turns, asyncio.timeout(self._timeout):
                 sent = self._clock()
                 raw = await self._exchange(request, pool, loop)
         except (OSError, Unreadable, UnicodeError) as error:  # the last: no host can have this name
@@ -100,7 +101,7 @@ class AsyncHttpWire:
         reusable = False
         try:
             raw = await connection.converse(request.data, reply(self._limit), loop)
-            reusable = raw.reusable and connection.open and self._pools.get(loop) is pool
+            reusable = raw.reusable and self._pools.get(loop) is pool
         finally:
             if reusable:
                 pool.give(request.origin, connection)

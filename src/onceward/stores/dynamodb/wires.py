@@ -101,7 +101,9 @@ def _side_by_side(wire: Wire, calls: tuple[Call | ObjectCall, ...], at: float) -
     return replies
 
 
-def opened(*, region: str | None, endpoint: str | None, client: object, timeout: float, clock: Clock) -> Wires:
+def opened(
+    *, region: str | None, endpoint: str | None, client: object, s3_client: object, timeout: float, clock: Clock
+) -> Wires:
     """Return the wires of our own, or those through an SDK's ``client``; nothing is looked up before the first call.
 
     Raises:
@@ -110,7 +112,7 @@ def opened(*, region: str | None, endpoint: str | None, client: object, timeout:
     if client is not None:
         from onceward.stores.dynamodb.sdk import through  # noqa: PLC0415 - for those who pass a client
 
-        return Wires(*through(client, clock))
+        return Wires(*through(client, clock, s3_client))
     from onceward.stores.dynamodb.credentials import CredentialSource, find_region  # noqa: PLC0415 - as above
     from onceward.stores.dynamodb.endpoints import Endpoints  # noqa: PLC0415 - as above
 

@@ -1,0 +1,192 @@
+"""Signatures are those of botocore's signers, and of the examples in AWS's documentation."""
+
+import calendar
+import datetime as dt
+import random
+from hashlib import sha256
+
+import botocore.auth
+import pytest
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials as BotoCredentials
+from botocore.regions import EndpointResolver
+from botocore.utils import percent_encode
+
+from onceward.errors import StoreError
+from onceward.stores.dynamodb.calls import Call, ObjectCall
+from onceward.stores.dynamodb.credentials import Credentials
+from onceward.stores.dynamodb.endpoints import Endpoints
+from onceward.stores.dynamodb.http_calls import Encoder
+from onceward.stores.dynamodb.sigv4 import Key, Signer
+
+REGIONS = ["eu-west-1", "us-east-1", "cn-north-1", "us-gov-west-1", "ap-southeast-2"]
+ODD = "aZ09-_.~ !\"#$%&'()*+,/:;<=>?@[\\]^`{|}äß€漢字🔑\u202e\x7f"
+
+
+def text(chance: random.Random, alphabet: str, longest: int) -> str:
+    return "".join(chance.choices(alphabet, k=chance.randint(1, longest)))
+
+
+def someone(chance: random.Random) -> Credentials:
+    plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/+="
+    token = text(chance, plain, 900) if chance.random() < 0.5 else None
+    return Credentials(text(chance, plain[:26], 20), text(chance, plain, 80), token)
+
+
+def sent(data: bytes) -> tuple[str, str, dict[str, str], bytes]:
+    head, _, content = data.partition(b"\r\n\r\n")
+    first, *lines = head.decode("ascii").split("\r\n")
+    method, path, version = first.split(" ")
+    assert version == "HTTP/1.1"
+    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    assert len(headers) == len(lines)
+    assert headers["content-length"] == str(len(content))
+    return method, path, headers, content
+
+
+@pytest.fixture
+def botos(monkeypatch):
+    def sign(kind, request, credentials: Credentials, region: str, at: float) -> dict[str, str]:
+        moment = dt.datetime.fromtimestamp(int(at), dt.UTC)
+        monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda: moment)
+        method, path, headers, content = sent(request.data)
+        keep = {name: value for name, value in headers.items() if name in {"host", "x-amz-target"}}
+        theirs = AWSRequest(method, f"{request.origin.scheme}://{headers['host']}{path}", headers=keep, data=content)
+        service = "s3" if kind is botocore.auth.S3SigV4Auth else "dynamodb"
+        kind(BotoCredentials(*credentials), service, region).add_auth(theirs)
+        return {name.lower(): value for name, value in theirs.headers.items()}
+
+    return sign
+
+
+def test_a_request_to_dynamodb_is_signed_as_botocore_signs_it(botos):
+    chance = random.Random(20260)
+    for _ in range(300):
+        region = chance.choice(REGIONS)
+        endpoint = chance.choice([None, "http://127.0.0.1:8000", "https://localhost", "http://[::1]:8000"])
+        encoder = Encoder(Endpoints(region, endpoint))
+        credentials = someone(chance)
+        at = chance.uniform(0, 4e9)
+        for _ in range(8):  # one encoder signs many, of which some are prepared already
+            at += chance.choice([0, 0, 0.4, 1, 86400])
+            credentials = someone(chance) if chance.random() < 0.1 else credentials
+            body = {text(chance, ODD, 9): {"S": text(chance, ODD, 99)}, "B": {"B": chance.randbytes(5)}}
+            action = chance.choice(["PutItem", "GetItem", "TransactWriteItems"])
+            request = encoder.encode(Call(action, body), credentials, at)
+            theirs = botos(botocore.auth.SigV4Auth, request, credentials, region, at)
+            headers = sent(request.data)[2]
+            assert headers["x-amz-target"] == f"DynamoDB_20120810.{action}"
+            assert headers["content-type"] == "application/x-amz-json-1.0"
+            for name in ("authorization", "x-amz-date", "x-amz-security-token"):
+                assert headers.get(name) == theirs.get(name)
+
+
+def test_a_request_to_s3_is_signed_as_botocore_signs_it(botos):
+    chance = random.Random(3)
+    for _ in range(2000):
+        region = chance.choice(REGIONS)
+        encoder = Encoder(Endpoints(region, s3=chance.choice([None, None, "http://127.0.0.1:9000"])))
+        credentials, at = someone(chance), chance.uniform(0, 4e9)
+        key = text(chance, ODD, 60)
+        bucket = chance.choice(["results", "dotted.name", "a-b-c"])
+        content = chance.choice([None, b"", chance.randbytes(50)])
+        call = ObjectCall("GET" if content is None else "PUT", bucket, key, content)
+        request = encoder.encode(call, credentials, at)
+        theirs = botos(botocore.auth.S3SigV4Auth, request, credentials, region, at)
+        method, path, headers, body = sent(request.data)
+        assert (method, body) == (call.method, content or b"")
+        assert path.endswith("/" + percent_encode(key, safe="/~"))  # as botocore writes a key into a URL
+        for name in ("authorization", "x-amz-date", "x-amz-security-token", "x-amz-content-sha256"):
+            assert headers.get(name) == theirs.get(name)
+
+
+# S3 API Reference, "Signature Calculations for the Authorization Header: Transferring Payload in a Single Chunk"
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "content", "signature"),
+    [
+        (
+            "GET",
+            "/test.txt",
+            {"range": "bytes=0-9"},
+            b"",
+            "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41",
+        ),
+        (
+            "PUT",
+            "/test%24file.text",
+            {"date": "Fri, 24 May 2013 00:00:00 GMT", "x-amz-storage-class": "REDUCED_REDUNDANCY"},
+            b"Welcome to Amazon S3.",
+            "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd",
+        ),
+    ],
+)
+def test_the_examples_of_the_documentation_have_the_signatures_that_it_gives(method, path, headers, content, signature):
+    example = Credentials("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
+    digest = sha256(content).hexdigest()
+    all_headers = {"host": "examplebucket.s3.amazonaws.com", "x-amz-content-sha256": digest, **headers}
+    at = calendar.timegm((2013, 5, 24, 0, 0, 0))
+    prepared = Signer("us-east-1", "s3").prepare(method, path, all_headers, example, at)
+    assert prepared.signature(digest) == signature
+
+
+def test_a_key_of_any_length_gives_the_codes_of_the_standard_library():
+    import hmac
+
+    for length in (0, 1, 32, 63, 64, 65, 200):
+        secret = bytes(range(length))
+        assert Key(secret).digest(b"message") == hmac.digest(secret, b"message", "sha256")
+
+
+def test_the_endpoints_are_those_that_botocore_knows(monkeypatch):
+    import botocore.session
+
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    session = botocore.session.Session()
+    resolver = EndpointResolver(session.get_data("endpoints"))
+    seen = 0
+    for partition in session.get_available_partitions():
+        for region in session.get_available_regions("dynamodb", partition):
+            theirs = resolver.construct_endpoint("dynamodb", region)
+            assert Endpoints(region).dynamodb == ("https", theirs["hostname"], 443)
+            suffix = theirs["dnsSuffix"]
+            assert Endpoints(region).bucket("b") == (("https", f"b.s3.{region}.{suffix}", 443), "/")
+            assert Endpoints(region).bucket("b.c") == (("https", f"s3.{region}.{suffix}", 443), "/b.c/")
+            seen += 1
+    assert seen > 30
+
+
+def test_the_environment_may_name_endpoints(monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://everything:1")
+    assert str(Endpoints("eu-west-1").dynamodb) == "http://everything:1"
+    assert Endpoints("eu-west-1").bucket("b") == (("http", "everything", 1), "/b/")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", "http://tables:2/")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://objects")
+    assert str(Endpoints("eu-west-1").dynamodb) == "http://tables:2"
+    assert Endpoints("eu-west-1").bucket("b") == (("https", "objects", 443), "/b/")
+    assert str(Endpoints("eu-west-1", "http://given:3", "http://given:4").dynamodb) == "http://given:3"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "tables:8000",
+        "ftp://tables",
+        "http://",
+        "http://tables/path",
+        "http://me:pass@tables",
+        "http://tables:port",
+        "x",
+    ],
+)
+def test_an_endpoint_that_is_none_is_refused_without_being_repeated(url):
+    with pytest.raises(ValueError, match="an endpoint is written") as caught:
+        Endpoints("eu-west-1", url)
+    assert "pass" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "evil.example/", "a\r\nx: y", "@host", "bücket"])
+def test_a_name_that_no_bucket_has_is_refused(name):
+    with pytest.raises(StoreError, match="not the name of a bucket") as caught:
+        Endpoints("eu-west-1").bucket(name)
+    assert not caught.value.transient
