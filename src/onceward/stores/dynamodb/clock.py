@@ -38,6 +38,9 @@ class ServerClock:
         if answer.date is None:
             return
         low, high = answer.date - answer.received, answer.date + 1 - answer.sent
+        held = self._offsets
+        if held is not None and low <= held[0] and held[1] <= high and answer.received < self._fresh_until:
+            return  # it tells nothing new, as most do
         with self._lock:
             if self._offsets is not None and answer.received < self._fresh_until:
                 held_low, held_high = self._offsets

@@ -104,22 +104,25 @@ class Layout:
     def item(self, record: Record) -> Item:
         """Return a record as an item; a field that is None is left out."""
         names = self.names
-        item = self.key(record.key)
-        item[names["status"]] = {"S": record.status}
-        item[names["owner"]] = {"S": record.owner}
-        item[names["fence"]] = {"N": str(record.fence)}
-        item[names["beat"]] = {"N": str(record.beat)}
-        item[names["lease_until"]] = {"N": number(record.lease_until)}
-        item[names["attempts"]] = {"N": str(record.attempts)}
-        item[names["created_at"]] = {"N": number(record.created_at)}
-        if record.fingerprint is not None:
-            item[names["fingerprint"]] = {"S": record.fingerprint}
-        if record.result is not None:
-            item[names["result"]] = _packed(record.result)
-        if record.error is not None:
-            item[names["error"]] = {"S": record.error}
-        if record.expires_at is not None:
-            item[names["expires_at"]] = {"N": number(record.expires_at)}
+        key, status, owner, fence, beat, lease_until, attempts, fingerprint, result, error, created_at, expires_at = (
+            record
+        )
+        item = self.key(key)
+        item[names["status"]] = {"S": status}
+        item[names["owner"]] = {"S": owner}
+        item[names["fence"]] = {"N": str(fence)}
+        item[names["beat"]] = {"N": str(beat)}
+        item[names["lease_until"]] = {"N": number(lease_until)}
+        item[names["attempts"]] = {"N": str(attempts)}
+        item[names["created_at"]] = {"N": number(created_at)}
+        if fingerprint is not None:
+            item[names["fingerprint"]] = {"S": fingerprint}
+        if result is not None:
+            item[names["result"]] = _packed(result)
+        if error is not None:
+            item[names["error"]] = {"S": error}
+        if expires_at is not None:
+            item[names["expires_at"]] = {"N": number(expires_at)}
         return item
 
     def record(self, item: Mapping[str, Value]) -> Record:

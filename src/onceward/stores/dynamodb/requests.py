@@ -43,6 +43,8 @@ class Requests:
                 **{f"#v{n}": name for n, name in enumerate(more)},
             },
         }
+        self._inserting: Body = {**self._refusing, **self._absent}
+        self._swapping: Body = {**self._refusing, **self._version}
         self._fields = layout.attributes
         changes = ", ".join(f"{_name(name)} = ?" for name in self._fields)
         where = " AND ".join(f"{_name(name)} = ?" for name in [*(part.name for part in layout.parts), *layout.version])
@@ -58,7 +60,12 @@ class Requests:
 
     def put(self, item: Item, seen: Record | None) -> Call:
         """Write an item under the condition."""
-        return Call("PutItem", {**self._refusing, **self.condition(seen), "Item": item})
+        if seen is None:
+            return Call("PutItem", {**self._inserting, "Item": item})
+        if self.layout.is_foreign(seen):
+            return Call("PutItem", {**self._refusing, **self.condition(seen), "Item": item})
+        values = self.layout.version_of(seen)
+        return Call("PutItem", {**self._swapping, "ExpressionAttributeValues": values, "Item": item})
 
     def transact(self, item: Item, seen: Record | None, effects: Sequence[Mapping[str, object]]) -> Call:
         """Write an item under the condition, and with it all effects."""

@@ -1,0 +1,403 @@
+"""Results that are too large for an item: objects in S3, on a real server, also when it is away or slow."""
+
+import asyncio
+import json
+import random
+import time
+from functools import partial
+from urllib.parse import unquote
+
+import pytest
+
+from onceward import LeaseLost, Once, ResultUnavailable, StoreError
+from onceward.core import steps
+from onceward.core.drive import drive
+from onceward.core.policy import Policy
+from onceward.core.protocol import completed
+from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.stores.dynamodb import open_table
+from onceward.testing.bench import claim_of
+from onceward.testing.clock import ManualClock
+from servers import S3, Fault, Proxy, Refuse
+
+BUCKET = "results"
+chance = random.Random(5)
+LARGE = "".join(map(chr, (chance.randrange(0x4E00, 0x9FFF) for _ in range(350_000))))  # a megabyte, hard to compress
+SMALL = {"receipt": 1}
+
+
+@pytest.fixture(scope="module")
+def s3():
+    server = S3()
+    server.bucket(BUCKET)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def _s3_proxy(s3):
+    proxy = Proxy(s3.port)
+    yield proxy
+    proxy.stop()
+
+
+@pytest.fixture
+def objects(s3, _s3_proxy, aws, monkeypatch):
+    """The proxy in front of S3, whose objects the ledger of this test puts where nobody else's are."""
+    _s3_proxy.clear()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", _s3_proxy.url)
+    return _s3_proxy
+
+
+@pytest.fixture
+def blobs(table, objects):
+    return f"s3://{BUCKET}/{table}"
+
+
+@pytest.fixture
+def stored(s3, table):
+    """Returns the objects of this test's ledger."""
+    return lambda: {key: body for key, body in s3.objects(BUCKET).items() if unquote(key).startswith(f"{table}/")}
+
+
+@pytest.fixture
+def once(url, blobs):
+    made = Once(f"{url}&blobs={blobs}", max_result=10**7).using(name="n")
+    made.run("warm", lambda: 0)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def clock(proxy, objects):
+    made = ManualClock()
+    proxy.date = objects.date = made
+    return made
+
+
+@pytest.fixture
+def clocked(table, blobs, proxy, clock):
+    """A Once on a clock that is moved by hand, and the server's with it."""
+    store = open_table(table, endpoint=proxy.url, blobs=blobs, clock=clock)
+    made = Once(store, clock=clock, lease=10, max_result=10**7).using(name="n")
+    made.run("warm", lambda: 0)
+    yield made
+    made.close()
+
+
+def large():
+    return LARGE
+
+
+def never():
+    raise AssertionError("the handler ran again")
+
+
+@pytest.fixture
+def stands(dynoxide, table):
+    """Returns the item of a key."""
+
+    def read(key="k"):
+        (item,) = [item for item in dynoxide.items(table) if item["key"]["S"] == f"n:{key}"]
+        return item
+
+    return read
+
+
+# --- kept and fetched ---------------------------------------------------------------------------------------------
+
+
+def test_a_large_result_is_replayed_from_its_object(once, objects, stands, stored):
+    assert once.run("k", large) == LARGE
+    assert once.run("k", never) == LARGE
+    assert objects.actions == ["PUT", "GET"]
+    (name,) = stored()
+    assert stands()["result"] == {"M": {"bucket": {"S": BUCKET}, "key": {"S": name}}}
+    assert json.loads(stored()[name]) == LARGE
+
+
+def test_a_coroutines_large_result_too(url, blobs, objects):
+    async def handler():
+        return LARGE
+
+    async def main():
+        once = Once(f"{url}&blobs={blobs}", max_result=10**7)
+        assert await once.run_async("k", handler) == LARGE
+        assert await once.run_async("k", handler) == LARGE
+        once.close()
+
+    asyncio.run(main())
+    assert objects.actions == ["PUT", "GET"]
+
+
+def test_a_small_result_is_kept_in_the_item(once, objects):
+    assert once.run("k", lambda: SMALL) == SMALL
+    assert once.run("k", never) == SMALL
+    assert objects.actions == []
+
+
+def test_keys_of_any_text_get_objects_of_their_own(once, stored):
+    keys = ["a/b", "a%2Fb", "../x", "ä ö", "?", "k" * 900]
+    for key in keys:
+        assert once.run(key, lambda key=key: key + LARGE) == key + LARGE
+    for key in keys:
+        assert once.run(key, never) == key + LARGE
+    assert len(stored()) == len(keys)
+
+
+def test_an_object_that_is_gone_is_named(once, s3, stored):
+    once.run("k", large)
+    (name,) = stored()
+    s3.ask("DELETE", f"/{BUCKET}/{name}")
+    with pytest.raises(ResultUnavailable, match=f"s3://{BUCKET}/{name}"):
+        once.run("k", never)
+
+
+def test_a_bucket_that_is_gone_does_not_make_the_handler_run(url, objects, stands):
+    once = Once(f"{url}&blobs=s3://no-such-bucket/x", max_result=10**7).using(name="n")
+    with pytest.warns(UserWarning, match="NoSuchBucket"):
+        assert once.run("k", large) == LARGE
+    assert stands()["status"] == {"S": COMPLETED}
+    with pytest.raises(ResultUnavailable, match="NoSuchBucket"):
+        once.run("k", never)
+
+
+# --- S3 away ------------------------------------------------------------------------------------------------------
+
+FAULTS = {
+    "the request is lost": Fault(lose_request=True),
+    "the reply is lost": Fault(lose_reply=True),
+    "the connection breaks amid the reply": Fault(reset_reply=True),
+    "it arrives twice": Fault(twice=True),
+    "500": Refuse("InternalError", 500),
+    "slow down": Refuse("SlowDown", 503),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_passing_fault_of_s3_is_survived_at_the_completion_and_at_the_replay(once, objects, fault, times, stored):
+    objects.rule = lambda seen: fault if seen.number < times else None
+    assert once.run("k", large) == LARGE
+    first = len(objects.seen)
+    objects.rule = lambda seen: fault if first <= seen.number < first + times else None
+    assert once.run("k", never) == LARGE
+    assert len(stored()) == 1
+
+
+def test_while_s3_is_away_the_completion_waits_and_is_made_in_the_end(clocked, clock, objects, stands):
+    def rule(seen):
+        clock.advance(2)
+        return Fault(lose_request=True) if len(objects.seen) < 4 else None
+
+    objects.rule = rule
+    assert clocked.run("k", large) == LARGE
+    assert stands()["status"] == {"S": COMPLETED}
+    objects.rule = lambda seen: None
+    assert clocked.run("k", never) == LARGE
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault(lose_request=True), Fault(lose_reply=True), Refuse("InternalError", 500)],
+    ids=["lost", "unanswered", "500"],
+)
+def test_when_s3_stays_away_the_record_is_completed_all_the_same(clocked, clock, objects, stands, fault):
+    """Its result is lost for replays, and that is said; the handler does not run again (invariant 7)."""
+
+    def rule(seen):
+        clock.advance(2)
+        return fault
+
+    objects.rule = rule
+    with pytest.warns(UserWarning, match="not stored"):
+        assert clocked.run("k", large) == LARGE
+    assert stands()["status"] == {"S": COMPLETED}
+    objects.rule = lambda seen: None
+    clock.advance(60)
+    with pytest.raises(ResultUnavailable):
+        clocked.run("k", never)
+
+
+def test_a_heartbeat_in_between_does_not_make_the_completion_wait_for_s3_again(url, blobs, objects, stands):
+    """The tries to write the object take longer than the time between two renewals."""
+    once = Once(f"{url}&blobs={blobs}", lease=6, heartbeat=1.6, max_result=10**7).using(name="n")
+
+    def rule(seen):
+        time.sleep(0.25)
+        return Refuse("InternalError", 500)
+
+    objects.rule = rule
+    with pytest.warns(UserWarning, match="not stored"), once.claim("k") as claim:
+        claim.complete(LARGE)
+    assert stands()["status"] == {"S": COMPLETED}
+    assert len(objects.seen) == 5
+
+
+def test_a_slow_s3_is_given_each_object_once_although_a_heartbeat_comes_in_between(url, blobs, objects):
+    once = Once(f"{url}&blobs={blobs}", lease=6, heartbeat=1.6, max_result=10**7).using(name="n")
+    objects.rule = lambda seen: Fault(delay=1.8)
+    with once.claim("k") as claim:
+        claim.complete(LARGE)
+    assert objects.actions == ["PUT"]
+
+
+def test_when_s3_is_forbidden_the_record_is_completed_all_the_same(once, objects, stands):
+    objects.rule = lambda seen: Refuse("AccessDenied", 403)
+    with pytest.warns(UserWarning, match="s3:PutObject"):
+        assert once.run("k", large) == LARGE
+    assert stands()["status"] == {"S": COMPLETED}
+    with pytest.raises(ResultUnavailable, match="s3:PutObject"):
+        once.run("k", never)
+
+
+def test_when_s3_is_away_at_the_replay_the_handler_does_not_run(once, objects):
+    once.run("k", large)
+    objects.rule = lambda seen: Refuse("InternalError", 500)
+    with pytest.raises(StoreError, match="s3:GetObject"):
+        once.run("k", never)
+    objects.rule = lambda seen: None
+    assert once.run("k", never) == LARGE
+
+
+def test_a_request_to_s3_that_was_signed_at_another_time_is_signed_again(clocked, clock, objects):
+    """As the first one of a process that was frozen."""
+    objects.date = lambda: clock() + 3600
+    objects.rule = lambda seen: Refuse("RequestTimeTooSkewed", 403) if len(objects.seen) == 1 else None
+    clocked.run("k", large)
+    assert objects.actions == ["PUT", "PUT"]
+    first, second = (seen.headers["x-amz-date"] for seen in objects.seen)
+    assert first < second
+
+
+# --- zombies ------------------------------------------------------------------------------------------------------
+
+
+def test_a_zombies_object_does_not_overwrite_its_successors(clocked, clock, stored):
+    zombie = clocked.acquire("k")
+    clock.advance(15)
+    heir = clocked.acquire("k")
+    heir.complete("heir" + LARGE)
+    with pytest.raises(LeaseLost):
+        zombie.complete("zombie" + LARGE)
+    assert len(stored()) == 2
+    assert clocked.run("k", never) == "heir" + LARGE
+
+
+def test_a_zombies_object_that_arrives_late_does_not_overwrite_its_successors(clocked, clock, objects):
+    zombie = clocked.acquire("k")
+
+    def rule(seen):  # nothing of the zombie's gets through until its lease is over and its heir has come
+        if len(objects.seen) == 1:
+            clock.advance(15)
+            clocked.acquire("k").complete("heir" + LARGE)
+            return Fault(late=1000)
+        return None
+
+    objects.rule = rule
+    with pytest.raises(LeaseLost):
+        zombie.complete("zombie" + LARGE)
+    assert objects.deliver() == 1
+    assert clocked.run("k", never) == "heir" + LARGE
+
+
+# --- many, and with effects ---------------------------------------------------------------------------------------
+
+
+def ends(store, clock, claims, results):
+    return drive(
+        steps.end_many(
+            store,
+            [
+                (claim, completed(json.dumps(result)), Policy(lease=10))
+                for claim, result in zip(claims, results, strict=True)
+            ],
+            clock,
+            lambda: clock() + 10,
+        ),
+        store,
+    )
+
+
+def test_large_and_small_results_end_in_one_batch(clocked, clock, stored):
+    store = clocked.store
+    keys = [f"k{n}" for n in range(6)]
+    claims = [reply.record for reply in drive(store.insert_many([claim_of(f"n:{k}", "a") for k in keys]), store)]
+    results = [f"{n}" + LARGE if n % 2 else n for n in range(6)]
+    outcomes = ends(store, clock, claims, results)
+    assert {outcome.record.status for outcome in outcomes} == {COMPLETED}
+    assert len(stored()) == 3
+    assert [clocked.run(key, never) for key in keys] == results
+
+
+def test_the_losers_of_a_batch_are_told_their_large_results(clocked, clock):
+    store = clocked.store
+    clocked.run("k0", large)
+    clocked.run("k1", lambda: SMALL)
+    replies = drive(store.insert_many([claim_of(f"n:k{n}", "b") for n in range(3)]), store)
+    assert [reply.won for reply in replies] == [False, False, True]
+    assert json.loads(replies[0].record.result) == LARGE
+    assert json.loads(replies[1].record.result) == SMALL
+
+
+def test_a_batch_completes_although_s3_is_away(clocked, clock, objects, stands):
+    store = clocked.store
+    keys = [f"k{n}" for n in range(4)]
+    claims = [reply.record for reply in drive(store.insert_many([claim_of(f"n:{k}", "a") for k in keys]), store)]
+    objects.rule = lambda seen: Refuse("InternalError", 500) if len(objects.seen) < 3 else None
+    ends(store, clock, claims, [LARGE, 1, LARGE, 2])
+    assert [stands(key)["status"]["S"] for key in keys] == [COMPLETED] * 4
+
+
+@pytest.fixture
+def money(dynoxide, table):
+    return dynoxide.table(f"money-of-{table}", {"id": "S"})
+
+
+@pytest.fixture
+def spent(dynoxide, money):
+    """Returns what is on the account."""
+    return lambda: sum(int(item["n"]["N"]) for item in dynoxide.items(money))
+
+
+def adding(money):
+    return {
+        "Update": {
+            "TableName": money,
+            "Key": {"id": {"S": "alice"}},
+            "UpdateExpression": "ADD n :one",
+            "ExpressionAttributeValues": {":one": {"N": "1"}},
+        }
+    }
+
+
+def test_a_transaction_with_a_large_result(once, money, spent):
+    assert once.transact("k", [adding(money)], LARGE, name="n") == LARGE
+    assert once.transact("k", [adding(money)], "again", name="n") == LARGE
+    claim = once.acquire("j", name="n")
+    assert claim.transact([adding(money)], "j" + LARGE) == "j" + LARGE
+    assert once.transact("j", [adding(money)], "again", name="n") == "j" + LARGE
+    assert spent() == 2
+
+
+@pytest.mark.parametrize("kind", ["once", "claim"])
+def test_while_s3_is_away_a_transaction_is_made_without_its_result(once, objects, money, spent, kind):
+    claim = once.acquire("k") if kind == "claim" else None
+    objects.rule = lambda seen: Refuse("InternalError", 500)
+    make = claim.transact if claim else partial(once.transact, "k")
+    with pytest.warns(UserWarning, match="not stored"):
+        make([adding(money)], LARGE)
+    assert spent() == 1
+    objects.rule = lambda seen: None
+    with pytest.raises(ResultUnavailable, match="s3:PutObject"):
+        once.transact("k", [adding(money)], LARGE)
+    assert spent() == 1
+
+
+def test_a_list_of_records_fetches_no_objects(once, objects):
+    once.run("k", large)
+    objects.seen.clear()
+    (record,) = [record for record, _ in once.ledger.records() if record.key == "n:k"]
+    assert (record.status, record.result) == (COMPLETED, None)
+    assert objects.actions == []
+    assert record.status != IN_PROGRESS

@@ -1,0 +1,263 @@
+"""What the processes of test_dynamodb_processes.py run: ``python dynamodb_worker.py WHAT URL ARGUMENT…``."""
+
+import asyncio
+import os
+import random
+import sys
+import threading
+import time
+
+from onceward import Busy, Completed, LeaseLost, Once, StoreError
+
+
+def say(*words):
+    print(*words, flush=True)
+
+
+def append(path, line):
+    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(log, f"{line}\n".encode())
+    finally:
+        os.close(log)
+
+
+def adding(table, counter):
+    """A business write: one more for ``counter``."""
+    values = {":one": {"N": "1"}}
+    key = {"id": {"S": str(counter)}}
+    return {
+        "Update": {
+            "TableName": table,
+            "Key": key,
+            "UpdateExpression": "ADD n :one",
+            "ExpressionAttributeValues": values,
+        }
+    }
+
+
+# --- effects that commit with the record --------------------------------------------------------------------------
+
+
+def transact(url, money, count):
+    """Go through all keys, of both kinds and in any order, until every one is completed."""
+    once = Once(url, lease=3.0)
+    say("ready")
+    left = [(kind, number) for kind in ("once", "claim") for number in range(int(count))]
+    while left:
+        random.shuffle(left)
+        left = [key for key in left if not _done(once, money, key)]
+
+
+def _done(once, money, key):
+    kind, number = key
+    effect = adding(money, f"{kind}{number}")
+    time.sleep(random.random() * 0.02)
+    try:
+        if kind == "once":
+            assert once.transact(key, [effect], number) == number
+        else:
+            with once.claim(key) as claim:
+                time.sleep(random.random() * 0.08)
+                claim.transact([effect], number)
+    except Completed as done:
+        if done.result != number:
+            raise RuntimeError(f"{key} was answered with {done.result!r}") from done
+    except (Busy, LeaseLost):
+        return False
+    return True
+
+
+# --- a worker that is paused --------------------------------------------------------------------------------------
+
+
+def zombie(url, money):
+    """Hold two keys that an heir takes over meanwhile; one of them is renewed as soon as the process runs again."""
+    once = Once(url, lease=3.0)
+    spent = once.acquire("spent")
+    told = []
+    try:
+        with once.claim("taken") as taken:
+            say("claimed")
+            sys.stdin.readline()
+            told.append("lost" if spent.lost and taken.lost else "held")
+            for end in (
+                lambda: spent.transact([adding(money, "spent")], "zombie"),
+                spent.extend,
+                spent.release,
+                spent.park,
+                lambda: spent.complete("zombie"),
+            ):
+                try:
+                    end()
+                    told.append("made")
+                except LeaseLost:
+                    told.append("refused")
+            taken.complete("zombie")
+    except LeaseLost:
+        told.append("LeaseLost")
+    say(*told)
+
+
+def patient(url):
+    """Hold a key, and complete it after the pause, whoever was there meanwhile."""
+    try:
+        with Once(url, lease=3.0).claim("left") as claim:
+            say("claimed")
+            sys.stdin.readline()
+            claim.complete("late")
+    except LeaseLost:
+        say("LeaseLost")
+    else:
+        say("completed")
+
+
+# --- many on the same keys ----------------------------------------------------------------------------------------
+
+
+def race(url, log, count):
+    once = Once(url, lease=60, on_busy=60.0)
+    say("ready")
+    sys.stdin.readline()
+    keys = list(range(int(count)))
+    random.shuffle(keys)
+    for key in keys:
+        assert once.run(key, _logged, log, key) == key
+    say("done")
+
+
+def _logged(log, key):
+    append(log, key)
+    time.sleep(0.001)
+    return key
+
+
+# --- a server that goes away --------------------------------------------------------------------------------------
+
+
+def survive(url, money, log, count):
+    """Go through all keys, with effects of both kinds, although the server is killed and started again."""
+    once = Once(url, lease=60, on_busy=60.0)
+    left = list(range(int(count)))
+    while left:
+        random.shuffle(left)
+        left = [key for key in left if not _survived(once, money, log, key)]
+    say("done")
+
+
+def _survived(once, money, log, key):
+    try:
+        assert once.run(key, _logged, log, key) == key
+        time.sleep(0.01)
+        assert once.transact(key, [adding(money, key)], key) == key
+    except (Busy, StoreError):
+        return False
+    return True
+
+
+# --- a worker whose clock is wrong --------------------------------------------------------------------------------
+
+
+def skewed(url, name):
+    """The parent holds "live" for 60 s and has completed "done" with a retention of 60 s."""
+    try:
+        time.sleep(0.001)
+    except OSError:
+        # libfaketime 0.9.10 gets clock_nanosleep(TIMER_ABSTIME) wrong, which is what CPython's sleep calls, when it
+        # leaves the monotonic clock alone; when it does not, it is every wait for a lock with a timeout that hangs.
+        time.sleep = threading.Event().wait
+    summer = time.localtime().tm_isdst
+    told = [("time", time.time())]
+    once = Once(url, lease=3.0, retention=60.0)
+    try:
+        once.acquire("live")
+        told.append(("live", "stolen"))
+    except Busy:
+        told.append(("live", "busy"))
+    try:
+        once.acquire("done")
+        told.append(("done", "forgotten"))
+    except Completed as done:
+        told.append(("done", "replayed", done.result))
+    start = os.times().elapsed  # not a clock that can be faked
+    try:
+        once.acquire("live", on_busy=1.0)
+        told.append(("waited", "stolen"))
+    except Busy:
+        told.append(("waited", round(os.times().elapsed - start, 1)))
+    once.acquire(("own", name)).complete(name)
+    try:
+        once.acquire(("own", name))
+        told.append(("own", "forgotten"))
+    except Completed as done:
+        told.append(("own", "held" if done.result == name else done.result))
+    with once.claim(("long", name)) as claim:
+        say("long")
+        sys.stdin.readline()
+        told.append(("lost", claim.lost))
+    told.append(("summers", summer, time.localtime().tm_isdst))
+    for words in told:
+        say(*words)
+
+
+# --- forks --------------------------------------------------------------------------------------------------------
+
+
+def prefork(url, log):
+    once = Once(url, lease=30, on_busy=30.0)
+    once.run(0, _logged, log, 0)
+
+    async def handle():
+        append(log, "async")
+
+    asyncio.run(once.run_async("async", handle))  # leaves connections of a loop that is closed
+    with once.claim("held", lease=3.0) as claim:  # starts the heartbeat thread
+        children = []
+        for _ in range(4):
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    _in_child(once, log)
+                    status = 0
+                finally:
+                    os._exit(status)
+            children.append(child)
+        for key in range(50):
+            assert once.run(key, _logged, log, key) == key
+        for child in children:
+            _, status = os.waitpid(child, 0)
+            assert status == 0, status
+        assert not claim.lost, "the children held theirs for longer than its lease"
+    asyncio.run(once.run_async("async", handle))
+    say("done")
+
+
+def _in_child(once, log):
+    for key in range(50):
+        assert once.run(key, _logged, log, key) == key
+
+    async def handle(line):
+        append(log, line)
+
+    async def both():
+        await once.run_async("shared", handle, "shared")
+        await once.run_async(("own", os.getpid()), handle, f"own {os.getpid()}")
+
+    asyncio.run(both())
+    with once.claim(("long", os.getpid()), lease=3.0) as claim:  # a heartbeat thread of the child's own
+        time.sleep(3.3)
+        assert not claim.lost
+
+
+if __name__ == "__main__":
+    what, *arguments = sys.argv[1:]
+    {
+        "transact": transact,
+        "zombie": zombie,
+        "patient": patient,
+        "race": race,
+        "survive": survive,
+        "skewed": skewed,
+        "prefork": prefork,
+    }[what](*arguments)
