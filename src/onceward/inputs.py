@@ -208,7 +208,9 @@ def _jmespath_reader(function: Callable[..., object], option: str, expression: s
     strict = option == "key"
 
     def read(arguments: Arguments) -> object:
-        value = path.search({name: arguments[name] for name in wanted} if wanted else arguments)
+        value = path.walk(arguments)
+        if value is None:
+            value = path.search({name: arguments[name] for name in wanted} if wanted else arguments)
         if value is None and strict:
             raise KeyMissing(
                 f"{_called(function)}: key={expression!r} found nothing in the arguments; the handler did not run. Check the "

@@ -17,8 +17,8 @@ from onceward.errors import KeyMissing
 KeyPart = object
 LONGEST = 200  # characters of a key that stay readable; DynamoDB takes 2048 bytes, a person's eye less
 
-_PLAIN = re.compile(r"[A-Za-z0-9_.@/+=~-]+").fullmatch
-_LIKE_ANOTHER = re.compile(r"[+-]?(\d[\d_]*\.?\d*|\.\d+)([eE][+-]?\d+)?|true|false|null|[+-]?(inf|nan)").fullmatch
+_LIKE_ANOTHER = r"[+-]?(\d[\d_]*+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|true|false|null|[+-]?(inf|nan)"
+_PLAIN = re.compile(rf"(?!({_LIKE_ANOTHER})\Z)[A-Za-z0-9_.@/+=~-]+").fullmatch  # and not to be taken for another type
 _NAME = re.compile(r"[^\s:\x00-\x1f\x7f]+").fullmatch
 
 
@@ -33,8 +33,8 @@ def ledger_key(name: str, key: object) -> str:
         KeyMissing: the key or a part of it is None or empty.
         TypeError: the key is of another type.
     """
-    # the commonest case first: a short str that cannot be taken for anything else
-    if type(key) is str and len(key) <= LONGEST and _PLAIN(key) and not _LIKE_ANOTHER(key):
+    # the commonest case first
+    if type(key) is str and len(key) <= LONGEST and _PLAIN(key):
         return f"{name}:{key}"
     try:
         form = _form(key, name)
@@ -140,7 +140,7 @@ def _sha256(data: bytes) -> bytes:
 
 
 def _text(text: str) -> str:
-    if _PLAIN(text) and not _LIKE_ANOTHER(text):
+    if _PLAIN(text):
         return text
     import json  # noqa: PLC0415 - rare keys only; ASCII escapes keep even lone surrogates apart
 

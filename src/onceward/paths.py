@@ -1,6 +1,6 @@
 """JMESPath over inputs, made strict: whatever would let a missing part pass for a present one is refused."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, cast
 
 import jmespath
@@ -43,13 +43,24 @@ class Path:
         self._reader = _Reader(strict=option == "key")
         self._chain = _chain(self._compiled.parsed)
 
+    def walk(self, value: object) -> object:
+        """Return what an expression such as ``order.id`` finds in dicts; None where :meth:`search` must be asked.
+
+        Takes a third of the time.
+        """
+        for name in self._chain:
+            if type(value) is not dict:
+                return None
+            value = value.get(name)
+        return value if self._chain else None
+
     def search(self, value: object) -> object:
         """Return what the expression finds in ``value``, None when that is nothing.
 
         Raises:
             KeyMissing: a function of the expression was given a missing or unfit part.
         """
-        if self._chain is not None and (found := _walk(self._chain, value)) is not None:
+        if (found := self.walk(value)) is not None:
             return found
         if type(value) is dict:
             value = {name: item if type(item) in _BUILTIN else _builtin(item) for name, item in value.items()}
@@ -95,23 +106,14 @@ class _Strict(Functions):
         return super().call_function(function_name, resolved_args)
 
 
-def _chain(node: Any) -> tuple[str, ...] | None:
-    """Return the fields of an expression that only goes down by name, as in ``order.id``; None for any other."""
+def _chain(node: Any) -> tuple[str, ...]:
+    """Return the fields of an expression that only goes down by name, as in ``order.id``; none for any other."""
     if node["type"] == "field":
         return (node["value"],)
     if node["type"] != "subexpression":
-        return None
+        return ()
     parts = [_chain(child) for child in node["children"]]
-    return None if None in parts else tuple(name for part in parts for name in part or ())
-
-
-def _walk(chain: Sequence[str], value: object) -> object:
-    """Go down dicts by name, a third of the time that the interpreter takes; None where it must be asked."""
-    for name in chain:
-        if type(value) is not dict:
-            return None
-        value = value.get(name)
-    return value
+    return tuple(name for part in parts for name in part) if all(parts) else ()
 
 
 def _collect(node: object, fields: set[str], kinds: set[str]) -> None:
