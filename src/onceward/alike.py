@@ -6,6 +6,8 @@ from typing import cast
 
 from onceward.values import canonical, field_names, is_model, zone_name
 
+_PLAIN = frozenset({str, int, bool, type(None), bytes})
+
 
 def same(one: object, other: object) -> bool:
     """Compare a value that was read back with the original, part by part: 1, 1.0 and True are not the same."""
@@ -19,7 +21,7 @@ def _alike(one: object, other: object) -> bool:  # noqa: PLR0911 - one line per 
     kind = type(one)
     if kind is not type(other):
         return False
-    if kind in {str, int, bool, type(None), bytes}:
+    if kind in _PLAIN:
         return one == other
     if kind in {float, complex, decimal.Decimal}:
         return repr(one) == repr(other)  # a NaN counts as itself, and -0.0 is not 0.0

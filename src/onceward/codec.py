@@ -19,6 +19,7 @@ from onceward.values import NotReplayable as NotReplayable  # noqa: PLC0414 - ca
 from onceward.values import is_model, tagged, type_name, untagged
 
 ENVELOPE = '{"$onceward":1,'
+_ENVELOPE = ENVELOPE.encode()
 _OPEN = (object, None, type(None), NoReturn, Never, Self)  # annotations that say nothing about how to store a result
 
 
@@ -58,7 +59,7 @@ class Codec:
         if self._decoder is not None:
             try:
                 data = self._encoder.encode(value)
-                if not data.startswith(ENVELOPE.encode()) and same(self._decoder.decode(data), value):
+                if not data.startswith(_ENVELOPE) and same(self._decoder.decode(data), value):
                     return data.decode()
             except Exception:  # noqa: BLE001, S110 - not of its annotated type; stored by its own type instead
                 pass
