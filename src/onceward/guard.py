@@ -1,7 +1,7 @@
 """Guards: claim, handler, settle; for functions, coroutines and ``with`` blocks.
 
-What happens on the ledger is in generators (``_enter`` here, ``completing`` and ``failing`` in claim.py); the functions
-that come in two forms only drive them and run the user's code in between, where it was called.
+What happens on the ledger is in generators (``claim`` in core/steps.py, ``completing`` and ``failing`` in claim.py); the
+functions that come in two forms only drive them and run the user's code in between, where it was called.
 
 An interrupt (KeyboardInterrupt, SystemExit, a cancellation) in the claim gives the key back, for the handler has not run;
 in the handler it leaves the key claimed until the lease is over, for work that was started may still go on; in the
@@ -16,7 +16,7 @@ from onceward import heartbeat
 from onceward.claim import CURRENT, Claim, completion, warn_of_missing
 from onceward.core import steps
 from onceward.core.clock import Clock
-from onceward.core.drive import Steps, drive, drive_async, settle, settle_async
+from onceward.core.drive import drive, drive_async, settle, settle_async
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
 from onceward.core.record import Record
@@ -175,8 +175,9 @@ class Guard:
             Busy, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError: as their docs say; the handler must not run.
         """
         bid = self.bid(key, fingerprint)
+        since = 0.0 if self._cache is None else self.clock()
         try:
-            return drive(self._enter(bid), self.store)
+            return self._entered(drive(steps.claim(self.store, bid), self.store), since)
         except Exception:
             raise
         except BaseException:
@@ -189,8 +190,9 @@ class Guard:
     async def enter_async(self, key: str, fingerprint: str | None) -> Claim | Answer:
         """As :meth:`enter`, for a coroutine."""
         bid = self.bid(key, fingerprint)
+        since = 0.0 if self._cache is None else self.clock()
         try:
-            return await drive_async(self._enter(bid), self.store)
+            return self._entered(await drive_async(steps.claim(self.store, bid), self.store), since)
         except (Exception, GeneratorExit):  # a coroutine that is closed may not await any more
             raise
         except BaseException:
@@ -282,9 +284,7 @@ class Guard:
         self.codec.resolve()
         return Bid(key, os.urandom(16).hex(), fingerprint, self.policy, self.clock)
 
-    def _enter(self, bid: Bid) -> Steps[Claim | Answer]:
-        since = 0.0 if self._cache is None else self.clock()
-        outcome = yield from steps.claim(self.store, bid)
+    def _entered(self, outcome: Won | Replay | Refused, since: float) -> Claim | Answer:
         if isinstance(outcome, Won):
             claim = Claim(self.store, outcome, self.policy, self.clock, self.codec)
             heartbeat.HEARTBEAT.watch(claim)

@@ -55,20 +55,11 @@ class Write(NamedTuple):
         """Return the record that this write makes when the store's clock shows ``now`` (seconds)."""
         key, status, owner, fence, beat, attempts, fingerprint, result, error, created_at, lease, keep = self
         until = now + lease
-        return Record(
-            key,
-            status,
-            owner,
-            fence or int(now * 1e6),
-            beat,
-            until,
-            attempts,
-            fingerprint,
-            result,
-            error,
-            now if created_at is None else created_at,
-            None if keep is None else until + keep,
-        )
+        created_at = now if created_at is None else created_at
+        expires_at = None if keep is None else until + keep
+        fence = fence or int(now * 1e6)
+        fields = (key, status, owner, fence, beat, until, attempts, fingerprint, result, error, created_at, expires_at)
+        return tuple.__new__(Record, fields)  # what Record(...) does, in half the time
 
 
 class Reply(NamedTuple):

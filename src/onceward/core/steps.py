@@ -103,14 +103,10 @@ def persist(error: Exception, verb: Callable[[], Steps[T]], clock: Clock, until:
     raise error
 
 
-def _belief(sent: float, reply: Reply, record: Record, margin: float) -> float:
+def _belief(store: Register, policy: Policy, sent: float, reply: Reply, record: Record) -> float:
     """Until when, on my clock, I hold the claim: counted from before the request, short of what the store grants."""
-    return sent + (record.lease_until - reply.now) - margin
-
-
-def _margin(store: Register, policy: Policy) -> float:
     # A hundredth for two clocks that run at different speeds, and the store's own imprecision.
-    return policy.lease / 100 + store.resolution
+    return sent + (record.lease_until - reply.now) - policy.lease / 100 - store.resolution
 
 
 # --- the steps ----------------------------------------------------------------------------------------------------
@@ -130,13 +126,12 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
     With an ``effect`` the claim, the effect and the completion are one write; Settled is then the answer to having won.
     """
     policy, clock = bid.policy, bid.clock
-    give_up = clock() + policy.wait
-    look_again = 0.001
     first = first_claim(bid.key, bid.owner, bid.fingerprint, policy)
-    parking = False
     verb = _claiming(store, first, None, effect)
+    parking = False
+    look_again = 0.001
+    sent = began = clock()
     while True:
-        sent = clock()
         try:
             reply = yield from verb()
         except Exception as error:  # noqa: BLE001 - asked again, or raised there
@@ -148,26 +143,29 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
                 return Refused(Verdict.PARKED, held, 0.0)
             if effect is not None:
                 return Settled(held)
-            return (yield from _assured(store, bid, held, _belief(sent, reply, held, _margin(store, policy))))
         parking = False
-        verdict = decide(held, reply.now, bid.owner, bid.fingerprint, policy)
+        verdict = Verdict.WON if reply.won else decide(held, reply.now, bid.owner, bid.fingerprint, policy)
         if held is None:
             verb = _claiming(store, first, None, effect)
         elif verdict is Verdict.WON:
-            return (yield from _assured(store, bid, held, _belief(sent, reply, held, _margin(store, policy))))
+            until = _belief(store, policy, sent, reply, held)
+            if until - clock() >= policy.lease / 2:
+                return Won(held, until)
+            return (yield from _renewed(store, bid, held))
         elif verdict is Verdict.REPLAY:
             return Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
         elif verdict in {Verdict.START, Verdict.NEXT}:
             verb = _claiming(store, next_claim(first, held, fresh=verdict is Verdict.START), held, effect)
         elif verdict is Verdict.PARK:
             parking = True
-            verb = _swap(store, next_version(held, PARKED, error=held.error or lapsed(held), keep=None), held)
-        elif verdict is Verdict.BUSY and (left := give_up - clock()) > 0:
+            verb = partial(store.swap, next_version(held, PARKED, error=held.error or lapsed(held), keep=None), held)
+        elif verdict is Verdict.BUSY and (left := began + policy.wait - clock()) > 0:
             yield Sleep(min(look_again, left))
             look_again = min(look_again * 2, store.poll)
-            verb = lambda: store.load(bid.key)  # noqa: E731 - there is but one of these
+            verb = partial(store.load, bid.key)
         else:
             return Refused(verdict, held, max(0.0, held.lease_until - reply.now))
+        sent = clock()
 
 
 def heartbeat(
@@ -190,7 +188,7 @@ def heartbeat(
         for (i, before), reply in zip(todo.items(), replies, strict=True):
             held = reply.record
             if reply.won and held is not None:
-                outcomes[i] = Won(held, _belief(sent, reply, held, _margin(store, policy_of[i])))
+                outcomes[i] = Won(held, _belief(store, policy_of[i], sent, reply, held))
             elif held is not None and is_mine(held, before.owner):
                 again[i] = held
             else:
@@ -220,7 +218,7 @@ def end(
     mine = record
     while True:
         write = next_version(mine, outcome.status, result=outcome.result, error=outcome.error, keep=keep)
-        verb = _swap(store, write, mine) if commit is None else partial(commit, write, mine)
+        verb = partial(store.swap if commit is None else commit, write, mine)
         try:
             reply = yield from verb()
         except Exception as error:  # noqa: BLE001 - asked again, or raised there
@@ -254,7 +252,7 @@ def end_many(
     try:
         replies = yield from store.swap_many(pairs)
     except Exception as error:  # noqa: BLE001 - asked again, or raised there
-        replies = yield from persist(error, lambda: store.swap_many(pairs), clock, until)
+        replies = yield from persist(error, partial(store.swap_many, pairs), clock, until)
     outcomes: list[Settled | Lost] = []
     for (record, outcome, policy), reply in zip(ends, replies, strict=True):
         if reply.won and reply.record is not None:
@@ -286,21 +284,11 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
 def _claiming(store: Register, write: Write, seen: Record | None, effect: Effect | None) -> Callable[[], Steps[Reply]]:
     if effect is not None:
         return partial(effect.commit, ended(write, *effect.outcome), seen)
-    return _insert(store, write) if seen is None else _swap(store, write, seen)
+    return partial(store.insert, write) if seen is None else partial(store.swap, write, seen)
 
 
-def _insert(store: Register, write: Write) -> Callable[[], Steps[Reply]]:
-    return lambda: store.insert(write)
-
-
-def _swap(store: Register, write: Write, seen: Record) -> Callable[[], Steps[Reply]]:
-    return lambda: store.swap(write, seen)
-
-
-def _assured(store: Register, bid: Bid, held: Record, until: float) -> Steps[Won | Refused]:
-    """Take up a claim that is mine; renew it first if half of its lease went by until I learned of it."""
-    if until - bid.clock() >= bid.policy.lease / 2:
-        return Won(held, until)
+def _renewed(store: Register, bid: Bid, held: Record) -> Steps[Won | Refused]:
+    """Renew a claim that is mine, because half of its lease went by until I learned of it."""
     (outcome,) = yield from heartbeat(store, [(held, bid.policy.lease)], [bid.policy], bid.clock)
     if isinstance(outcome, Won):
         return outcome

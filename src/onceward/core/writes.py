@@ -7,7 +7,8 @@ from onceward.core.record import IN_PROGRESS, Record, Write
 def first_claim(key: str, owner: str, fingerprint: str | None, policy: Policy) -> Write:
     """Return the claim of a key that has no record."""
     lease, keep = policy.lease, policy.retention
-    return Write(key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep)
+    fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep)
+    return tuple.__new__(Write, fields)  # what Write(...) does, in half the time
 
 
 def next_claim(claim: Write, held: Record, *, fresh: bool) -> Write:
@@ -37,20 +38,12 @@ def next_version(
 ) -> Write:
     """Return the next version of a record: same owner, same fence, one beat on."""
     key, _, owner, fence, beat, _, held_attempts, fingerprint, _, held_error, created_at, _ = record
-    return Write(
-        key,
-        status,
-        owner,
-        fence,
-        beat + 1,
-        held_attempts if attempts is None else attempts,
-        fingerprint,
-        result,
-        held_error if error is None and status == IN_PROGRESS else error,
-        created_at,
-        lease,
-        keep,
-    )
+    if attempts is None:
+        attempts = held_attempts
+    if error is None and status == IN_PROGRESS:
+        error = held_error
+    fields = (key, status, owner, fence, beat + 1, attempts, fingerprint, result, error, created_at, lease, keep)
+    return tuple.__new__(Write, fields)  # as above
 
 
 def lapsed(record: Record) -> str:
