@@ -60,6 +60,7 @@ class Claim:
         "_store",
         "_until",
         "due",
+        "interval",
         "number",
         "outer",
         "paused",
@@ -69,7 +70,8 @@ class Claim:
     def __init__(self, store: Store, won: Won, policy: Policy, clock: Clock, codec: "Codec") -> None:
         self._store = store
         self._record, self._until = won
-        self.due = self._until - policy.lease + policy.beat_every  # the next heartbeat, on the owner's clock
+        self.interval = policy.beat_every  # seconds between heartbeats
+        self.due = self._until - policy.lease + self.interval  # the next one, on the owner's clock
         self._policy = policy
         self._clock = clock
         self._codec = codec
@@ -262,9 +264,9 @@ class Claim:
             return  # an answer that comes too late
         if isinstance(outcome, Won):
             self._record, self._until = outcome
-            self.due = self._until - self._policy.lease + self._policy.beat_every
+            self.due = self._until - self._policy.lease + self.interval
         elif self._ending and outcome.record is not None and outcome.record.owner == self._record.owner:
-            self.due = self._clock() + self._policy.beat_every  # I am ending it at this moment, which is not losing it
+            self.due = self._clock() + self.interval  # I am ending it at this moment, which is not losing it
         else:
             self._lost = True
 
@@ -277,7 +279,7 @@ class Claim:
         outcome: Outcome | None = None
         tries = 0
 
-        def recording() -> Steps[None]:
+        def recording() -> "Steps[None]":  # quoted, or it would be looked up for every result
             nonlocal outcome, tries
             tries += 1
             if outcome is None and tries > 2:

@@ -32,13 +32,14 @@ class Heartbeat:
 
     def watch(self, claim: Claim) -> None:
         """Renew ``claim`` from its first beat on."""
-        interval = claim.policy.beat_every
-        if interval <= 0 or claim.clock is not boottime:  # a clock passed in is moved by hand, and so are its beats
+        if (
+            claim.interval <= 0 or claim.clock is not boottime
+        ):  # a clock passed in is moved by hand, and so are its beats
             return
         self._claims[claim.number] = ref(claim)
         if claim.due < self._wakes_at:
             with self._wake:
-                self._interval = min(self._interval, interval)
+                self._interval = min(self._interval, claim.interval)
                 if self._running:
                     self._wake.notify()
                 else:
@@ -110,7 +111,7 @@ class Heartbeat:
         for claims in by_store.values():
             if not renew(claims):
                 # A tenth of the interval, so that a lease of three intervals sees some twenty tries.
-                later |= {c.number: boottime() + min(1.0, c.policy.beat_every / 10) for c in claims}
+                later |= {c.number: boottime() + min(1.0, c.interval / 10) for c in claims}
         return later
 
 
