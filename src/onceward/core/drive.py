@@ -9,10 +9,10 @@ that must reach their end all the same.
 
 import time
 from collections.abc import Callable, Generator
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
-Steps = Generator[object, object, T]
+Steps = Generator[object, Any, T]  # what is sent in is the reply to what was yielded, of whatever type that has
 
 
 class Exchange(Protocol):

@@ -19,25 +19,24 @@ from onceward.core.drive import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores import sqlite_async
-from onceward.stores import sqlite_requests as requests
 from onceward.stores.contract import Page
 from onceward.stores.sqlite_clock import RESOLUTION
 from onceward.stores.sqlite_file import SqliteFile, translated
-from onceward.stores.sqlite_requests import Request, Run
+from onceward.stores.sqlite_requests import Delete, Each, Insert, Load, Purge, Request, Scan, Swap, find
 
 PURGE_EVERY, PURGE_LIMIT = 32, 64  # every so many commits purge so many rows; the first of a process does, too
 
 
 class Job:
-    """A write that waits for its transaction."""
+    """A write that waits for its transaction. Whoever has ``looked`` for the key to be absent spares the commit that."""
 
-    __slots__ = ("done", "error", "key", "many", "reply", "run")
+    looked = False
+    done = False
+    reply: object = None
+    error: Exception | None = None
 
     def __init__(self, request: Request) -> None:
-        self.run, _, self.many, self.key = request
-        self.done = False
-        self.reply: object = None
-        self.error: Exception | None = None
+        self.request = request
 
 
 class SqliteStore:
@@ -76,47 +75,57 @@ class SqliteStore:
 
     def insert(self, write: Write) -> Steps[Reply]:
         """Write if the key is absent."""
-        return cast("Reply", (yield requests.insert(write)))
+        reply: Reply = yield Insert(write)
+        return reply
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
         """Write if the record is still the version seen."""
-        return cast("Reply", (yield requests.swap(write, seen)))
+        reply: Reply = yield Swap(write, seen)
+        return reply
 
     def load(self, key: str) -> Steps[Reply]:
         """Read one record."""
-        return cast("Reply", (yield requests.load(key)))
+        reply: Reply = yield Load(key)
+        return reply
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Reply]]:
         """Insert all in one transaction."""
-        return cast("list[Reply]", (yield requests.insert_many(writes)))
+        reply: list[Reply] = yield Each([Insert(write) for write in writes])
+        return reply
 
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Reply]]:
         """Swap all in one transaction."""
-        return cast("list[Reply]", (yield requests.swap_many(pairs)))
+        reply: list[Reply] = yield Each([Swap(write, seen) for write, seen in pairs])
+        return reply
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read records in the order of their keys."""
-        return cast("Page", (yield requests.scan(prefix, after, limit)))
+        reply: Page = yield Scan(prefix, after, limit)
+        return reply
 
     def delete(self, seen: Record) -> Steps[Reply]:
         """Delete if the record is still the version seen."""
-        return cast("Reply", (yield requests.delete(seen)))
+        reply: Reply = yield Delete(seen)
+        return reply
 
     def purge(self, limit: int) -> Steps[int]:
         """Delete expired records, the longest expired first."""
-        return cast("int", (yield requests.purge(limit)))
+        reply: int = yield Purge(limit)
+        return reply
 
     # --- the exchange ---------------------------------------------------------------------------------------------
 
     def exchange(self, request: object) -> object:
         """Run one request: a read at once, a write in the next transaction."""
-        asked = cast("Request", request)
+        asked: Request = request  # type: ignore[assignment]  # the verbs yield nothing else
         if not asked.writes:
             return self._read(asked.run)
         # While somebody commits, an insert looks for its key on the other connection; else the commit itself looks.
-        if asked.key is not None and self._writing.locked() and (held := self._look(asked.key)) is not None:
-            return held
         job = Job(asked)
+        if asked.absent is not None and self._writing.locked():
+            if (held := self._look(asked.absent)) is not None:
+                return held
+            job.looked = True
         self._queue.append(job)
         with self._writing:
             if not job.done:
@@ -125,14 +134,16 @@ class SqliteStore:
 
     async def exchange_async(self, request: object) -> object:
         """Run one request: a read at once, for it never waits; a write in the store's writer thread."""
-        asked = cast("Request", request)
+        asked: Request = request  # type: ignore[assignment]  # the verbs yield nothing else
         if not self._file.is_open:  # opening may have to make the schema, and to wait for it
             await sqlite_async.in_thread(lambda: self._read(lambda _connection, now: now))
         if not asked.writes:
             return self._read(asked.run)
-        if asked.key is not None and (held := self._look(asked.key)) is not None:
-            return held
         job = Job(asked)
+        if asked.absent is not None:
+            if (held := self._look(asked.absent)) is not None:
+                return held
+            job.looked = True
         with self._reading:
             if self._thread is None:
                 self._thread = sqlite_async.Writer(self)
@@ -155,10 +166,10 @@ class SqliteStore:
         return job.reply
 
     def _look(self, key: str) -> Reply | None:
-        reply = cast("Reply", self._read(requests.load(key).run))
+        reply = cast("Reply", self._read(Load(key).run))
         return None if reply.record is None else reply
 
-    def _read(self, run: Run) -> object:
+    def _read(self, run: Callable[[sqlite3.Connection, float], object]) -> object:
         with self._reading:
             try:
                 return run(self._file.reader(), self._file.now())
@@ -173,12 +184,14 @@ class SqliteStore:
             while self._queue:
                 jobs.append(self._queue.popleft())
             connection = self._file.writer()
-            if len(jobs) == 1 and self._is_held(connection, jobs[0]):
+            alone = jobs[0].request if len(jobs) == 1 else None
+            if alone and alone.absent is not None and not jobs[0].looked and (held := find(connection, alone.absent)):
+                jobs[0].reply = Reply(False, held, self._file.now())
                 return  # a duplicate, which needs no write
             purge = self._commits % PURGE_EVERY == 0
             self._commits += 1
-            if len(jobs) == 1 and not jobs[0].many and not purge:
-                jobs[0].reply = jobs[0].run(connection, self._file.now())  # a transaction of its own
+            if alone and not alone.many and not purge:
+                jobs[0].reply = alone.run(connection, self._file.now())  # a transaction of its own
             else:
                 self._transact(connection, jobs, purge)
         except BaseException as error:
@@ -205,20 +218,13 @@ class SqliteStore:
         failure.__cause__ = error
         return failure
 
-    def _is_held(self, connection: sqlite3.Connection, job: Job) -> bool:
-        """Answer an insert whose key is taken."""
-        if job.key is None or (held := requests.held(connection, job.key)) is None:
-            return False
-        job.reply = Reply(False, held, self._file.now())
-        return True
-
     def _transact(self, connection: sqlite3.Connection, jobs: list[Job], purge: bool) -> None:
         connection.execute("BEGIN IMMEDIATE")
         now = self._file.now()
         for job in jobs:
-            job.reply = job.run(connection, now)
+            job.reply = job.request.run(connection, now)
         if purge:
-            requests.purge(PURGE_LIMIT).run(connection, now)
+            Purge(PURGE_LIMIT).run(connection, now)
         connection.execute("COMMIT")
 
     # --- life -----------------------------------------------------------------------------------------------------
@@ -268,7 +274,8 @@ class Within:
     def exchange(self, request: object) -> object:
         """Run one request on the connection."""
         try:
-            return cast("Request", request).run(self._connection, self._now())
+            asked: Request = request  # type: ignore[assignment]  # as above
+            return asked.run(self._connection, self._now())
         except sqlite3.Error as error:
             raise translated(error, "the transaction's connection") from error
 

@@ -1,11 +1,10 @@
 """The SQL of an SQLite ledger: what each request to it runs on the connection.
 
-A request's ``run(connection, now)`` gives its reply; the store chooses the connection, the time and the transaction.
+A request holds what it needs; the store chooses the connection, the time and the transaction to run it in.
 """
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from onceward.core.record import Record, Reply, Write
 from onceward.stores.contract import Page
@@ -23,89 +22,134 @@ PURGE = f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expire
 SCAN = f"SELECT {COLUMNS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"  # noqa: S608 - as above
 
 
-Run = Callable[[sqlite3.Connection, float], object]
-
-
-class Request(NamedTuple):
+class Request:
     """What one exchange does: ``run(connection, now)`` gives the reply.
 
-    A write of a single statement is a transaction of its own; one of ``many`` statements needs one around it. An insert
-    looks for its ``key`` first: most duplicates end there, without waiting for the write lock.
+    A write of a single statement is a transaction of its own; one of ``many`` statements needs one around it. One
+    that wants a key to be ``absent`` looks for it first: most duplicates end there, without waiting for the write lock.
     """
 
-    run: Run
-    writes: bool
-    many: bool = False
-    key: str | None = None
+    __slots__ = ()
+    writes = True
+    many = False
+    absent: str | None = None
+
+    def run(self, connection: sqlite3.Connection, now: float) -> object:
+        """Run the SQL."""
+        raise NotImplementedError
 
 
-def insert(write: Write) -> Request:
+class Insert(Request):
     """Write if the key is absent."""
-    return Request(lambda c, now: _insert(c, now, write), writes=True, key=write.key)
+
+    __slots__ = ("absent", "write")
+
+    def __init__(self, write: Write) -> None:
+        self.absent = write.key
+        self.write = write
+
+    def run(self, connection: sqlite3.Connection, now: float) -> Reply:
+        """Insert, unless that conflicts with what is there."""
+        record = self.write.at(now)
+        if connection.execute(INSERT, record).rowcount == 1:
+            return Reply(True, record, now)
+        return Reply(False, find(connection, record.key), now)
 
 
-def insert_many(writes: Sequence[Write]) -> Request:
-    """Insert each on its own merits."""
-    return Request(lambda c, now: [_insert(c, now, write) for write in writes], writes=True, many=True)
-
-
-def swap(write: Write, seen: Record) -> Request:
+class Swap(Request):
     """Write if the record is still the version seen."""
-    return Request(lambda c, now: _swap(c, now, write, seen), writes=True)
+
+    __slots__ = ("seen", "write")
+
+    def __init__(self, write: Write, seen: Record) -> None:
+        self.write = write
+        self.seen = seen
+
+    def run(self, connection: sqlite3.Connection, now: float) -> Reply:
+        """Update where owner, fence and beat are as seen."""
+        record, seen = self.write.at(now), self.seen
+        if connection.execute(UPDATE, (*record[1:], record.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
+            return Reply(True, record, now)
+        return Reply(False, find(connection, record.key), now)
 
 
-def swap_many(pairs: Sequence[tuple[Write, Record]]) -> Request:
-    """Swap each on its own merits."""
-    return Request(lambda c, now: [_swap(c, now, write, seen) for write, seen in pairs], writes=True, many=True)
-
-
-def load(key: str) -> Request:
-    """Read one record."""
-    return Request(lambda c, now: Reply(False, held(c, key), now), writes=False)
-
-
-def scan(prefix: str, after: str | None, limit: int) -> Request:
-    """Read records in the order of their keys."""
-    return Request(lambda c, now: _scan(c, now, prefix, after, limit), writes=False)
-
-
-def delete(seen: Record) -> Request:
+class Delete(Request):
     """Delete if the record is still the version seen."""
-    return Request(lambda c, now: _delete(c, now, seen), writes=True)
+
+    __slots__ = ("seen",)
+
+    def __init__(self, seen: Record) -> None:
+        self.seen = seen
+
+    def run(self, connection: sqlite3.Connection, now: float) -> Reply:
+        """Delete where owner, fence and beat are as seen."""
+        seen = self.seen
+        if connection.execute(DELETE, (seen.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
+            return Reply(True, seen, now)
+        return Reply(False, find(connection, seen.key), now)
 
 
-def purge(limit: int) -> Request:
+class Each(Request):
+    """Several requests, each on its own merits."""
+
+    __slots__ = ("requests",)
+    many = True
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.requests = requests
+
+    def run(self, connection: sqlite3.Connection, now: float) -> list[object]:
+        """Run one after another."""
+        return [request.run(connection, now) for request in self.requests]
+
+
+class Purge(Request):
     """Delete expired records, the longest expired first."""
-    return Request(lambda c, now: c.execute(PURGE, (now, limit)).rowcount, writes=True)
+
+    __slots__ = ("limit",)
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def run(self, connection: sqlite3.Connection, now: float) -> int:
+        """Delete, and count."""
+        return connection.execute(PURGE, (now, self.limit)).rowcount
 
 
-def held(connection: sqlite3.Connection, key: str) -> Record | None:
+class Load(Request):
+    """Read one record."""
+
+    __slots__ = ("key",)
+    writes = False
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def run(self, connection: sqlite3.Connection, now: float) -> Reply:
+        """Look it up."""
+        return Reply(False, find(connection, self.key), now)
+
+
+class Scan(Request):
+    """Read records in the order of their keys."""
+
+    __slots__ = ("after", "limit", "prefix")
+    writes = False
+
+    def __init__(self, prefix: str, after: str | None, limit: int) -> None:
+        self.prefix = prefix
+        self.after = after or ""
+        self.limit = limit
+
+    def run(self, connection: sqlite3.Connection, now: float) -> Page:
+        """Read one page, and a row more to know whether it is the last."""
+        bounds = (self.after, self.prefix, self.prefix + "\U0010ffff", self.limit + 1)
+        rows = connection.execute(SCAN, bounds).fetchall()
+        records = [Record._make(row) for row in rows[: self.limit]]
+        return Page(records, records[-1].key if len(rows) > self.limit else None, now)
+
+
+def find(connection: sqlite3.Connection, key: str) -> Record | None:
     """Return the record of a key, as the connection sees it."""
     row = connection.execute(SELECT, (key,)).fetchone()
     return None if row is None else Record._make(row)
-
-
-def _insert(connection: sqlite3.Connection, now: float, write: Write) -> Reply:
-    record = write.at(now)
-    if connection.execute(INSERT, record).rowcount == 1:
-        return Reply(True, record, now)
-    return Reply(False, held(connection, write.key), now)
-
-
-def _swap(connection: sqlite3.Connection, now: float, write: Write, seen: Record) -> Reply:
-    record = write.at(now)
-    if connection.execute(UPDATE, (*record[1:], record.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
-        return Reply(True, record, now)
-    return Reply(False, held(connection, write.key), now)
-
-
-def _delete(connection: sqlite3.Connection, now: float, seen: Record) -> Reply:
-    if connection.execute(DELETE, (seen.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
-        return Reply(True, seen, now)
-    return Reply(False, held(connection, seen.key), now)
-
-
-def _scan(connection: sqlite3.Connection, now: float, prefix: str, after: str | None, limit: int) -> Page:
-    rows = connection.execute(SCAN, (after or "", prefix, prefix + "\U0010ffff", limit + 1)).fetchall()
-    records = [Record._make(row) for row in rows[:limit]]
-    return Page(records, records[-1].key if len(rows) > limit else None, now)
