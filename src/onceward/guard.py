@@ -175,7 +175,7 @@ class Guard:
             Busy, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError: as their docs say; the handler must not run.
         """
         bid = self.bid(key, fingerprint)
-        since = 0.0 if self._cache is None else self.clock()
+        since = self.clock()
         try:
             return self._entered(drive(steps.claim(self.store, bid), self.store), since)
         except Exception:
@@ -190,7 +190,7 @@ class Guard:
     async def enter_async(self, key: str, fingerprint: str | None) -> Claim | Answer:
         """As :meth:`enter`, for a coroutine."""
         bid = self.bid(key, fingerprint)
-        since = 0.0 if self._cache is None else self.clock()
+        since = self.clock()
         try:
             return self._entered(await drive_async(steps.claim(self.store, bid), self.store), since)
         except (Exception, GeneratorExit):  # a coroutine that is closed may not await any more
@@ -206,9 +206,10 @@ class Guard:
         """Record ``value``, unless the handler has ended the claim itself."""
         try:
             if claim.settled is None:
-                since = 0.0 if self._cache is None else self.clock()
+                since = self.clock()
                 settle(claim.success(value), self.store)
-                self._remember(claim.record, self.policy.retention, since)
+                if self._cache is not None:
+                    self._remember(claim.record, self.policy.retention, since)
                 claim.warn()
         finally:
             heartbeat.HEARTBEAT.forget(claim)
@@ -217,9 +218,10 @@ class Guard:
         """As :meth:`finish`, for a coroutine."""
         try:
             if claim.settled is None:
-                since = 0.0 if self._cache is None else self.clock()
+                since = self.clock()
                 await settle_async(claim.success(value), self.store)
-                self._remember(claim.record, self.policy.retention, since)
+                if self._cache is not None:
+                    self._remember(claim.record, self.policy.retention, since)
                 claim.warn()
         finally:
             heartbeat.HEARTBEAT.forget(claim)

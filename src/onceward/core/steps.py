@@ -144,10 +144,10 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
             if effect is not None:
                 return Settled(held)
         parking = False
-        verdict = Verdict.WON if reply.won else decide(held, reply.now, bid.owner, bid.fingerprint, policy)
+        verdict = None if reply.won else decide(held, reply.now, bid.owner, bid.fingerprint, policy)
         if held is None:
             verb = _claiming(store, first, None, effect)
-        elif verdict is Verdict.WON:
+        elif verdict is None or verdict is Verdict.WON:
             until = _belief(store, policy, sent, reply, held)
             if until - clock() >= policy.lease / 2:
                 return Won(held, until)
@@ -224,6 +224,8 @@ def end(
         except Exception as error:  # noqa: BLE001 - asked again, or raised there
             reply = yield from persist(error, verb, clock, until)
         held = reply.record
+        if reply.won and held is not None:
+            return Settled(held)
         ending = judge(held, record.owner, outcome.status)
         if held is None or ending is Ending.LOST:
             return Lost(held)
