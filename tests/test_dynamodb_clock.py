@@ -410,9 +410,6 @@ def test_a_signature_that_is_refused_for_good_is_tried_twice(url, proxy):
 # --- renewals -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Claim.due counts from a lease that is short of the store's margin: see the report"
-)
 @pytest.mark.parametrize("options", [{"lease": 3.0}, {"lease": 60.0, "heartbeat": 1.0}], ids=str)
 def test_a_claim_is_renewed_at_its_interval_and_not_all_the_time(url, proxy, options):
     with Once(url).claim("k", **options):

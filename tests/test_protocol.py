@@ -21,7 +21,7 @@ from onceward.core import protocol, steps
 from onceward.core.drive import Sleep, drive
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, decide
-from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Reply, Write
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.stores.memory import MemoryStore
 from onceward.testing import Faults, ManualClock
@@ -911,3 +911,16 @@ def test_a_cancelled_claim_of_a_released_key_is_given_back_though_its_write_stil
     ((record, _),) = once.ledger.records()
     once.close()
     assert (record.status, record.attempts) == (RELEASED, 1)
+
+
+def test_a_store_that_refuses_what_it_shows_is_not_asked_for_ever():
+    class Refuses(MemoryStore):
+        def _swap(self, write, seen):
+            return Reply(False, self.records[write.key], self._clock())
+
+    clock = ManualClock()
+    store = Refuses(clock)
+    drive(store.insert(Write("k", "IN_PROGRESS", "dead", 0, 0, 1, None, None, None, None, 1.0, 100.0)), store)
+    clock.advance(2)
+    with pytest.raises(RuntimeError, match="refuses to change"):
+        drive(steps.claim(store, steps.Bid("k", "me", None, Policy(), clock)), store)

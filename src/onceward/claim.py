@@ -51,6 +51,7 @@ class Claim:
 
     __slots__ = (
         "__weakref__",
+        "_ahead",
         "_clock",
         "_codec",
         "_ending",
@@ -71,7 +72,9 @@ class Claim:
         self._store = store
         self._record, self._until = won
         self.interval = policy.beat_every  # seconds between heartbeats
-        self.due = self._until - policy.lease + self.interval  # the next one, on the owner's clock
+        # The next one, on the owner's clock: an interval after the lease began, of which the belief is short by the margin.
+        self._ahead = self.interval - policy.lease + steps.margin(store, policy)
+        self.due = self._until + self._ahead
         self._policy = policy
         self._clock = clock
         self._codec = codec
@@ -264,7 +267,7 @@ class Claim:
             return  # an answer that comes too late
         if isinstance(outcome, Won):
             self._record, self._until = outcome
-            self.due = self._until - self._policy.lease + self.interval
+            self.due = self._until + self._ahead
         elif self._ending and outcome.record is not None and outcome.record.owner == self._record.owner:
             self.due = self._clock() + self.interval  # I am ending it at this moment, which is not losing it
         else:

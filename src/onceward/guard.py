@@ -72,7 +72,7 @@ class Guard:
         parameter: the handler's parameter that takes the claim, if it has one.
 
     Raises:
-        ValueError: the lease is too short for the store's clock.
+        ValueError: the lease is too short for the store's clock, or the heartbeat too late for it.
     """
 
     def __init__(
@@ -87,6 +87,11 @@ class Guard:
             raise ValueError(
                 f"lease={policy.lease!r} is too short for {store.url}, whose clock counts in steps of {store.resolution:g} s: "
                 f"give at least {3 * store.resolution:g}"
+            )
+        if policy.beat_every >= policy.lease - steps.margin(store, policy):
+            raise ValueError(
+                f"heartbeat={policy.heartbeat!r} does not fit lease={policy.lease!r} on {store.url}: a claim there is given up "
+                f"{steps.margin(store, policy):g} s before its lease ends, so renew it earlier (default: a third of the lease)"
             )
         self.store = store
         self.policy = policy

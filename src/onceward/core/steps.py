@@ -105,8 +105,13 @@ def persist(error: Exception, verb: Callable[[], Steps[T]], clock: Clock, until:
 
 def _belief(store: Register, policy: Policy, sent: float, reply: Reply, record: Record) -> float:
     """Until when, on my clock, I hold the claim: counted from before the request, short of what the store grants."""
+    return sent + (record.lease_until - reply.now) - margin(store, policy)
+
+
+def margin(store: Register, policy: Policy) -> float:
+    """Return by how many seconds an owner's belief ends before its lease does."""
     # A hundredth for two clocks that run at different speeds, and the store's own imprecision.
-    return sent + (record.lease_until - reply.now) - policy.lease / 100 - store.resolution
+    return policy.lease / 100 + store.resolution
 
 
 # --- the steps ----------------------------------------------------------------------------------------------------
@@ -129,6 +134,7 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
     first = first_claim(bid.key, bid.owner, bid.fingerprint, policy)
     verb = _claiming(store, first, None, effect)
     parking = False
+    refused: Record | None = None
     look_again = 0.001
     sent = began = clock()
     while True:
@@ -138,11 +144,8 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
             limit = sent + CLAIM_PATIENCE
             reply = yield from persist(error, verb, clock, lambda limit=limit: limit)  # type: ignore[misc]  # a default, not an argument
         held = reply.record
-        if reply.won and held is not None:
-            if parking:
-                return Refused(Verdict.PARKED, held, 0.0)
-            if effect is not None:
-                return Settled(held)
+        if reply.won and held is not None and (parking or effect is not None):
+            return Refused(Verdict.PARKED, held, 0.0) if parking else Settled(held)
         parking = False
         verdict = None if reply.won else decide(held, reply.now, bid.owner, bid.fingerprint, policy)
         if held is None:
@@ -154,6 +157,9 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
         elif verdict is Verdict.REPLAY:
             return Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
         elif verdict in {Verdict.START, Verdict.NEXT}:
+            if held == refused:  # asking on would never end, and be charged for
+                raise RuntimeError(f"{bid.key}: the store refuses to change a record although it is the one seen")
+            refused = held
             verb = _claiming(store, next_claim(first, held, fresh=verdict is Verdict.START), held, effect)
         elif verdict is Verdict.PARK:
             parking = True

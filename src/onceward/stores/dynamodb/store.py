@@ -268,7 +268,7 @@ class DynamoStore:
             record = _whole(write.at(now))
             item = self.layout.item(record)
         call = self.requests.put(item, seen)
-        answer: Answer = yield call  # type: ignore[assignment]  # a call is answered so
+        answer: Answer = yield call
         if answer.status == 200 and self._on_usage is None:
             clock.learn(answer)
             return won(record, answer, now)
