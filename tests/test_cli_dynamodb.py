@@ -92,6 +92,19 @@ def test_init_refuses_a_table_with_another_key(cli, dynoxide, proxy):
     assert result.stderr.count("\n") == 1
 
 
+def test_init_switches_ttl_on_in_somebody_elses_table_only_when_told_to(cli, dynoxide, proxy):
+    table = dynoxide.table(f"cli-{next(_NUMBERS)}")
+    dynoxide.ask("PutItem", TableName=table, Item={"key": {"S": "theirs"}, "expires_at": {"N": "1"}})
+    url = f"dynamodb://{table}?endpoint={proxy.url}"
+    refused = cli.run("init", "--store", url)
+    assert refused.returncode == 1
+    assert "its TTL is off" in refused.stderr
+    assert "`onceward init --ttl`" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    told = cli.run("init", "--store", url, "--ttl")
+    assert (told.returncode, told.stdout.decode().splitlines()[1]) == (0, "made: TTL on expires_at")
+
+
 def test_init_says_what_stands_when_recovery_cannot_be_had(cli, fresh):
     result = cli.run("init", "--store", fresh, "--pitr")
     assert result.returncode == 1
@@ -116,6 +129,8 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
         (["--print", "terraform"], "--print is for DynamoDB"),
         (["--pitr"], "--pitr is for DynamoDB"),
         (["--store", "memory:", "--pitr"], "--pitr is for DynamoDB"),
+        (["--ttl"], "--ttl is for DynamoDB"),
+        (["--store", "dynamodb://orders", "--ttl", "--print", "terraform"], "--ttl is for a table that is there"),
     ],
 )
 def test_init_refuses_what_there_is_not(cli, arguments, told):

@@ -120,6 +120,10 @@ class NotAtomic(MemoryStore):
         return reply
 
 
+class TakesNoResult(MemoryStore):
+    max_result = None
+
+
 BROKEN = {
     IgnoresTheOwner: "swap with another owner is refused",
     IgnoresTheBeat: "swap of an earlier beat is refused",
@@ -133,6 +137,7 @@ BROKEN = {
     DropsEmptyTexts: "read as it was written|every field is kept",
     Unordered: "a batch",
     NotAtomic: "exactly one insert is won",
+    TakesNoResult: "max_result is a number of bytes",
 }
 
 

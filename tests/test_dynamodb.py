@@ -219,6 +219,15 @@ def test_a_result_that_no_item_can_hold_completes_all_the_same(once, proxy):
     assert proxy.actions == ["PutItem", "PutItem", "PutItem"]
 
 
+def test_transact_cannot_pass_a_busy_key_over_and_says_so(url):
+    once = Once(url)
+    told = "what transact returns could not tell whether the writes were made, so catch Busy"
+    with pytest.raises(ValueError, match=told):
+        once.transact("k", [], on_busy="skip")
+    with pytest.raises(ValueError, match=told):
+        asyncio.run(once.using(on_busy="skip").transact_async("k", []))
+
+
 # --- what went wrong on the way -----------------------------------------------------------------------------------
 
 

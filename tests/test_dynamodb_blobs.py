@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import time
+import warnings
 from functools import partial
 from urllib.parse import unquote
 
@@ -114,6 +115,21 @@ def test_a_large_result_is_replayed_from_its_object(once, objects, stands, store
     (name,) = stored()
     assert stands()["result"] == {"M": {"bucket": {"S": BUCKET}, "key": {"S": name}}}
     assert json.loads(stored()[name]) == LARGE
+
+
+def test_with_the_default_options_too(url, blobs, objects, stored):
+    """600 KB is more than an item takes, and than is stored without blobs=."""
+    once = Once(f"{url}&blobs={blobs}").using(name="n")
+    value = LARGE[:200_000]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert once.run("k", lambda: value) == value
+    assert once.run("k", never) == value
+    assert objects.actions == ["PUT", "GET"]
+    assert len(stored()) == 1
+    assert once.store.max_result == 16 * 1024 * 1024
+    assert open_table("t", region="eu-west-1").max_result == 256 * 1024
+    once.close()
 
 
 def test_a_coroutines_large_result_too(url, blobs, objects):

@@ -131,6 +131,69 @@ def test_what_is_throttled_is_asked_again(store, proxy):
     assert not throttled
 
 
+# --- the TTL of a table that was there ------------------------------------------------------------------------------
+
+FOREIGN = {"key": {"S": "a customer"}, "expires_at": {"N": "1"}}
+
+
+@pytest.fixture
+def theirs(dynoxide, name):
+    """A table of somebody else, without a TTL, with an item that has a time in the past."""
+    dynoxide.table(name)
+    dynoxide.ask("PutItem", TableName=name, Item=FOREIGN)
+    return name
+
+
+def ttl_of(dynoxide, table):
+    return dynoxide.ask("DescribeTimeToLive", TableName=table)["TimeToLiveDescription"]["TimeToLiveStatus"]
+
+
+def test_ttl_is_not_switched_on_in_a_table_that_has_items_already(store, proxy, dynoxide, theirs):
+    for _ in range(2):
+        with pytest.raises(
+            StoreError, match=r"TTL is off.*`onceward init --ttl`.*ttl=True.*What stands: table"
+        ) as told:
+            drive(create(store), store)
+        assert not told.value.transient
+    assert sent(proxy, "UpdateTimeToLive") == []
+    assert ttl_of(dynoxide, theirs) == "DISABLED"
+    assert FOREIGN in dynoxide.items(theirs)
+    Once(store, name="n").acquire("k").complete()
+
+
+def test_ttl_is_switched_on_there_when_asked_for(store, dynoxide, theirs):
+    assert made(drive(create(store, ttl=True), store)) == [False, True]
+    assert ttl_of(dynoxide, theirs) == "ENABLED"
+    assert made(drive(create(store), store)) == [False, False]
+
+
+def test_ttl_is_switched_on_in_an_empty_table_that_was_there(store, proxy, dynoxide, name):
+    dynoxide.table(name)
+    assert made(drive(create(store), store)) == [False, True]
+    assert [(body["Limit"], body["ConsistentRead"]) for body in sent(proxy, "Scan")] == [(1, True)]
+    assert ttl_of(dynoxide, name) == "ENABLED"
+
+
+def test_an_init_that_was_interrupted_before_the_ttl_is_finished_by_the_next(store, proxy, dynoxide, name):
+    proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action == "UpdateTimeToLive" else None
+    with pytest.raises(StoreError, match="UpdateTimeToLive"):
+        drive(create(store), store)
+    proxy.rule = lambda seen: None
+    assert made(drive(create(store), store)) == [False, True]
+    assert ttl_of(dynoxide, name) == "ENABLED"
+
+
+def test_a_table_that_was_made_just_now_is_not_looked_into(store, proxy):
+    drive(create(store), store)
+    assert sent(proxy, "Scan") == []
+
+
+def test_recovery_is_not_enabled_where_the_ttl_was_refused(store, proxy, theirs):
+    with pytest.raises(StoreError, match="TTL is off"):
+        drive(create(store, pitr=True), store)
+    assert sent(proxy, "UpdateContinuousBackups") == []
+
+
 # --- what is refused ------------------------------------------------------------------------------------------------
 
 
@@ -274,9 +337,23 @@ def test_a_ttl_that_was_changed_within_the_hour_is_told_with_when_to_come_back(s
     answers = {
         "DescribeTable": described("ACTIVE"),
         "DescribeTimeToLive": ok(TimeToLiveDescription={"TimeToLiveStatus": "DISABLED"}),
+        "Scan": ok(Count=0),
         "UpdateTimeToLive": error("ValidationException"),
     }
     with pytest.raises(StoreError, match=r"TTL on expires_at was not enabled \(no\).*one change of it an hour"):
+        while True:
+            request = steps.send(answers[request.action] if isinstance(request, Call) else None)
+
+
+def test_a_table_of_which_a_page_is_empty_and_another_follows_is_not_empty(store):
+    steps = create(store)
+    request = next(steps)
+    answers = {
+        "DescribeTable": described("ACTIVE"),
+        "DescribeTimeToLive": ok(TimeToLiveDescription={"TimeToLiveStatus": "DISABLED"}),
+        "Scan": ok(Count=0, LastEvaluatedKey={"key": {"S": "k"}}),
+    }
+    with pytest.raises(StoreError, match="has items, and its TTL is off"):
         while True:
             request = steps.send(answers[request.action] if isinstance(request, Call) else None)
 

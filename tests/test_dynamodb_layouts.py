@@ -1,12 +1,14 @@
 """Tables whose attributes have other names or keys of two parts, and tables that belong to other systems."""
 
 import itertools
+import zlib
+from base64 import b64encode
 
 import pytest
 
 from onceward import StoreError
 from onceward.core.drive import drive
-from onceward.stores.dynamodb.items import Layout
+from onceward.stores.dynamodb.items import UNPACKED, Layout
 from onceward.stores.dynamodb.presets import preset
 from onceward.stores.dynamodb.store import DynamoStore
 from onceward.testing.bench import claim_of
@@ -161,3 +163,47 @@ def test_a_layout_that_cannot_be_is_an_error(options, message):
 def test_a_preset_that_cannot_be_is_an_error(args, message):
     with pytest.raises(ValueError, match=message):
         preset(*args)
+
+
+# --- compressed results ---------------------------------------------------------------------------------------------
+
+
+def packed(content):
+    """An item with a result of these bytes, as the table may have it."""
+    record = claim_of("k", "a").at(1e9)
+    return {**Layout().item(record), "result": {"B": b64encode(content).decode()}}
+
+
+def zeros(size):
+    """So many zeros, compressed, without having them all at once."""
+    packing = zlib.compressobj(9)
+    parts = [packing.compress(b"0" * min(1 << 20, size - start)) for start in range(0, size, 1 << 20)]
+    return b"".join([*parts, packing.flush()])
+
+
+def test_a_result_that_unfolds_to_more_than_the_limit_is_refused_and_not_unfolded():
+    import tracemalloc
+
+    item = packed(zeros(8 * UNPACKED))
+    tracemalloc.start()
+    try:
+        with pytest.raises(StoreError, match=f"over {UNPACKED} bytes"):
+            Layout().record(item)
+        assert tracemalloc.get_traced_memory()[1] < 3 * UNPACKED
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_result_of_the_limit_is_read():
+    assert len(Layout().record(packed(zeros(UNPACKED))).result) == UNPACKED
+
+
+@pytest.mark.parametrize("content", [b"", b"no zlib", zlib.compress(b"x" * 5000)[:-3], zlib.compress(b"\xff" * 9)])
+def test_a_result_that_is_no_compressed_text_is_refused(content):
+    with pytest.raises(StoreError, match="not a record of onceward"):
+        Layout().record(packed(content))
+
+
+def test_a_result_that_could_not_be_read_back_is_not_compressed():
+    record = claim_of("k", "a").at(1e9)._replace(result="0" * (UNPACKED + 1))
+    assert set(Layout().item(record)["result"]) == {"S"}

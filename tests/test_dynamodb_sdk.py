@@ -251,13 +251,102 @@ def test_closing_a_wire_leaves_the_client_open(service):
         assert sync.send(GET, 0.0).status == 200
 
 
-def test_a_client_of_aiobotocore_is_refused_by_handlers_that_are_not_asynchronous(service):
+# --- blocking calls through a client of aiobotocore ------------------------------------------------------------------
+
+
+def test_blocking_calls_are_carried_by_the_event_loop_that_the_client_is_used_in(service):
+    service.answers = {"GetItem": (200, {}), "PutItem": (400, {"__type": "x#Refused", "message": "no"})}
+
     async def main():
         async with aioboto(service) as client:
-            with pytest.raises(TypeError, match=r"boto3\.client"):
-                through(client)[0]()
+            blocking, awaiting = (open_wire() for open_wire in through(client))
+            await awaiting.send(GET, 0.0)
+            answers = [await asyncio.to_thread(blocking.send, call, 0.0) for call in (GET, PUT)]
+            service.answers = {}
+            with pytest.raises(StoreError) as caught:
+                await asyncio.to_thread(blocking.send, GET, 0.0)
+            blocking.close()
+            assert caught.value.transient
+            return answers
 
-    asyncio.run(main())
+    got, refused = asyncio.run(main())
+    assert got[:3] == (200, {}, 1763730960.0)
+    assert (refused.status, refused.body["__type"]) == (400, "Refused")
+
+
+def test_without_an_event_loop_to_carry_them_blocking_calls_are_refused(service):
+    service.answers = {"GetItem": (200, {})}
+
+    async def main():
+        async with aioboto(service) as client:
+            blocking, awaiting = (open_wire() for open_wire in through(client))
+            with pytest.raises(TypeError, match=r"no event loop is running.*boto3\.client"):
+                await asyncio.to_thread(blocking.send, GET, 0.0)
+            await awaiting.send(GET, 0.0)
+            with pytest.raises(TypeError, match="would wait for itself"):
+                blocking.send(GET, 0.0)
+            return blocking
+
+    blocking = asyncio.run(main())
+    with pytest.raises(TypeError, match="no event loop is running"):
+        blocking.send(GET, 0.0)
+    assert len(service.seen) == 1
+
+
+def test_an_event_loop_that_is_blocked_is_a_passing_error(service, monkeypatch):
+    monkeypatch.setattr(sdk, "_PATIENCE", 0.1)
+    service.answers = {"GetItem": (200, {})}
+    errors = []
+
+    def ask(wire):
+        try:
+            wire.send(GET, 0.0)
+        except StoreError as error:
+            errors.append(error)
+
+    async def main():
+        async with aioboto(service) as client:
+            blocking, awaiting = (open_wire() for open_wire in through(client))
+            await awaiting.send(GET, 0.0)
+            thread = threading.Thread(target=ask, args=(blocking,))
+            thread.start()
+            thread.join()  # blocks the loop
+            return (await awaiting.send(GET, 0.0)).status  # the client works on
+
+    assert asyncio.run(main()) == 200
+    assert [error.transient for error in errors] == [True]
+
+
+def test_an_event_loop_that_ends_with_the_call_under_way_is_a_passing_error(service):
+    gate = threading.Event()
+
+    class Slow(dict):
+        def __getitem__(self, action):
+            if len(service.seen) > 1:
+                gate.set()
+                time.sleep(0.2)
+            return 200, {}
+
+    service.answers = Slow()
+    errors = []
+
+    def ask(wire):
+        try:
+            wire.send(GET, 0.0)
+        except StoreError as error:
+            errors.append(error)
+
+    async def main():
+        async with aioboto(service) as client:
+            blocking, awaiting = (open_wire() for open_wire in through(client))
+            await awaiting.send(GET, 0.0)
+            thread = threading.Thread(target=ask, args=(blocking,))
+            thread.start()
+            await asyncio.to_thread(gate.wait)
+            return thread
+
+    asyncio.run(main()).join()
+    assert [error.transient for error in errors] == [True]
 
 
 def test_clients_of_both_kinds_are_refused(service):

@@ -107,6 +107,7 @@ def test_other_verbs_pass_through(do, memory):
     assert do(store.delete(held), store).won
     store.close()
     assert (store.url, store.resolution, store.poll) == (memory.url, memory.resolution, memory.poll)
+    assert store.max_result == memory.max_result
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,9 +1,12 @@
 """Handlers that take longer than their lease keep it; those that do not pay nothing. In real time: it is about time."""
 
 import asyncio
+import gc
+import logging
 import os
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -255,9 +258,6 @@ def test_a_handler_that_forks_keeps_its_claim_and_the_child_does_not_renew_it(tm
 
 
 def test_claims_that_are_forgotten_are_not_kept_in_memory():
-    import gc
-    import weakref
-
     once = Once(MemoryStore(), lease=60)
 
     class Big:
@@ -273,6 +273,143 @@ def test_claims_that_are_forgotten_are_not_kept_in_memory():
     gc.collect()
     assert alive() is None
     assert heartbeat.HEARTBEAT._claims == {}
+
+
+class Choosy(MemoryStore):
+    """Fails to renew the key "bad", and all that are asked for together with it."""
+
+    def __init__(self, transient):
+        super().__init__()
+        self.transient = transient
+        self.asked = []
+
+    def swap_many(self, pairs):
+        keys = [write.key for write, _ in pairs]
+        self.asked.append(keys)
+        if any("bad" in key for key in keys):
+            raise StoreError("this record cannot be read", transient=self.transient)
+        return (yield from super().swap_many(pairs))
+
+
+@pytest.mark.parametrize("transient", [False, True], ids=["lasting", "transient"])
+def test_a_claim_that_cannot_be_renewed_takes_no_other_with_it(transient, caplog):
+    store = Choosy(transient)
+    once = Once(store, lease=0.6)
+    lost = {}
+    barrier = threading.Barrier(6)
+
+    def handle(key):
+        barrier.wait()
+        time.sleep(1.8)
+        lost[key] = current().lost
+
+    def work(key):
+        try:
+            once.run(key, handle, key)
+        except LeaseLost:
+            pass
+
+    keys = ["1", "2", "bad", "3", "4", "5"]
+    threads = [threading.Thread(target=work, args=(key,)) for key in keys]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert lost == {key: key == "bad" for key in keys}
+    warned = [record for record in caplog.records if record.name == "onceward"]
+    assert len(warned) == (0 if transient else 1)
+    if warned:
+        assert warned[0].levelno == logging.WARNING
+        assert "bad: its lease cannot be renewed" in warned[0].getMessage()
+        assert "this record cannot be read" in warned[0].getMessage()
+
+
+def test_a_claim_that_cannot_be_renewed_is_tried_more_often_than_its_neighbours():
+    store = Choosy(transient=True)
+    once = Once(store, lease=0.9)
+    with once.claim("good"), once.claim("bad"):
+        time.sleep(0.75)
+    good, bad = ([sum(key in one for one in keys) for keys in store.asked] for key in ("good", "bad"))
+    assert 2 * sum(good) < sum(bad)
+
+
+def test_a_store_that_hangs_holds_up_no_other():
+    hanging, healthy = Choosy(transient=True), MemoryStore()
+    free, hangs = threading.Event(), threading.Event()
+
+    def hang(pairs):
+        hangs.set()
+        free.wait(10)
+        raise StoreError("at last", transient=True)
+        yield
+
+    hanging.swap_many = hang
+    with Once(hanging, lease=0.3).claim("a") as one, Once(healthy, lease=0.3).claim("b") as other:
+        assert hangs.wait(5)
+        time.sleep(0.8)
+        assert one.lost
+        assert not other.lost
+        free.set()
+        one.let_go()
+
+
+def test_a_store_that_hung_is_asked_again_when_it_answers():
+    store = Choosy(transient=True)
+    hangs = threading.Event()
+    asking = store.swap_many
+
+    def hang(pairs):
+        hangs.set()
+        time.sleep(0.2)
+        store.swap_many = asking
+        raise StoreError("at last", transient=True)
+        yield
+
+    store.swap_many = hang
+    with Once(store, lease=0.6).claim("a") as claim:
+        assert hangs.wait(5)
+        time.sleep(0.8)
+        assert not claim.lost
+
+
+def test_stores_without_long_handlers_cost_no_threads():
+    before = threading.active_count()
+    stores = [Once(MemoryStore(), lease=60) for _ in range(50)]
+    for once in stores:
+        once.run("k", int)
+    assert threading.active_count() <= before + 1
+
+
+def test_a_store_is_not_kept_alive():
+    once = Once(MemoryStore(), lease=0.15)
+
+    def handle():
+        time.sleep(0.3)
+        return current().lost
+
+    assert once.run("k", handle) is False
+    alive = weakref.ref(once.store)
+    del once
+    end = time.monotonic() + 5
+    while alive() is not None and time.monotonic() < end:
+        time.sleep(0.01)
+        gc.collect()
+    assert alive() is None
+
+
+def test_without_threads_for_the_stores_the_timer_renews(monkeypatch):
+    start = threading.Thread.start
+
+    def refuse(self):
+        if self.name == "onceward-renewal":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with Once(MemoryStore(), lease=0.3).claim("a") as one, Once(MemoryStore(), lease=0.3).claim("b") as other:
+        time.sleep(0.8)
+        assert not one.lost
+        assert not other.lost
 
 
 def test_an_interrupted_handler_is_no_longer_renewed():

@@ -59,7 +59,7 @@ def test_the_defaults_are_safe():
         "final": (),
         "retention": 14 * 86400.0,
         "cache": 0,
-        "max_result": 256 * 1024,
+        "max_result": None,
     }
     assert Policy().beat_every == 20.0
 
@@ -101,6 +101,10 @@ def test_a_contradiction_is_refused_with_both_values_when_the_guard_is_made(once
         {"heartbeat": float("nan")},
         {"retention": float("nan")},
         {"retention": -1},
+        {"retention": float("inf")},
+        {"retention": 1e300},
+        {"lease": 10**400},
+        {"lease": 1e300},
         {"max_attempts": 0},
         {"cache": -1},
         {"max_result": -1},
@@ -140,6 +144,21 @@ def test_a_value_of_another_type_is_refused(options):
         Once(MemoryStore(), **options)
 
 
+@pytest.mark.parametrize("retention", [float("inf"), 1e300])
+def test_a_retention_without_end_is_written_none(retention):
+    with pytest.raises(ValueError, match=r"retention=.*None is for ever"):
+        Once(MemoryStore(), retention=retention)
+
+
+def test_the_default_of_max_result_is_the_stores(once):
+    assert once.acquire("a").policy.max_result == once.store.max_result == 256 * 1024
+    assert once.acquire("b", max_result=7).policy.max_result == 7
+    once.store.max_result = 10
+    with pytest.warns(UserWarning, match="max_result=10"), once.claim("c") as claim:
+        claim.complete("x" * 20)
+    assert once.using(max_result=None, name="n").run("d", int) == 0
+
+
 def test_every_guard_keeps_its_own_options(once, clock):
     strict = once(key="k", name="n", max_attempts=1)(lambda k: failing())
     lenient = once(key="k", name="n", max_attempts=5)(lambda k: failing())
@@ -165,8 +184,10 @@ def test_on_busy_skip_returns_none_and_runs_nothing(once):
     vanish(once)
     guarded = once(key="k", name="n", on_busy="skip")(lambda k: pytest.fail("it ran"))
     assert guarded("k") is None
-    with pytest.raises(ValueError, match="skip"):
+    with pytest.raises(ValueError, match="a with block cannot be skipped, so catch Busy"):
         once.claim("k", on_busy="skip")
+    with pytest.raises(ValueError, match="acquire returns a claim and nothing else, so catch Busy"):
+        once.acquire("k", on_busy="skip")
 
 
 def test_a_waiter_sees_the_result_within_100_ms_of_its_being_recorded(tmp_path):

@@ -494,7 +494,7 @@ def test_a_coroutine_writes_after_a_fork_too(once):
 
 def test_expired_rows_are_purged_by_the_writes_themselves(once, path):
     for number in range(150):
-        once.acquire(number, lease=0.01, retention=0.01).complete()
+        once.acquire(number, lease=0.04, retention=0.04).complete()
     time.sleep(0.05)
     for number in range(150):
         once.run(number, one)

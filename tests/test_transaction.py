@@ -115,8 +115,8 @@ def test_max_attempts_parks_the_key(once, path, connection):
 
 
 def test_a_key_that_is_parked_by_the_claim_itself_stays_parked(once, path, connection):
-    once.acquire("k", lease=0.01)
-    time.sleep(0.05)
+    once.acquire("k", lease=0.04)
+    time.sleep(0.1)
     with pytest.raises(Parked), once.transaction("k", connection, on_lapse="park"):
         pass
     assert status(once) == [("PARKED", 1)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import sqlite3
 
     from onceward.codec import Codec
-    from onceward.effects import Effects
+    from onceward.effects import TransactItem
     from onceward.transaction import Transaction
 
 T = TypeVar("T")
@@ -200,7 +200,7 @@ class Claim:
 
         return Transaction.of_claim(self, connection)
 
-    def transact(self, writes: "Sequence[Effects]", result: T = None) -> T:  # type: ignore[assignment]  # T is NoneType then
+    def transact(self, writes: "Sequence[TransactItem]", result: T = None) -> T:  # type: ignore[assignment]  # T is NoneType then
         """Commit ``writes`` to DynamoDB together with this claim's completion: all of them, or nothing.
 
         Do it last: return what it returns. A worker that has lost its claim has its writes refused with its completion.
@@ -229,7 +229,7 @@ class Claim:
         self.warn()
         return result
 
-    async def transact_async(self, writes: "Sequence[Effects]", result: T = None) -> T:  # type: ignore[assignment]  # as above
+    async def transact_async(self, writes: "Sequence[TransactItem]", result: T = None) -> T:  # type: ignore[assignment]  # as above
         """As :meth:`transact`, for a coroutine."""
         from onceward.effects import committing  # noqa: PLC0415 - DynamoDB users only
 
@@ -388,6 +388,7 @@ def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
         size = len(text) if text.isascii() else len(text.encode())
     except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
         return protocol.completed(None, describe(error).removeprefix("NotReplayable: "))
+    assert policy.max_result is not None  # the guard has asked the store
     if size > policy.max_result:
         return protocol.completed(None, f"it takes {size} bytes, and max_result={policy.max_result}")
     return protocol.completed(text)

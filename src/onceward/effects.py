@@ -8,7 +8,9 @@ from onceward.core.drive import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.steps import Commit
 
-Effects = Mapping[str, Mapping[str, object]]  # one member of TransactItems: {"Put": {"TableName": ..., "Item": ...}}
+TransactItem = Mapping[
+    str, Mapping[str, object]
+]  # one of boto3's TransactItems: {"Put": {"TableName": ..., "Item": ...}}
 
 KINDS: Final = ("Put", "Update", "Delete", "ConditionCheck")
 MOST: Final = 99  # TransactWriteItems takes 100, and one of them is the record
@@ -17,11 +19,11 @@ MOST: Final = 99  # TransactWriteItems takes 100, and one of them is the record
 class Transacting(Protocol):
     """A store that can commit other writes together with a record's."""
 
-    def transact(self, effects: Sequence[Effects], write: Write, seen: Record | None) -> Steps[Reply]:
+    def transact(self, effects: Sequence[TransactItem], write: Write, seen: Record | None) -> Steps[Reply]:
         """As ``insert`` or ``swap``, and with it all of ``effects``, or nothing."""
 
 
-def committing(store: object, effects: Sequence[Effects]) -> Commit:
+def committing(store: object, effects: Sequence[TransactItem]) -> Commit:
     """Return the conditional write that takes ``effects`` along.
 
     Raises:
@@ -37,7 +39,7 @@ def committing(store: object, effects: Sequence[Effects]) -> Commit:
     return partial(cast("Transacting", store).transact, checked)
 
 
-def _few(effects: Sequence[Effects]) -> Sequence[Effects]:
+def _few(effects: Sequence[TransactItem]) -> Sequence[TransactItem]:
     if isinstance(effects, Mapping | str) or not isinstance(effects, Sequence):
         raise TypeError(
             f"writes={effects!r}: give a list of writes, as in [{{'Put': {{'TableName': ..., 'Item': ...}}}}]"
@@ -47,7 +49,7 @@ def _few(effects: Sequence[Effects]) -> Sequence[Effects]:
     return effects
 
 
-def _checked(number: int, effect: object) -> Effects:
+def _checked(number: int, effect: object) -> TransactItem:
     if not isinstance(effect, Mapping) or len(effect) != 1 or next(iter(effect)) not in KINDS:
         raise TypeError(f"writes[{number}]: give a dict with exactly one of {', '.join(KINDS)}, as boto3 takes it")
     ((kind, body),) = effect.items()

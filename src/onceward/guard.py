@@ -66,7 +66,7 @@ class Guard:
 
     Args:
         store: where the records are.
-        policy: the options, checked.
+        policy: the options, checked; a ``max_result`` of None becomes the store's.
         clock: the owner's clock (seconds).
         codec: how results are stored; by default, each by its own type.
         parameter: the handler's parameter that takes the claim, if it has one.
@@ -94,7 +94,7 @@ class Guard:
                 f"{steps.margin(store, policy):g} s before its lease ends, so renew it earlier (default: a third of the lease)"
             )
         self.store = store
-        self.policy = policy
+        self.policy = policy if policy.max_result is not None else policy._replace(max_result=store.max_result)
         self.clock = clock
         from onceward import codec as codecs  # noqa: PLC0415 - msgspec is loaded with the first guard, not with onceward
 

@@ -1,34 +1,38 @@
-"""One thread per process that renews the leases of handlers that take long, sync and async alike.
+"""Renews the leases of handlers that take long, sync and async alike: a timer thread, and a thread per store to renew.
 
-A handler that is done before its first beat is due pays one dict entry: the thread is not even woken. It sleeps no
-longer than the shortest interval between beats it has seen, so a claim made meanwhile is never due before it wakes.
+A handler that is done before its first beat is due pays one dict entry: the timer is not even woken. It sleeps no longer
+than the shortest interval between beats it has seen, so a claim made meanwhile is never due before it wakes. The timer
+asks no store: what is due is renewed in a thread of its store's own, which ends with that, so a store that hangs holds up
+its own claims and no other's.
 """
 
 import os
 import threading
-from weakref import ref
+from collections.abc import Callable
+from weakref import WeakSet, ref
 
-from onceward.claim import Claim
+from onceward.claim import Claim, describe
 from onceward.core import steps
 from onceward.core.clock import boottime
 from onceward.core.drive import drive
 from onceward.stores.contract import Store
 
 LONGEST = 3600.0  # seconds of one sleep; more than threading.TIMEOUT_MAX would end the thread
-IDLE = 60.0  # seconds without a claim after which the thread ends; the next claim starts another
+IDLE = 60.0  # seconds without a claim after which the timer ends; the next claim starts another
 _NEVER = float("inf")
 
 
 class Heartbeat:
-    """The claims under renewal and the thread that renews them."""
+    """The claims under renewal, the timer, and the stores that are being asked."""
 
     def __init__(self) -> None:
         # Weak, so that a claim whose block was never left, or whose caller was interrupted, is not renewed for ever.
         self._claims: dict[int, ref[Claim]] = {}
         self._wake = threading.Condition()
-        self._wakes_at = _NEVER  # infinite whenever the thread is not asleep, so that watch() goes through the lock
+        self._wakes_at = _NEVER  # infinite whenever the timer is not asleep, so that watch() goes through the lock
         self._interval = _NEVER
         self._running = False
+        self._renewing: set[int] = set()  # by id(): the claims in hand keep their store alive meanwhile
 
     def watch(self, claim: Claim) -> None:
         """Renew ``claim`` from its first beat on."""
@@ -43,7 +47,8 @@ class Heartbeat:
                 if self._running:
                     self._wake.notify()
                 else:
-                    self._start()
+                    # Without a thread the lease stands, claim.lost tells when it is over, and the next claim tries again.
+                    self._running = _started("onceward-heartbeat", self._run)
 
     def forget(self, claim: Claim) -> None:
         """Renew ``claim`` no more."""
@@ -59,26 +64,16 @@ class Heartbeat:
                 self._claims.pop(number, None)
         return claims
 
-    def _start(self) -> None:
-        try:
-            threading.Thread(target=self._run, name="onceward-heartbeat", daemon=True).start()
-        except RuntimeError:
-            # No more threads, or the interpreter is about to exit. The lease stands, claim.lost tells when it is over,
-            # and the next claim tries again.
-            return
-        self._running = True
-
     def _run(self) -> None:
         try:
-            self._renew_all()
+            self._watch_all()
         except BaseException:
             with self._wake:
                 self._running = False  # the next claim starts another thread
             raise
 
-    def _renew_all(self) -> None:
+    def _watch_all(self) -> None:
         quiet_since = boottime()
-        delays: dict[int, float] = {}
         while True:
             with self._wake:
                 self._wakes_at = _NEVER
@@ -89,50 +84,85 @@ class Heartbeat:
                 elif now - quiet_since > max(IDLE, self._interval):
                     self._running = False
                     return
-                due = min((max(c.due, delays.get(c.number, 0.0)) for c in claims), default=_NEVER)
+                due = min((c.due for c in claims if id(c.store) not in self._renewing), default=_NEVER)
                 wakes_at = min(due, now + self._interval)
-                claims.clear()  # or the thread itself would keep them alive while it sleeps
+                claims.clear()  # or the timer itself would keep them alive while it sleeps
                 if wakes_at > now:
                     self._wakes_at = wakes_at
                     self._wake.wait(min(wakes_at - now, LONGEST))
                     self._wakes_at = _NEVER
-            delays = self._beat(delays)
+            self._beat()
 
-    def _beat(self, delays: dict[int, float]) -> dict[int, float]:
-        """Renew all that are due, store by store; return until when those that failed are left alone."""
+    def _beat(self) -> None:
+        """Have all renewed that are due, store by store; one that is still being asked is left to that."""
         now = boottime()
         by_store: dict[int, list[Claim]] = {}
         for claim in self._alive():
             if claim.over:
                 self.forget(claim)
-            elif not claim.paused and claim.due <= now and delays.get(claim.number, 0.0) <= now:
+            elif not claim.paused and claim.due <= now and id(claim.store) not in self._renewing:
                 by_store.setdefault(id(claim.store), []).append(claim)
-        later = {key: until for key, until in delays.items() if key in self._claims and until > now}
-        for claims in by_store.values():
-            if not renew(claims):
-                # A tenth of the interval, so that a lease of three intervals sees some twenty tries.
-                later |= {c.number: boottime() + min(1.0, c.interval / 10) for c in claims}
-        return later
+        for store, claims in by_store.items():
+            self._renewing.add(store)
+            if not _started("onceward-renewal", self._renew, store, claims):
+                self._renew(store, claims)
+
+    def _renew(self, store: int, claims: list[Claim]) -> None:
+        try:
+            renew(claims)
+        finally:
+            with self._wake:
+                self._renewing.discard(store)
+                self._wake.notify()  # the timer has slept without regard to this store
 
 
-def renew(claims: list[Claim]) -> bool:
-    """Renew claims of one store together; return whether the store answered."""
+def renew(claims: list[Claim]) -> None:
+    """Renew claims of one store together; each alone when that fails, so that one that cannot be renewed harms no other."""
     store: Store = claims[0].store
     asked = [(c.record, max(c.policy.lease, c.remaining)) for c in claims]
     try:
         outcomes = drive(steps.heartbeat(store, asked, [c.policy for c in claims], claims[0].clock), store)
-    except Exception:  # noqa: BLE001 - tried again until the lease is over; claim.lost tells the handler
-        return False
+    except Exception as error:  # noqa: BLE001 - tried again until the lease is over; claim.lost tells the handler
+        if len(claims) == 1:
+            _failed(claims[0], error)
+            return
+        for claim in claims:
+            if not claim.over:
+                renew([claim])
+        return
     for claim, outcome in zip(claims, outcomes, strict=True):
         claim.renewed(outcome)
+
+
+def _failed(claim: Claim, error: Exception) -> None:
+    # A tenth of the interval, so that a lease of three intervals sees some twenty tries.
+    claim.due = boottime() + min(1.0, claim.interval / 10)
+    if claim.over or getattr(error, "transient", False) or claim in _WARNED:
+        return
+    _WARNED.add(claim)
+    import logging  # noqa: PLC0415 - 5 ms at a cold start, for what hardly happens
+
+    logging.getLogger("onceward").warning(
+        "%s: its lease cannot be renewed, and when it is over another worker may run the handler again: %s",
+        claim.record.key,
+        describe(error),
+    )
+
+
+def _started(name: str, run: Callable[..., None], *args: object) -> bool:
+    try:
+        threading.Thread(target=run, args=args, name=name, daemon=True).start()
+    except RuntimeError:  # no more threads, or the interpreter is about to exit
+        return False
     return True
 
 
+_WARNED: WeakSet[Claim] = WeakSet()
 HEARTBEAT = Heartbeat()
 
 
 def _forked() -> None:
-    global HEARTBEAT  # noqa: PLW0603 - the parent's thread and locks do not exist in the child
+    global HEARTBEAT  # noqa: PLW0603 - the parent's threads and locks do not exist in the child
     HEARTBEAT = Heartbeat()
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
 from onceward.claim import CURRENT, Claim
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from onceward.codec import Codec
-    from onceward.effects import Effects
+    from onceward.effects import TransactItem
     from onceward.inputs import Handler, KeySource
     from onceward.ledger import Ledger
     from onceward.transaction import Transaction
@@ -28,6 +28,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 CLAIM_NAME = "claim"  # the namespace of keys that are claimed without a function
+
+# Why a busy key cannot be passed over, by who asks for it.
+_NO_SKIP_BLOCK: Final = "a with block cannot be skipped"
+_NO_SKIP_ACQUIRE: Final = "acquire returns a claim and nothing else"
+_NO_SKIP_TRANSACT: Final = "what transact returns could not tell whether the writes were made"
 
 
 class Once:
@@ -129,7 +134,7 @@ class Once:
         """Return a context, for ``with`` or ``async with``, whose body runs once for ``key``.
 
         The key is completed when the body ends, with ``claim.complete(result)`` or with None, and given back when it
-        raises.
+        raises. Of the options, ``cache`` means nothing here: a claim asks the ledger each time.
 
         Raises:
             Completed: from the ``with`` statement: the body has run before; its result is in the error's ``result``.
@@ -141,18 +146,22 @@ class Once:
     def acquire(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> Claim:
         """Claim ``key`` and return the claim, which you end with ``complete``, ``release`` or ``park``.
 
-        Nothing renews it but ``claim.extend()``; when its lease is over, others may take the key over.
+        Nothing renews it but ``claim.extend()``; when its lease is over, others may take the key over. You decide what an
+        error means, so of the options ``on_error`` and ``final`` mean nothing here, nor do ``heartbeat`` and ``cache``.
 
         Raises:
             Completed, Busy, Parked, StoreError: as for :meth:`claim`.
+            ValueError: ``on_busy="skip"``, for this returns a claim or raises.
         """
         full = ledger_key(self._claim_name(name), key)
-        return _claimed(full, self._claim_guard(options, heartbeat=False).enter(full, None))
+        return _claimed(full, self._claim_guard(options, _NO_SKIP_ACQUIRE, heartbeat=False).enter(full, None))
 
     async def acquire_async(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> Claim:
         """As :meth:`acquire`, for a coroutine; end it with ``complete_async``, ``release_async`` or ``park_async``."""
         full = ledger_key(self._claim_name(name), key)
-        return _claimed(full, await self._claim_guard(options, heartbeat=False).enter_async(full, None))
+        return _claimed(
+            full, await self._claim_guard(options, _NO_SKIP_ACQUIRE, heartbeat=False).enter_async(full, None)
+        )
 
     def transaction(
         self, key: object, connection: "sqlite3.Connection", *, name: str | None = None, **options: Unpack[Options]
@@ -166,11 +175,13 @@ class Once:
             key: as for :meth:`run`.
             connection: to the ledger's own SQLite file, in no transaction.
             name: the namespace of the key.
-            **options: see :class:`onceward.Policy`.
+            **options: see :class:`onceward.Policy`. ``heartbeat``, ``cache`` and seconds of ``on_busy`` mean nothing here,
+                for nobody else can write to the file meanwhile.
 
         Raises:
             Completed, Busy, Parked, StoreError: from the ``with`` statement.
-            ValueError: the connection is to another file, or in a transaction.
+            ValueError: the connection is to another file, or in a transaction; or ``on_busy="skip"``, for a ``with`` block
+                cannot be skipped.
         """
         from onceward.transaction import Transaction  # noqa: PLC0415 - SQLite users only
 
@@ -181,7 +192,7 @@ class Once:
     def transact(
         self,
         key: object,
-        writes: "Sequence[Effects]",
+        writes: "Sequence[TransactItem]",
         result: object = None,
         *,
         name: str | None = None,
@@ -197,7 +208,8 @@ class Once:
             writes: as for :meth:`Claim.transact`.
             result: what is returned now and to duplicates.
             name: the namespace of the key.
-            **options: see :class:`onceward.Policy`.
+            **options: see :class:`onceward.Policy`. There is no handler, so ``heartbeat``, ``on_error``, ``final`` and
+                ``cache`` mean nothing here.
 
         Returns:
             ``result``, or for a duplicate the result that was recorded.
@@ -205,18 +217,19 @@ class Once:
         Raises:
             EffectRefused: the condition of one of the writes does not hold; nothing was written, and the key is free.
             Busy, Parked, ResultUnavailable, StoreError: as their docs say.
-            TypeError, ValueError: the ledger is not in DynamoDB, or a write has not the right form.
+            TypeError, ValueError: the ledger is not in DynamoDB, or a write has not the right form; or ``on_busy="skip"``,
+                for what is returned could not tell whether the writes were made.
         """
         from onceward.effects import committing  # noqa: PLC0415 - DynamoDB users only
 
         commit = committing(self.store, writes)
-        guard = self._claim_guard(options, heartbeat=False)
+        guard = self._claim_guard(options, _NO_SKIP_TRANSACT, heartbeat=False)
         return guard.commit(ledger_key(self._claim_name(name), key), result, commit)
 
     async def transact_async(
         self,
         key: object,
-        writes: "Sequence[Effects]",
+        writes: "Sequence[TransactItem]",
         result: object = None,
         *,
         name: str | None = None,
@@ -226,7 +239,7 @@ class Once:
         from onceward.effects import committing  # noqa: PLC0415 - DynamoDB users only
 
         commit = committing(self.store, writes)
-        guard = self._claim_guard(options, heartbeat=False)
+        guard = self._claim_guard(options, _NO_SKIP_TRANSACT, heartbeat=False)
         return await guard.commit_async(ledger_key(self._claim_name(name), key), result, commit)
 
     # --- around it ------------------------------------------------------------------------------------------------
@@ -307,10 +320,10 @@ class Once:
             pass  # an object that cannot be weakly referenced is looked at each time
         return made
 
-    def _claim_guard(self, options: Options, *, heartbeat: bool = True) -> Guard:
+    def _claim_guard(self, options: Options, no_skip: str = _NO_SKIP_BLOCK, *, heartbeat: bool = True) -> Guard:
         policy = _policy(self.policy, options)
         if policy.on_busy == "skip":
-            raise ValueError('on_busy="skip" is for functions: a with block cannot be skipped, so catch Busy instead')
+            raise ValueError(f'on_busy="skip" is for functions: {no_skip}, so catch Busy instead')
         return Guard(self.store, policy if heartbeat else policy._replace(heartbeat=0), self._clock)
 
     def _claim_name(self, name: str | None) -> str:

@@ -19,24 +19,39 @@ if TYPE_CHECKING:
 PitrOption = Annotated[
     bool, typer.Option("--pitr", help="DynamoDB: with point-in-time recovery, which is charged by the table's size.")
 ]
+TtlOption = Annotated[
+    bool,
+    typer.Option(
+        "--ttl", help="DynamoDB: switch TTL on also in a table that has items, of which it deletes the expired."
+    ),
+]
 PrintOption = Annotated[
     str | None, typer.Option("--print", metavar="F", help="DynamoDB: print it as cloudformation or terraform instead.")
 ]
 
 
 def init(
-    store: StoreOption = DEFAULT_STORE, pitr: PitrOption = False, print_: PrintOption = None, json: JsonOption = False
+    store: StoreOption = DEFAULT_STORE,
+    pitr: PitrOption = False,
+    ttl: TtlOption = False,
+    print_: PrintOption = None,
+    json: JsonOption = False,
 ) -> None:
-    """Make the ledger: a DynamoDB table on demand with its TTL, or an SQLite file. What is there already is left as it is."""
+    """Make the ledger: a DynamoDB table on demand with its TTL, or an SQLite file. What is there already is left as it is.
+
+    A DynamoDB table that has items and no TTL gets none without --ttl, for it would delete those of others, too.
+    """
     once = opened(store)
     scheme = store.partition(":")[0]
     try:
         if print_ is not None:
+            if ttl:
+                refuse("--ttl is for a table that is there; what --print prints has a TTL in any case", USAGE)
             typer.echo(_printed(scheme, once.store, print_, pitr=pitr), nl=False)
             return
-        if pitr and scheme != "dynamodb":
-            refuse(f"--pitr is for DynamoDB, and {once.store.url} is not in it", USAGE)
-        parts = MAKERS[scheme](once.store, pitr) if scheme in MAKERS else []
+        for flag in (name for name, given in (("--pitr", pitr), ("--ttl", ttl)) if given and scheme != "dynamodb"):
+            refuse(f"{flag} is for DynamoDB, and {once.store.url} is not in it", USAGE)
+        parts = MAKERS[scheme](once.store, pitr, ttl) if scheme in MAKERS else []
     except OncewardError as error:
         refuse(said(error), TROUBLE)
     finally:
@@ -61,13 +76,13 @@ def _printed(scheme: str, store: Store, kind: str, *, pitr: bool) -> str:
         refuse(f"--print {error}", USAGE)
 
 
-def _table(store: Store, pitr: bool) -> list[Part]:
+def _table(store: Store, pitr: bool, ttl: bool) -> list[Part]:
     from onceward.stores.dynamodb.create import create  # noqa: PLC0415 - for this store only
 
-    return drive(create(cast("DynamoStore", store), pitr=pitr), store)
+    return drive(create(cast("DynamoStore", store), pitr=pitr, ttl=ttl), store)
 
 
-def _file(store: Store, _pitr: bool) -> list[Part]:
+def _file(store: Store, _pitr: bool, _ttl: bool) -> list[Part]:
     path = file_of(store)
     assert path is not None
     there = Path(path).exists()
@@ -87,4 +102,4 @@ def _has_schema(path: str) -> bool:
 
 
 # How each kind of ledger is made, by the scheme of its URL; one that is not here needs nothing made.
-MAKERS: Final[Mapping[str, Callable[[Store, bool], list[Part]]]] = {"dynamodb": _table, "sqlite": _file}
+MAKERS: Final[Mapping[str, Callable[[Store, bool, bool], list[Part]]]] = {"dynamodb": _table, "sqlite": _file}

@@ -102,7 +102,7 @@ def pipe(
         prefix = checked_name(name)
         _check_command(call, context.obj or [], sources)
         _check_files(sources, rejects)
-        handler: Handler = Command(context.obj, stop, policy.max_result) if call is None else Call(call)
+        handler: Handler = Command(context.obj, stop, once.store.max_result) if call is None else Call(call)
     except (ValueError, TypeError) as error:
         refuse(str(error), USAGE)
     try:

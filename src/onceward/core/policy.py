@@ -7,6 +7,7 @@ OnLapse = Literal["retry", "park"]
 OnError = Literal["release", "park"]
 
 DAY = 86400.0
+_LONGEST = 1e10  # seconds, three centuries: more is a mistake, or infinity, which no clock and no store can add up
 
 
 class Options(TypedDict, total=False):
@@ -21,7 +22,7 @@ class Options(TypedDict, total=False):
     final: tuple[type[Exception], ...]
     retention: float | None
     cache: int
-    max_result: int
+    max_result: int | None
 
 
 class Policy(NamedTuple):
@@ -39,7 +40,8 @@ class Policy(NamedTuple):
         retention: Seconds a completed record answers duplicates; None is for ever. The default, 14 days, is the longest
             that an SQS queue can hold a message (``MessageRetentionPeriod``).
         cache: How many recorded results to remember in this process, so that a repeated duplicate costs no request.
-        max_result: Bytes of encoded result that are stored; a larger result completes without being replayable.
+        max_result: Bytes of encoded result that are stored; a larger result completes without being replayable. None is
+            what the ledger takes by default: 256 KiB, or 16 MiB in DynamoDB with ``blobs=``.
     """
 
     lease: float = 60.0
@@ -51,7 +53,7 @@ class Policy(NamedTuple):
     final: tuple[type[Exception], ...] = ()
     retention: float | None = 14 * DAY
     cache: int = 0
-    max_result: int = 256 * 1024
+    max_result: int | None = None
 
     @property
     def beat_every(self) -> float:
@@ -69,8 +71,8 @@ class Policy(NamedTuple):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise TypeError(f"{name}={value!r}: give a number of seconds")
-        if not 0 < self.lease < float("inf"):
-            raise ValueError(f"lease={self.lease!r}: give a positive number of seconds")
+        if not 0 < self.lease <= _LONGEST:
+            raise ValueError(f"lease={self.lease!r}: give a positive number of seconds, at most {_LONGEST:.0e}")
         if self.heartbeat is not None and not 0 <= self.heartbeat < self.lease:
             raise ValueError(
                 f"heartbeat={self.heartbeat!r} does not fit lease={self.lease!r}: a lease that is renewed later than it "
@@ -81,9 +83,13 @@ class Policy(NamedTuple):
                 f"retention={self.retention!r} is shorter than lease={self.lease!r}: the record would be forgotten while "
                 "its handler may still run; raise retention or lower lease"
             )
-        _check_count("max_attempts", self.max_attempts, least=1)
+        if self.retention is not None and self.retention > _LONGEST:
+            raise ValueError(f"retention={self.retention!r}: give at most {_LONGEST:.0e} seconds; None is for ever")
+        if self.max_attempts is not None:
+            _check_count("max_attempts", self.max_attempts, least=1)
         _check_count("cache", self.cache, least=0)
-        _check_count("max_result", self.max_result, least=0)
+        if self.max_result is not None:
+            _check_count("max_result", self.max_result, least=0)
         self._check_choices()
         return self
 
@@ -113,9 +119,7 @@ class Policy(NamedTuple):
             raise TypeError(f"final={final!r}: give a tuple of exception classes, as in final=(CardDeclined,)")
 
 
-def _check_count(name: str, value: int | None, least: int) -> None:
-    if value is None and name == "max_attempts":
-        return
+def _check_count(name: str, value: int, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name}={value!r}: give a whole number")
     if value < least:

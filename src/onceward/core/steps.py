@@ -134,14 +134,14 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
     first = first_claim(bid.key, bid.owner, bid.fingerprint, policy)
     verb = _claiming(store, first, None, effect)
     parking = False
-    refused: Record | None = None
+    seen: Record | None = None
     look_again = 0.001
     sent = began = clock()
     while True:
         try:
             reply = yield from verb()
         except Exception as error:  # noqa: BLE001 - asked again, or raised there
-            limit = sent + CLAIM_PATIENCE
+            limit = max(sent + CLAIM_PATIENCE, clock() + 2 * FIRST_PAUSE)  # a try that took long is followed by another
             reply = yield from persist(error, verb, clock, lambda limit=limit: limit)  # type: ignore[misc]  # a default, not an argument
         held = reply.record
         if reply.won and held is not None and (parking or effect is not None):
@@ -149,17 +149,23 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
         parking = False
         verdict = None if reply.won else decide(held, reply.now, bid.owner, bid.fingerprint, policy)
         if held is None:
+            seen = None
             verb = _claiming(store, first, None, effect)
         elif verdict is None or verdict is Verdict.WON:
             until = _belief(store, policy, sent, reply, held)
             in_time = until - clock() >= policy.lease / 2
             return Won(held, until) if in_time else (yield from _renewed(store, bid, held))
         elif verdict is Verdict.REPLAY:
-            return Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
+            mine = effect is not None and held.owner == bid.owner  # made before, and its reply was lost
+            return (
+                Settled(held)
+                if mine
+                else Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
+            )
         elif verdict in {Verdict.START, Verdict.NEXT}:
-            if held == refused:  # asking on would never end, and be charged for
+            if held == seen:  # asking on would never end, and be charged for
                 raise RuntimeError(f"{bid.key}: the store refuses to change a record although it is the one seen")
-            refused = held
+            seen = held
             verb = _claiming(store, next_claim(first, held, fresh=verdict is Verdict.START), held, effect)
         elif verdict is Verdict.PARK:
             parking = True

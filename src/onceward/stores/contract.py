@@ -33,9 +33,14 @@ class Store(Register, Protocol):
 
     A verb fails with :class:`onceward.StoreError`, whose ``transient`` says whether trying again may help. A write that
     is reported failed may still have been made; the protocol copes with that.
+
+    Attributes:
+        url: Where it is, for messages.
+        max_result: Bytes of encoded result that a guard stores here unless its options say otherwise.
     """
 
     url: str
+    max_result: int
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read up to ``limit`` records whose key starts with ``prefix``, from where ``after`` (a page's next) points.

@@ -23,6 +23,7 @@ class MemoryStore(OneByOne):
     url = "memory:"
     resolution = 0.0
     poll = 0.02
+    max_result = 256 * 1024
 
     def __init__(self, clock: Clock = boottime) -> None:
         self.records: dict[str, Record] = {}

@@ -51,6 +51,7 @@ class SqliteStore:
 
     resolution = RESOLUTION
     poll = 0.04  # a waiter sees a result within 100 ms of its being recorded
+    max_result = 256 * 1024
 
     def __init__(
         self,

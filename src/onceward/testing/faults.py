@@ -145,6 +145,7 @@ class Faults:
         self.url = store.url
         self.resolution = store.resolution
         self.poll = store.poll
+        self.max_result = store.max_result
         self.asked: list[Ask] = []
         self._lock = threading.Lock()
         self._late: list[tuple[int, object]] = []

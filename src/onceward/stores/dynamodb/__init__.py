@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from typing import Literal
-from urllib.parse import SplitResult, urlencode
+from urllib.parse import SplitResult, quote, urlencode
 
 from onceward.core.clock import Clock, boottime
 from onceward.stores.dynamodb.blobs import Blobs
@@ -42,11 +42,13 @@ def open_table(
             region, endpoint and timeout are the client's then.
         s3_client: with ``client`` and ``blobs``, a client of the same SDK for S3.
         preset: "powertools" or "plain": the table belongs to, or comes from, another system (docs/existing-tables.md).
-        partition: the partition key, as ``name={key}`` or ``name=prefix{key}``; default ``key={key}``.
+        partition: the partition key, as ``name={key}`` or ``name=prefix{key}``; default ``key={key}``. In a URL a ``+`` in
+            it is a plus, and ``#`` is written ``%23``: ``partition=pk=a+b%23{key}``.
         sort: the sort key of a table that has one, as ``name=text``; or the one that holds the key, likewise.
         names: attribute names for fields of the record, where they differ from the fields' own; with a preset, for the
             preset's attributes, such as ``expiration``.
-        blobs: ``s3://bucket/prefix`` for results that are too large for an item (400 KB).
+        blobs: ``s3://bucket/prefix`` for results that are too large for an item (400 KB); with it, results of up to 16 MiB
+            are stored unless ``max_result`` says otherwise, and without it of 256 KiB.
         probe: "read" asks with an eventually consistent read before each claim, which costs a tenth of a refused write:
             for streams in which more than a tenth of the messages are duplicates.
         timeout: seconds for one try of one request.
@@ -66,7 +68,7 @@ def open_table(
         raise ValueError(f"timeout={timeout!r}: give a positive number of seconds")
     told = {"region": region, "endpoint": endpoint, "preset": preset, "partition": partition, "sort": sort}
     told |= {f"name.{field}": name for field, name in (names or {}).items()} | {"blobs": blobs, "probe": probe}
-    query = urlencode({name: value for name, value in told.items() if value is not None}, safe=":/{}=")
+    query = urlencode({name: value for name, value in told.items() if value}, safe=":/{}=", quote_via=quote)
     layout = _layout(preset, partition, sort, names)
     objects = None if blobs is None else Blobs(blobs)
     return DynamoStore(
@@ -83,6 +85,8 @@ def open_table(
 
 def open_url(parts: SplitResult, options: dict[str, str]) -> DynamoStore:
     """Open ``dynamodb://TABLE`` with the options of :func:`open_table`; ``names`` are written ``name.FIELD=ATTRIBUTE``.
+
+    Special characters are written as :func:`onceward.stores.open_store` tells; a ``+`` is a plus.
 
     Raises:
         ValueError: the URL has a path or an unknown option, or an option is not valid.

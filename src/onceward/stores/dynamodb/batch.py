@@ -7,6 +7,7 @@ for a time is written again alone. Whoever may not use PartiQL gets single write
 import random
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from onceward.core.drive import Sleep, Steps
@@ -56,13 +57,7 @@ def _write_once(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Re
     """Make writes of different keys."""
     if len(wanted) == 1 or not store.may_batch or any(store.layout.is_foreign(w.seen) for w in wanted):
         return (yield from _singly(store, wanted))
-    records, items, now = yield from store.stamped([w.write for w in wanted])
-    statements = [
-        store.requests.inserting(item) if w.seen is None else store.requests.swapping(item, w.seen)
-        for w, item in zip(wanted, items, strict=True)
-    ]
-    calls = tuple(store.requests.statements(chunk) for chunk in _chunks(statements, STATEMENTS))
-    answers = yield from store.ask_many(calls)
+    records, now, calls, answers = yield from store.sent([w.write for w in wanted], partial(_statements, store, wanted))
     codes: list[str] = []
     for call, answer in zip(calls, answers, strict=True):
         codes += _codes(call, answer)
@@ -88,6 +83,15 @@ def _write_once(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Re
     return [replies[number] for number in range(len(wanted))]
 
 
+def _statements(store: "DynamoStore", wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
+    statements = [
+        store.requests.inserting(item) if w.seen is None else store.requests.swapping(item, w.seen)
+        for w, item in zip(wanted, items, strict=True)
+    ]
+    starts = range(0, len(statements), STATEMENTS)
+    return tuple(store.requests.statements(statements[start : start + STATEMENTS]) for start in starts)
+
+
 def _codes(call: Call, answer: Answer) -> list[str]:
     """Return what became of each statement: nothing when it was made, else the short code of its error."""
     count = len(cast("list[object]", call.body["Statements"]))
@@ -102,13 +106,13 @@ def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Reply]
     replies: dict[int, Reply] = {}
     todo = list(range(len(wanted)))
     for pause in (*_PAUSES, None):
-        records, items, now = yield from store.stamped([wanted[number].write for number in todo])
-        calls = tuple(store.requests.put(item, wanted[number].seen) for number, item in zip(todo, items, strict=True))
-        answers = yield from store.ask_many(calls)
+        members = [wanted[number] for number in todo]
+        records, now, calls, answers = yield from store.sent([w.write for w in members], partial(_puts, store, members))
         failed: StoreError | None = None
         for number, record, call, answer in zip(todo, records, calls, answers, strict=True):
             try:
-                replies[number] = yield from store.reply(call, answer, record, now)
+                inserted = wanted[number].seen is None
+                replies[number] = yield from store.reply(call, answer, record, now, inserted=inserted)
             except StoreError as error:
                 if not error.transient:
                     raise
@@ -120,6 +124,10 @@ def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Reply]
             raise failed
         yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
     return [replies[number] for number in range(len(wanted))]
+
+
+def _puts(store: "DynamoStore", wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
+    return tuple(store.requests.put(item, w.seen) for w, item in zip(wanted, items, strict=True))
 
 
 def _read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[list[Reply]]:
@@ -136,6 +144,8 @@ def _read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[list[Reply]]:
             found[record.key] = record
         left = cast("Mapping[str, list[Item]]", body.get("UnprocessedKeys", {}).get(store.requests.table, {}))
         unprocessed = list(left.get("Keys", []))
+        if len(unprocessed) < len(todo[:KEYS]):
+            pauses = iter(_PAUSES)  # it goes on
         todo = unprocessed + todo[KEYS:]
         if unprocessed:
             pause = next(pauses, None)
@@ -144,7 +154,3 @@ def _read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[list[Reply]]:
             yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
         now = store.clock.earliest()
     return [Reply(False, found.get(key), now) for key in keys]
-
-
-def _chunks(statements: "Sequence[dict[str, object]]", size: int) -> "list[Sequence[dict[str, object]]]":
-    return [statements[start : start + size] for start in range(0, len(statements), size)]

@@ -85,6 +85,8 @@ class Blobs:
         """Return the record with the result that ``value`` points at, or without one when the object is gone."""
         place = cast("Item", value["M"])
         call = ObjectCall("GET", cast("str", place["bucket"]["S"]), cast("str", place["key"]["S"]))
+        if call.bucket != self.bucket:  # whoever can write to the table must not choose what is read with our rights
+            return record._replace(error=f"its result is in s3://{call.bucket}, and blobs= is another bucket")
         answer = yield from store.ask(call, gone=404)
         if answer.status == 404:
             return record._replace(error=f"its result is no longer at s3://{call.bucket}/{call.key}")

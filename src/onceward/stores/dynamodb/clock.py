@@ -9,9 +9,10 @@ it waits a second too long rather than a moment too short.
 import threading
 import time
 
-from onceward.core.clock import Clock
+from onceward.core.clock import Clock, boottime
 from onceward.stores.dynamodb.calls import Answer
 
+JUMP = 2.0  # seconds by which two clocks of one machine do not part while it runs
 TRUSTED = 60.0  # seconds that an interval is made shorter by further answers, before two clocks have drifted apart
 
 
@@ -24,19 +25,31 @@ class ServerClock:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._watched = clock is boottime
+        self._ahead = 0.0  # this machine's time of day minus the owner's clock, when an answer was last seen
         self._lock = threading.Lock()
         self._offsets: tuple[float, float] | None = None  # earliest and latest of server's time minus ours
         self._fresh_until = 0.0
 
     @property
     def known(self) -> bool:
-        """Whether any answer has been seen."""
-        return self._offsets is not None
+        """Whether an answer has been seen, since which both clocks of this machine have gone on alike.
+
+        After a machine was frozen, or restored from a snapshot, they have not. That says nothing about the time, but that
+        the server must be asked again.
+        """
+        if self._offsets is None:
+            return False
+        return not self._watched or abs(time.time() - self._clock() - self._ahead) < JUMP
 
     def learn(self, answer: Answer) -> None:
         """Take in what an answer says of the server's time."""
         if answer.date is None:
             return
+        if not self.known:
+            self._fresh_until = 0.0
+        if self._watched:
+            self._ahead = time.time() - self._clock()
         low, high = answer.date - answer.received, answer.date + 1 - answer.sent
         held = self._offsets
         if held is not None and low <= held[0] and held[1] <= high and answer.received < self._fresh_until:

@@ -1,10 +1,11 @@
 """Making the table, in steps that may be run again, or by two at once, and come to the same.
 
 Each part is looked for before it is made, and whoever finds that somebody else has just made it is content. What is there
-already is checked and never changed.
+already is checked and left as it is, but for the TTL of a table that has none: it is switched on where that cannot delete
+what somebody else keeps there, or when it is asked for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 from onceward.core.drive import Sleep, Steps
@@ -32,22 +33,28 @@ _MISSING, _IN_USE, _INVALID = "ResourceNotFound", "ResourceInUse", "Validation"
 _BACKUPS_LATER = "ContinuousBackupsUnavailable"  # what a new table answers until its backups are being kept
 
 
-def create(store: "DynamoStore", *, pitr: bool = False) -> Steps[list[Part]]:
+def create(store: "DynamoStore", *, pitr: bool = False, ttl: bool = False) -> Steps[list[Part]]:
     """Make the table of ``store``, on demand and with its TTL, and return what was made and what was there.
 
     Args:
         store: the ledger whose table and layout are meant.
         pitr: whether to keep continuous backups, from which the table can be restored as of any second.
+        ttl: whether to switch on the TTL of a table that was there already and has items. DynamoDB then deletes each of
+            them whose number under that name is a time in the past, also those that are none of this ledger's.
 
     Raises:
-        StoreError: the table there is has another key, or another TTL attribute, or a request was refused; the message
-            says which parts are done.
+        StoreError: the table there is has another key, or another TTL attribute, or items and no TTL, or a request was
+            refused; the message says which parts are done.
     """
     parts: list[Part] = []
-    steps = [_table, _expiry, *([_recovery] if pitr else [])]
+    steps: list[Callable[[], Steps[Part]]] = [
+        lambda: _table(store),
+        lambda: _expiry(store, any_items=ttl or parts[0].made),
+        *([lambda: _recovery(store)] if pitr else []),
+    ]
     for step in steps:
         try:
-            part = yield from step(store)
+            part = yield from step()
         except StoreError as error:
             if not parts:
                 raise
@@ -139,7 +146,8 @@ def _billing(described: Mapping[str, object]) -> str:
 # --- what it has besides --------------------------------------------------------------------------------------------
 
 
-def _expiry(store: "DynamoStore") -> Steps[Part]:
+def _expiry(store: "DynamoStore", *, any_items: bool) -> Steps[Part]:
+    """Switch the TTL on; ``any_items`` is whether also in a table that has some."""
     table, wanted = {"TableName": store.requests.table}, expiry_of(store.layout)
     update = Call("UpdateTimeToLive", {**table, "TimeToLiveSpecification": wanted})
     part = Part(f"TTL on {wanted['AttributeName']}", made=False)
@@ -158,6 +166,8 @@ def _expiry(store: "DynamoStore") -> Steps[Part]:
                 )
             return part
         if status == "DISABLED":
+            if not any_items:
+                yield from _check_empty(store, str(wanted["AttributeName"]))
             answer = yield from _asked(store, update, _IN_USE, _INVALID)  # either may say that somebody else does it
             if answer.status == 200:
                 return part._replace(made=True)
@@ -167,6 +177,18 @@ def _expiry(store: "DynamoStore") -> Steps[Part]:
         f"ledger {store.url}: {part.what} was not enabled ({why}). DynamoDB allows one change of it an hour: run this again "
         "later. Until then expired records stay, and nothing else is different"
     )
+
+
+def _check_empty(store: "DynamoStore", attribute: str) -> Steps[None]:
+    look = Call("Scan", {"TableName": store.requests.table, "Limit": 1, "Select": "COUNT", "ConsistentRead": True})
+    found = cast("Mapping[str, object]", (yield from _asked(store, look)).body)
+    if found.get("Count") or found.get("LastEvaluatedKey"):
+        raise StoreError(
+            f"ledger {store.url}: the table was there already, has items, and its TTL is off. With TTL on {attribute}, DynamoDB "
+            f"would delete every item whose {attribute} is a time in the past, also those that are none of this ledger's, so it "
+            "was left off. If that is what you want, run `onceward init --ttl`, or create(store, ttl=True); else the ledger "
+            "works as it is, and `onceward purge` deletes its own expired records"
+        )
 
 
 def _recovery(store: "DynamoStore") -> Steps[Part]:

@@ -1,5 +1,6 @@
 """What DynamoDB's errors mean: which pass by themselves, and what to do about the others."""
 
+import re
 from collections.abc import Mapping
 from typing import cast
 
@@ -30,6 +31,7 @@ REFUSED = "ConditionalCheckFailed"
 CANCELED = "TransactionCanceled"
 DENIED = "AccessDenied"
 
+_TOKEN = re.compile(r"(x-amz-security-token:)\S+", re.IGNORECASE)
 _FIXES = {
     "AccessDenied": "allow {action} on the table in the IAM policy of these credentials",
     "ExpiredToken": "the credentials have expired: renew them (aws sso login, or the role's session)",
@@ -63,17 +65,20 @@ def message_of(answer: Answer) -> str:
     body = answer.body
     if not isinstance(body, Mapping):
         return ""
-    return str(body.get("message") or body.get("Message") or "")
+    text = str(body.get("message") or body.get("Message") or "")
+    # DynamoDB quotes the whole request when its signature is wrong, and with it the session's token.
+    return _TOKEN.sub(r"\1***", text)
 
 
 def passes(answer: Answer) -> bool:
     """Tell whether the same request may succeed later."""
-    return answer.status >= 500 or answer.status == 429 or code_of(answer) in PASSING
+    return answer.status >= 500 or answer.status in {408, 429} or code_of(answer) in PASSING
 
 
 def failure(code: str, message: str, *, action: str, url: str, keys: str, transient: bool) -> StoreError:
     """Return the error of one request; it names the table, the action and, where one is known, the fix."""
-    fix = "" if transient else _FIXES.get(code, "")
+    # Of a transaction any write may be meant, on any table; its message says which.
+    fix = "" if transient or action == "dynamodb:TransactWriteItems" else _FIXES.get(code, "")
     if code == "Validation" and "size has exceeded" in message:
         fix = "an item may have 400 KB: lower max_result, or keep large results in S3 with blobs='s3://bucket/prefix'"
     advice = f": {fix.format(action=action, url=url, keys=keys)}" if fix else ""

@@ -13,6 +13,9 @@ Value = Mapping[str, object]
 Item = dict[str, Value]
 
 COMPRESS_OVER: Final = 4096  # bytes of a result; shorter ones stay readable, longer ones cost a write unit per KB
+UNPACKED: Final = (
+    64 * 1024 * 1024
+)  # bytes that a compressed result may have: a few KB can be made to unfold to gigabytes
 _ALWAYS: Final = ("status", "owner", "fence", "beat", "lease_until", "attempts", "created_at")  # never None
 _TEMPLATE = re.compile(r"([^={}]+)=([^{}]*)(\{key\})?").fullmatch
 
@@ -180,8 +183,8 @@ def number(value: float) -> str:
 
 def _packed(result: str) -> Value:
     if len(result) > COMPRESS_OVER:
-        content = zlib.compress(result.encode(), 6)
-        if len(content) < len(result):
+        raw = result.encode()
+        if len(raw) <= UNPACKED and len(content := zlib.compress(raw, 6)) < len(result):
             return {"B": content}
     return {"S": result}
 
@@ -195,4 +198,10 @@ def _unpacked(value: Value | None) -> str | None:
     if content is None:  # NULL, or an object in S3 (blobs.py)
         return None
     raw = content if isinstance(content, bytes) else b64decode(cast("str", content))
-    return zlib.decompress(raw).decode()
+    unpacking = zlib.decompressobj()
+    text = unpacking.decompress(raw, UNPACKED + 1)
+    if len(text) > UNPACKED:
+        raise ValueError(f"its compressed result is over {UNPACKED} bytes")
+    if not unpacking.eof:
+        raise ValueError("its compressed result is cut short")
+    return text.decode()

@@ -15,7 +15,7 @@ class Requests:
     """Makes the calls for one table.
 
     Args:
-        table: its name or ARN.
+        table: its name.
         layout: how records stand in it.
         metered: whether to ask for the consumed capacity.
     """

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import CancelledError
 from contextlib import closing
 from inspect import iscoroutinefunction
 from typing import Any, Final, NoReturn, cast
@@ -21,6 +22,7 @@ from onceward.stores.dynamodb.http_calls import read_date
 from onceward.stores.dynamodb.wire import LIMIT
 
 _PASSING: Final = (HTTPClientError, ConnectionError, IncompleteReadError, OSError)
+_PATIENCE: Final = 10.0  # seconds that a blocking call waits for the answer that an event loop gets it
 _WANTED: Final = 'boto3.client("dynamodb"), or what `async with session.create_client("dynamodb")` of aiobotocore gives'
 
 
@@ -29,7 +31,10 @@ def through(
 ) -> tuple[Callable[[], Wire], Callable[[], AsyncWire]]:
     """Return what opens the two wires through an SDK's client.
 
-    A client of boto3 serves coroutines in threads; one of aiobotocore serves only them, in the event loop it was made in.
+    A client of boto3 serves coroutines in threads. One of aiobotocore serves the event loop it was made in; what has to
+    block for an answer, such as the heartbeat, gets it from that loop out of another thread, while coroutines use the
+    client. So a handler that blocks the loop for longer than its lease is not renewed through such a client; through a
+    client of boto3, or without one, it is.
 
     Args:
         client: for DynamoDB.
@@ -37,7 +42,8 @@ def through(
         objects: a client of the same SDK for S3, where large results go to a bucket.
 
     Raises:
-        TypeError: it is not a client for DynamoDB; opening the sync wire raises it for a client of aiobotocore.
+        TypeError: it is not a client for DynamoDB; the sync wire raises it for a client of aiobotocore whose event loop is
+            unknown, not running, or the one that would be blocked.
     """
     _check(client, "dynamodb", _WANTED)
     if objects is not None:
@@ -45,15 +51,14 @@ def through(
         if _is_async(objects) != _is_async(client):
             raise TypeError("the clients for DynamoDB and for S3 must be both of boto3 or both of aiobotocore")
     clients = _Clients(client, objects, clock)
-    return (lambda: SdkWire(clients)), (lambda: AsyncSdkWire(clients))
+    blocking = LoopSdkWire if clients.asynchronous else SdkWire
+    return (lambda: blocking(clients)), (lambda: AsyncSdkWire(clients))
 
 
 class SdkWire:
     """Carries calls through a boto3 client, which signs by its own clock and gets its own credentials."""
 
     def __init__(self, clients: "_Clients") -> None:
-        if clients.asynchronous:
-            raise TypeError('this client is asynchronous: for handlers that are not, pass boto3.client("dynamodb")')
         self._clients = clients
 
     def send(self, call: Call | ObjectCall, at: float) -> Answer:  # noqa: ARG002 - the SDK signs
@@ -86,6 +91,7 @@ class AsyncSdkWire:
         """Send one call, as :meth:`AsyncHttpWire.send` does."""
         if self._sync is not None:
             return await asyncio.to_thread(self._sync.send, call, at)
+        self._clients.loop = asyncio.get_running_loop()
         method, arguments = self._clients.method(call)
         sent = self._clients.clock()
         try:
@@ -103,12 +109,50 @@ class AsyncSdkWire:
         """Leave the client open: it is its owner's."""
 
 
+class LoopSdkWire:
+    """Carries blocking calls through an aiobotocore client: on the event loop in which coroutines have used it."""
+
+    def __init__(self, clients: "_Clients") -> None:
+        self._clients = clients
+        self._wire = AsyncSdkWire(clients)
+
+    def send(self, call: Call | ObjectCall, at: float) -> Answer:
+        """Send one call, as :meth:`HttpWire.send` does, from any thread but the loop's own."""
+        loop = self._clients.loop
+        if loop is None or not loop.is_running():
+            raise TypeError(
+                "this client is asynchronous, and no event loop is running that it was used in: for handlers that are "
+                'not asynchronous, pass boto3.client("dynamodb")'
+            )
+        if asyncio._get_running_loop() is loop:  # noqa: SLF001 - the documented one raises where there is none
+            raise TypeError(
+                "this client is asynchronous, and its event loop would wait for itself: await what has a form to await, "
+                'or pass boto3.client("dynamodb")'
+            )
+        sending = self._wire.send(call, at)
+        try:
+            answer = asyncio.run_coroutine_threadsafe(sending, loop)
+        except RuntimeError as error:  # the loop was closed just now
+            sending.close()
+            _fail(call, str(error), error)
+        try:
+            return answer.result(_PATIENCE)
+        except (TimeoutError, CancelledError) as error:
+            if not loop.is_closed():
+                answer.cancel()  # or calls would pile up that nobody waits for any more
+            _fail(call, f"its event loop gave no answer within {_PATIENCE:g} s", error, transient=True)
+
+    def close(self) -> None:
+        """Leave the client open: it is its owner's."""
+
+
 class _Clients:
     """What was passed, and how it is called."""
 
     def __init__(self, client: Any, objects: Any, clock: Clock) -> None:
         self.asynchronous = _is_async(client)
         self.clock = clock
+        self.loop: asyncio.AbstractEventLoop | None = None  # that an asynchronous client was last used in
         self._methods = {api: getattr(client, name) for name, api in client.meta.method_to_api_mapping.items()}
         self._objects = objects
 

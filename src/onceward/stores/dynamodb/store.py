@@ -43,6 +43,15 @@ class Usage(NamedTuple):
     code: str
 
 
+class Sent(NamedTuple):
+    """Writes as they were stamped at ``now``, the calls that they were sent with, and the answers to these."""
+
+    records: list[Record]
+    now: float
+    calls: tuple[Call, ...]
+    answers: list[Answer]
+
+
 class DynamoStore:
     """A ledger in a DynamoDB table.
 
@@ -77,7 +86,9 @@ class DynamoStore:
         self.layout = layout or Layout()
         self.requests = Requests(table, self.layout, metered=on_usage is not None)
         self.clock = ServerClock(clock)
+        self._s3_clock = ServerClock(clock)  # only signatures go by it
         self.may_batch = True
+        self.max_result = (256 if blobs is None else 16 * 1024) * 1024  # an item has 400 KB in all
         self._wires = wires
         self._blobs = blobs
         self._probe = probe
@@ -164,11 +175,14 @@ class DynamoStore:
 
     def exchange(self, request: object) -> object:
         """Send a call, or many side by side."""
-        return self._wires.send(cast("Call | ObjectCall | Many", request), self.clock.signing())
+        return self._wires.send(cast("Call | ObjectCall | Many", request), self._signing(request))
 
     async def exchange_async(self, request: object) -> object:
         """As :meth:`exchange`, awaiting it."""
-        return await self._wires.send_async(cast("Call | ObjectCall | Many", request), self.clock.signing())
+        return await self._wires.send_async(cast("Call | ObjectCall | Many", request), self._signing(request))
+
+    def _signing(self, request: object) -> float:
+        return (self._s3_clock if type(request) is ObjectCall and self._s3_clock.known else self.clock).signing()
 
     def close(self) -> None:
         """Close the connections; the next use opens them again."""
@@ -183,7 +197,21 @@ class DynamoStore:
             raise self.failure(call, answer)
         return answer
 
-    def ask_many(self, calls: tuple[Call, ...]) -> Steps[list[Answer]]:
+    def sent(self, writes: Sequence[Write], calls_of: Callable[[list[Item]], tuple[Call, ...]]) -> Steps[Sent]:
+        """Stamp writes, send the calls made of their items side by side, and return their answers, errors among them.
+
+        If a signature was refused, all of it is done once more: our idea of the server's time was wrong, and so are the
+        stamps. A write that was made then meets itself.
+        """
+        for again in (True, False):
+            records, items, now = yield from self.stamped(writes)
+            calls = calls_of(items)
+            answers = yield from self.ask_many(calls, again=False)
+            if not again or not any(self.may_renew(answer) for answer in answers):
+                break
+        return Sent(records, now, calls, answers)
+
+    def ask_many(self, calls: tuple[Call, ...], *, again: bool = True) -> Steps[list[Answer]]:
         """Send calls side by side and return their answers, errors among them; one that got no answer has status 503."""
         got: Sequence[object]
         if len(calls) > 1:
@@ -196,7 +224,7 @@ class DynamoStore:
         answers: list[Answer] = []
         for call, answer in zip(calls, got, strict=True):
             if isinstance(answer, Answer):
-                answers.append((yield from self.heard(call, answer)))
+                answers.append((yield from self.heard(call, answer, again=again)))
             elif isinstance(answer, StoreError) and answer.transient:
                 answers.append(Answer(503, {"__type": "", "message": str(answer)}, None, 0.0, 0.0))
             else:
@@ -206,14 +234,27 @@ class DynamoStore:
     def heard(self, call: Call | ObjectCall, answer: Answer, *, again: bool = True) -> Steps[Answer]:
         """Take in an answer: the time, the cost, and whether the same call is worth signing anew, once."""
         while True:
-            self.clock.learn(answer)
+            (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
             code = "" if answer.status == 200 else faults.code_of(answer)
             if self._on_usage is not None:
                 _tell(self._on_usage, Usage(faults.name_of(call), units(answer), answer.received - answer.sent, code))
-            if not again or not (code in faults.SKEWED or (code in faults.EXPIRED and self._wires.renew())):
+            if not again or not self.may_renew(answer):
                 return answer
             again = False
             answer = cast("Answer", (yield call))
+
+    def may_renew(self, answer: Answer) -> bool:
+        """Tell whether a signature was refused, and may be accepted with the server's time or with new credentials."""
+        code = "" if answer.status == 200 else faults.code_of(answer)
+        return code in faults.SKEWED or (code in faults.EXPIRED and self._wires.renew())
+
+    def refused(self, record: Record | None, item: Item | None, *, inserted: bool) -> Steps[Reply]:
+        """Return the reply to a refused write of ``record``; ``item`` is what stood in its way, as far as was told."""
+        if item:
+            return Reply(False, (yield from self.read(item)), self.clock.earliest())
+        if inserted and record is not None:  # something is there, and a server or proxy did not show it
+            return (yield from self._look(record.key, consistent=True))
+        return Reply(False, None, self.clock.earliest())
 
     def stamped(self, writes: Sequence[Write]) -> Steps[tuple[list[Record], list[Item], float]]:
         """Return the records that writes make now, their items, and that time."""
@@ -229,14 +270,15 @@ class DynamoStore:
             items.append(item)
         return records, items, now
 
-    def reply(self, call: Call, answer: Answer, record: Record | None, now: float) -> Steps[Reply]:
+    def reply(
+        self, call: Call, answer: Answer, record: Record | None, now: float, *, inserted: bool = False
+    ) -> Steps[Reply]:
         """Return what the answer to a conditional write says; ``record`` stands if it was made, stamped ``now``."""
         if answer.status == 200:
             return won(record, answer, now)
         if faults.code_of(answer) != faults.REFUSED:
             raise self.failure(call, answer)
-        item = cast("Mapping[str, Item]", answer.body).get("Item")
-        return Reply(False, (yield from self.read(item)) if item else None, self.clock.earliest())
+        return (yield from self.refused(record, cast("Mapping[str, Item]", answer.body).get("Item"), inserted=inserted))
 
     def read(self, item: Item) -> Steps[Record]:
         """Return the record that an item is, with its result from wherever it is kept."""
@@ -272,11 +314,10 @@ class DynamoStore:
         if answer.status == 200 and self._on_usage is None:
             clock.learn(answer)
             return won(record, answer, now)
-        if again and answer.status != 200 and faults.code_of(answer) in faults.SKEWED:
-            self.clock.learn(answer)  # our idea of the server's time was wrong, and so are the record's stamps
+        answer = yield from self.heard(call, answer, again=False)
+        if again and self.may_renew(answer):  # as in sent()
             return (yield from self._put(write, seen, again=False))
-        answer = yield from self.heard(call, answer, again=again)
-        return (yield from self.reply(call, answer, record, now))
+        return (yield from self.reply(call, answer, record, now, inserted=seen is None))
 
     def _look(self, key: str, *, consistent: bool) -> Steps[Reply]:
         answer = yield from self.ask(self.requests.get(key, consistent=consistent))

@@ -1,0 +1,53 @@
+"""What a store's URL may say, and that nothing in it is passed over in silence."""
+
+import pytest
+
+from onceward.stores import open_store
+
+BASES = ["sqlite:///ledger.db", "dynamodb://ledger", "memory:"]
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("end", ["#", "#x", "?timeout=5#x", "?region=a#b"])
+def test_a_fragment_is_refused_and_how_a_hash_is_written_is_told(base, end):
+    with pytest.raises(ValueError, match="write it %23"):
+        open_store(base + end)
+
+
+def test_a_key_prefix_with_a_bare_hash_is_refused():
+    with pytest.raises(ValueError, match="write it %23"):
+        open_store("dynamodb://ledger?region=eu-west-1&partition=pk=ONCE#{key}")
+    assert open_store("dynamodb://ledger?partition=pk=ONCE%23{key}").layout.partition.prefix == "ONCE#"
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("query", ["timeout=1&timeout=2", "timeout=1&%74imeout=1", "region=a&region=b", "x=1&x=1"])
+def test_an_option_that_is_given_twice_is_refused(base, query):
+    with pytest.raises(ValueError, match="is given twice"):
+        open_store(f"{base}?{query}")
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("query", ["timeout=", "timeout", "region=&timeout=1", "probe", "name.owner="])
+def test_an_option_without_a_value_is_refused(base, query):
+    with pytest.raises(ValueError, match="has no value"):
+        open_store(f"{base}?{query}")
+
+
+def test_a_plus_is_a_plus_and_a_space_is_written_as_in_a_path():
+    layout = open_store("dynamodb://ledger?partition=pk=a+b%20c%2B{key}").layout
+    assert (layout.partition.name, layout.partition.prefix) == ("pk", "a+b c+")
+
+
+@pytest.mark.parametrize("prefix", ["a+b", "a b", "a%b", "a#b", "a&b", "a=b", "ä/:b"])
+def test_a_stores_own_url_opens_the_same_store(prefix):
+    from onceward.stores.dynamodb import open_table
+
+    store = open_table("ledger", region="eu-west-1", partition=f"pk={prefix}{{key}}", names={"owner": f"o {prefix}"})
+    again = open_store(store.url)
+    assert (again.url, again.layout.partition) == (store.url, store.layout.partition)
+    assert again.layout.names == store.layout.names
+
+
+def test_empty_parts_of_a_query_say_nothing():
+    assert open_store("sqlite:///ledger.db?").url == open_store("sqlite:///ledger.db?&synchronous=normal&").url
