@@ -15,10 +15,11 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
@@ -241,6 +242,7 @@ class Refuse(NamedTuple):
     code: str
     status: int = 400
     message: str = "refused by the test"
+    more: Mapping[str, object] = MappingProxyType({})  # other members of the answer
 
 
 class Fault(NamedTuple):
@@ -451,7 +453,7 @@ class _Handler(BaseHTTPRequestHandler):
             text = f"<Error><Code>{refuse.code}</Code><Message>{refuse.message}</Message></Error>"
             return f'<?xml version="1.0" encoding="UTF-8"?>{text}'.encode()
         return json.dumps(
-            {"__type": f"com.amazonaws.dynamodb.v20120810#{refuse.code}", "message": refuse.message}
+            {"__type": f"com.amazonaws.dynamodb.v20120810#{refuse.code}", "message": refuse.message, **refuse.more}
         ).encode()
 
     def _forward(self, request: _Forwarded) -> tuple[int, dict[str, str], bytes]:
