@@ -65,6 +65,28 @@ THREE = {
 }
 
 
+TRANSACT = {
+    "both, two faults": {"transacts": 2, "beats": 0, "bounds": Bounds(lapses=1, faults=2, crashes=1)},
+    "one, the other claims": {"transacts": 1, "deliveries": 1},
+    "one, redelivered": {"transacts": 1, "beats": 0, "fails": False},
+    "one, attempts used up": {"transacts": 1, "beats": 0, "policy": Policy(lease=60.0, max_attempts=1)},
+    "one, records that expire": {
+        "transacts": 1,
+        "beats": 0,
+        "fails": False,
+        "policy": Policy(lease=60.0, retention=60.0),
+        "bounds": Bounds(lapses=2, faults=1, crashes=0),
+    },
+}
+
+
+@pytest.mark.parametrize("label", TRANSACT)
+def test_claim_effect_and_completion_in_one_write_keep_every_invariant(capsys, label):
+    seen = seen_by(capsys, f"2 workers, transactions: {label}", workers=2, **TRANSACT[label])
+    assert not seen.violations
+    assert seen.states > 1_000
+
+
 @pytest.mark.parametrize("label", THREE)
 def test_three_workers_keep_every_invariant_in_every_interleaving(capsys, label):
     seen = seen_by(capsys, f"3 workers, {label}", workers=3, deliveries=1, beats=0, **THREE[label])
@@ -230,3 +252,8 @@ def test_a_claim_that_assumes_its_failed_write_was_not_made_is_caught(capsys):
         )
 
     assert finds(capsys, "failed claim taken for not made", parts=Parts(claim=claim))
+
+
+def test_it_catches_a_transaction_that_is_not_conditioned(capsys):
+    assert finds(capsys, "transactions that swap anything", store=SwapsAnything, transacts=1, beats=0)
+    assert finds(capsys, "transactions over records", store=InsertsOverRecords, transacts=2, beats=0)

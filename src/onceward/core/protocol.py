@@ -134,6 +134,11 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(RELEASED, "park", PARKED, "the record seen"),
     Transition(COMPLETED, "claim", IN_PROGRESS, "the expired record seen"),
     Transition(PARKED, "unpark", RELEASED, "the record seen"),
+    # claim, effect and completion in one write
+    Transition(ABSENT, "transact", COMPLETED, "absent"),
+    Transition(IN_PROGRESS, "transact", COMPLETED, "owner, or the lapsed record seen"),
+    Transition(RELEASED, "transact", COMPLETED, "the record seen"),
+    Transition(COMPLETED, "transact", COMPLETED, "the expired record seen"),
     Transition(COMPLETED, "expire", ABSENT, "past expires_at"),
     Transition(RELEASED, "expire", ABSENT, "past expires_at"),
     Transition(IN_PROGRESS, "expire", ABSENT, "past expires_at and the lease"),

@@ -144,10 +144,10 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
             limit = max(sent + CLAIM_PATIENCE, clock() + 2 * FIRST_PAUSE)  # a try that took long is followed by another
             reply = yield from persist(error, verb, clock, lambda limit=limit: limit)  # type: ignore[misc]  # a default, not an argument
         held = reply.record
-        if reply.won and held is not None and (parking or effect is not None):
-            return Refused(Verdict.PARKED, held, 0.0) if parking else Settled(held)
+        if held is not None and effect is not None and judge(held, bid.owner, effect.outcome.status) is Ending.DONE:
+            return Settled(held)  # now, or before and its reply was lost
+        verdict = None if reply.won and not parking else decide(held, reply.now, bid.owner, bid.fingerprint, policy)
         parking = False
-        verdict = None if reply.won else decide(held, reply.now, bid.owner, bid.fingerprint, policy)
         if held is None:
             seen = None
             verb = _claiming(store, first, None, effect)
@@ -156,12 +156,7 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
             in_time = until - clock() >= policy.lease / 2
             return Won(held, until) if in_time else (yield from _renewed(store, bid, held))
         elif verdict is Verdict.REPLAY:
-            mine = effect is not None and held.owner == bid.owner  # made before, and its reply was lost
-            return (
-                Settled(held)
-                if mine
-                else Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
-            )
+            return Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
         elif verdict in {Verdict.START, Verdict.NEXT}:
             if held == seen:  # asking on would never end, and be charged for
                 raise RuntimeError(f"{bid.key}: the store refuses to change a record although it is the one seen")

@@ -12,7 +12,7 @@ from onceward.core import protocol, steps
 from onceward.core.drive import Sleep, Steps
 from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome, Verdict
-from onceward.core.record import COMPLETED, PARKED, Record
+from onceward.core.record import COMPLETED, PARKED, Record, Reply, Write
 from onceward.core.register import Register
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.errors import StoreError
@@ -77,6 +77,7 @@ class Casting(NamedTuple):
     deliveries: int
     beats: int
     fails: bool
+    transacts: bool = False
 
 
 class Node:
@@ -148,6 +149,8 @@ LAST_WORDS = {"completed", "replay", "parked", "refused as parked"}
 
 
 def _deliver(cast: Casting, seat: Seat, bid: Bid) -> Generator[object, object, tuple[str, Record | None]]:
+    if cast.transacts:
+        return (yield from _transact(cast.register, seat, bid))
     seat.claiming = True
     try:
         outcome = yield from cast.parts.claim(cast.register, bid)
@@ -168,6 +171,26 @@ def _deliver(cast: Casting, seat: Seat, bid: Bid) -> Generator[object, object, t
         return ("busy" if outcome.verdict is Verdict.BUSY else "refused as parked"), outcome.record
     seat.holds, seat.until = True, outcome.until
     return (yield from _handle(cast, seat, bid, outcome.record))
+
+
+def _transact(register: Register, seat: Seat, bid: Bid) -> Generator[object, object, tuple[str, Record | None]]:
+    """Claim, effect and completion in one write; the effect is that very write."""
+
+    def commit(write: Write, seen: Record | None) -> Steps[Reply]:
+        return register.insert(write) if seen is None else register.swap(write, seen)
+
+    try:
+        outcome = yield from steps.claim(register, bid, steps.Effect(protocol.completed(f"by {bid.owner}"), commit))
+    except StoreError:
+        return "store away at the claim", None
+    except KeyboardInterrupt:
+        return "interrupted", None
+    if isinstance(outcome, Replay):
+        return "replay", outcome.record
+    if isinstance(outcome, Refused):
+        return ("busy" if outcome.verdict is Verdict.BUSY else "refused as parked"), outcome.record
+    seat.effects = (*seat.effects, outcome.record.fence)
+    return "completed", outcome.record
 
 
 def _handle(

@@ -112,6 +112,7 @@ def explore(
     deliveries: int = 2,
     beats: int = 1,
     fails: bool = True,
+    transacts: int = 0,
     parts: Parts = Parts(),  # noqa: B008 - immutable
     store: Callable[[ManualClock], MemoryStore] = MemoryStore,
     view: View | None = None,
@@ -126,6 +127,7 @@ def explore(
         deliveries: how often each worker is given the message until it is told an outcome.
         beats: heartbeats that each handler may send.
         fails: whether a handler may raise.
+        transacts: how many of the workers claim, take effect and complete in one write.
         parts: the protocol's generators, or broken ones.
         store: makes the store, or a broken one, from a clock.
         view: wraps the store as one worker sees it, given that worker's own wall clock; for broken workers.
@@ -138,6 +140,7 @@ def explore(
         deliveries=deliveries,
         beats=beats,
         fails=fails,
+        transacts=transacts,
         parts=parts,
         store=store,
         view=view,
@@ -155,6 +158,7 @@ class _Explorer:
         deliveries: int,
         beats: int,
         fails: bool,
+        transacts: int,
         parts: Parts,
         store: Callable[[ManualClock], MemoryStore],
         view: View | None,
@@ -169,7 +173,7 @@ class _Explorer:
         self._casts: list[Casting] = []
         for number in range(workers):
             register = self._store if view is None else view(self._store, self._wall(number))
-            self._casts.append(Casting(number, register, parts, policy, deliveries, beats, fails))
+            self._casts.append(Casting(number, register, parts, policy, deliveries, beats, fails, number < transacts))
         self._nodes: dict[tuple[int, Left, float], Node] = {}
         slots = tuple(Slot(self._begun(number, Left(), self._local(number, EPOCH))) for number in range(workers))
         self._first = State(None, EPOCH, 0, frozenset(), frozenset(), 0, 0, slots, (), 0, 0, 0, 0)
