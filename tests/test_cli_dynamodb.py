@@ -170,6 +170,10 @@ def test_init_of_a_ledger_in_memory_has_nothing_to_make(cli):
 # --- looking and changing -------------------------------------------------------------------------------------------
 
 
+def test_no_key_was_claimed_in_the_future(held):
+    assert not re.search(r"^\w+ +\d+ +in ", held.run("ls").stdout.decode(), re.MULTILINE)
+
+
 def test_ls_show_and_stats_tell_what_is_there(held):
     keys, token = rows(held.run("ls", "--json"))
     assert (sorted(keys), token) == (["n:a", "n:live", "n:p", "n:r"], None)

@@ -25,7 +25,7 @@ def heading() -> str:
 def row(record: Record, now: float) -> str:
     """Return a record as one line, cut to the terminal's width when there is one."""
     text = " ".join(_outcome(record, now).split())
-    line = _ROW.format(record.status, record.attempts, relative(record.created_at, now), _shown(record.key), text)
+    line = _ROW.format(record.status, record.attempts, _claimed(record, now), _shown(record.key), text)
     if not sys.stdout.isatty():
         return line.rstrip()
     width = shutil.get_terminal_size().columns
@@ -38,7 +38,7 @@ def details(record: Record, now: float) -> str:
         "key": record.key,
         "status": record.status + (" (its worker has vanished)" if is_lapsed(record, now) else ""),
         "attempts": str(record.attempts),
-        "first claimed": relative(record.created_at, now),
+        "first claimed": _claimed(record, now),
         "lease ends": relative(record.lease_until, now) if is_live(record, now) else None,
         "expires": "never" if record.expires_at is None else relative(record.expires_at, now),
         "result": record.result,
@@ -56,6 +56,11 @@ def relative(time: float, now: float) -> str:
     size, unit = next((step for step in _STEPS if seconds >= step[0]), _STEPS[-1])
     span = f"{seconds / size:.0f} {unit}"
     return f"in {span}" if time > now else f"{span} ago"
+
+
+def _claimed(record: Record, now: float) -> str:
+    """Return when a key was claimed; a store whose clock counts whole seconds stamps ahead of what it shows."""
+    return relative(min(record.created_at, now), now)
 
 
 def _outcome(record: Record, now: float) -> str:
