@@ -103,7 +103,7 @@ def test_other_verbs_pass_through(do, memory):
     store = Faults(memory, lambda ask: None)
     held = do(store.insert_many([claim_of("a"), claim_of("b", lease=0.0, keep=0.0)]), store)[0].record
     assert [record.key for record in do(store.scan("", None, 10), store).records] == ["a", "b"]
-    assert do(store.purge(10), store) == 1
+    assert do(store.purge(10), store).gone == 1
     assert do(store.delete(held), store).won
     store.close()
     assert (store.url, store.resolution, store.poll) == (memory.url, memory.resolution, memory.poll)

@@ -7,7 +7,7 @@ from onceward.core import protocol
 from onceward.core.drive import drive
 from onceward.core.record import Record, Write
 from onceward.errors import Busy, OncewardError
-from onceward.stores.contract import Page, Store
+from onceward.stores.contract import Page, Purged, Store
 
 PAGE = 500
 
@@ -136,17 +136,24 @@ class Ledger:
             batch: how many to delete at a time.
             limit: how many to delete, at most; None is all there are.
         """
-        return sum(self.purging(batch, limit))
+        return sum(purged.gone for purged in self.purging(batch, limit=limit))
 
-    def purging(self, batch: int = PAGE, limit: int | None = None) -> Iterator[int]:
-        """As :meth:`purge`, yielding how many each batch has deleted, so that one may stop in between."""
+    def purging(self, batch: int = PAGE, *, after: str | None = None, limit: int | None = None) -> Iterator[Purged]:
+        """As :meth:`purge`, yielding how many each batch has deleted, and where to go on: None after the last.
+
+        Args:
+            batch: how many to delete at a time.
+            after: where an earlier purge ended; None is from the start.
+            limit: how many to delete, at most; None is all.
+        """
         while limit is None or limit > 0:
-            gone = drive(self.store.purge(batch if limit is None else min(batch, limit)), self.store)
-            if not gone:
+            purged = drive(self.store.purge(batch if limit is None else min(batch, limit), after), self.store)
+            yield purged
+            if purged.next is None:
                 return
-            yield gone
+            after = purged.next
             if limit is not None:
-                limit -= gone
+                limit -= purged.gone
 
     def stats(self, prefix: str = "") -> dict[str, int]:
         """Count the records by status, with ``lapsed`` for those whose worker vanished and ``expired`` for garbage."""

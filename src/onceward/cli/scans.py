@@ -57,25 +57,30 @@ def ls(
             _say(f"there may be more: go on with the same options and --after={_token(point)}")
 
 
-def purge(store: StoreOption = DEFAULT_STORE, limit: LimitOption = None, json: JsonOption = False) -> None:
+def purge(
+    store: StoreOption = DEFAULT_STORE,
+    limit: LimitOption = None,
+    after: AfterOption = None,
+    json: JsonOption = False,
+) -> None:
     """Delete the expired records now; writes do the same, a few at a time, and in DynamoDB its TTL does within days.
 
-    Told to stop, by --limit or ctrl-C, it has deleted as many as it says, and goes on when it is called again.
+    Told to stop, by --limit or ctrl-C, it tells how many it has deleted and how to go on; with --json, that is `next`.
     """
-    gone, stopped = 0, False
+    gone, point, stopped = 0, _point(after), False
     with looking_at(store) as ledger:
         try:
-            for batch in ledger.purging(limit=limit):
-                gone += batch
+            for batch in ledger.purging(after=point, limit=limit):
+                gone, point = gone + batch.gone, batch.next
         except KeyboardInterrupt:
             stopped = True
-        more = stopped or gone == limit
-        told = {"purged": gone, "more": True} if more else {"purged": gone}
+        told = {"purged": gone} if point is None else {"purged": gone, "next": _token(point)}
         text = f"{gone} {'or more ' if stopped else ''}expired record(s) deleted"
-        text += "; there may be more: purge again" if more else ""
         typer.echo(msgspec.json.encode(told).decode() if json else text)
-    if stopped:
-        raise typer.Exit(INTERRUPTED)
+        if stopped:
+            _stopped("stopped", point)
+        if point is not None:
+            _say(f"there may be more: go on with the same options and --after={_token(point)}")
 
 
 def stats(

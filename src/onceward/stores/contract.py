@@ -21,6 +21,16 @@ class Page(NamedTuple):
     now: float
 
 
+MORE = "more"  # the next of a purge that starts anew each time, for what is deleted is not met again
+
+
+class Purged(NamedTuple):
+    """How many expired records were deleted, and where there may be more; None when the store has been looked through."""
+
+    gone: int
+    next: str | None
+
+
 class Part(NamedTuple):
     """Something that a ledger is made of; ``made`` tells whether it was made just now, or was there already."""
 
@@ -52,8 +62,11 @@ class Store(Register, Protocol):
     def delete(self, seen: Record) -> Steps[Reply]:
         """Delete the record if it still has the owner, the fence and the beat of ``seen``."""
 
-    def purge(self, limit: int) -> Steps[int]:
-        """Delete up to ``limit`` records past their ``expires_at``; return how many."""
+    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
+        """Delete up to ``limit`` records past their ``expires_at``, from where ``after`` (an earlier one's next) points.
+
+        It may delete none and have a next: the store looks at a bounded number of records.
+        """
 
     def close(self) -> None:
         """Give back connections and threads; the store opens them again when it is used again."""

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult
 from onceward.core.clock import Clock, boottime
 from onceward.core.drive import Steps
 from onceward.core.record import Record, Reply, Write
-from onceward.stores.contract import OneByOne, Page
+from onceward.stores.contract import MORE, OneByOne, Page, Purged
 
 Request = Callable[[], object]
 
@@ -59,9 +59,10 @@ class MemoryStore(OneByOne):
         """Delete if the record is still the version seen."""
         return cast("Reply", (yield lambda: self._delete(seen)))
 
-    def purge(self, limit: int) -> Steps[int]:
+    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - it looks at all of them
         """Delete expired records."""
-        return cast("int", (yield lambda: self._purge(limit)))
+        gone = cast("int", (yield lambda: self._purge(limit)))
+        return Purged(gone, MORE if gone == limit else None)
 
     def close(self) -> None:
         """Do nothing: the records go with the object."""

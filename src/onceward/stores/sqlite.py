@@ -19,7 +19,7 @@ from onceward.core.drive import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores import sqlite_async
-from onceward.stores.contract import Page
+from onceward.stores.contract import MORE, Page, Purged
 from onceward.stores.sqlite_clock import RESOLUTION
 from onceward.stores.sqlite_file import SqliteFile, translated
 from onceward.stores.sqlite_requests import Delete, Each, Insert, Load, Purge, Request, Scan, Swap, find
@@ -109,10 +109,10 @@ class SqliteStore:
         reply: Reply = yield Delete(seen)
         return reply
 
-    def purge(self, limit: int) -> Steps[int]:
+    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - an index finds them
         """Delete expired records, the longest expired first."""
-        reply: int = yield Purge(limit)
-        return reply
+        gone: int = yield Purge(limit)
+        return Purged(gone, MORE if gone == limit else None)
 
     # --- the exchange ---------------------------------------------------------------------------------------------
 

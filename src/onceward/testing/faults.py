@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 from onceward.core.drive import Steps
 from onceward.core.record import IN_PROGRESS, Record, Reply, Write
 from onceward.errors import StoreError
-from onceward.stores.contract import Page, Store
+from onceward.stores.contract import Page, Purged, Store
 
 T = TypeVar("T")
 
@@ -230,9 +230,9 @@ class Faults:
         """Delete if the record is still the version seen."""
         return _tagged("delete", (seen,), self.store.delete(seen))
 
-    def purge(self, limit: int) -> Steps[int]:
+    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         """Delete expired records."""
-        return _tagged("purge", (limit,), self.store.purge(limit))
+        return _tagged("purge", (limit, after), self.store.purge(limit, after))
 
     def close(self) -> None:
         """Close the store behind."""

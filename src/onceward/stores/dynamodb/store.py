@@ -13,7 +13,7 @@ from onceward.core.clock import Clock, boottime
 from onceward.core.drive import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
-from onceward.stores.contract import Page
+from onceward.stores.contract import Page, Purged
 from onceward.stores.dynamodb import batch, faults
 from onceward.stores.dynamodb.blobs import Blobs, is_large
 from onceward.stores.dynamodb.calls import Answer, Call, Many, ObjectCall
@@ -93,8 +93,6 @@ class DynamoStore:
         self._blobs = blobs
         self._probe = probe
         self._on_usage = on_usage
-        self._purge_from: Item | None = None
-        self._purge_ended = False
 
     # --- the verbs ------------------------------------------------------------------------------------------------
 
@@ -137,7 +135,7 @@ class DynamoStore:
         items, last = page(answer)
         # What is filtered there may be less than the prefix says; and a result in S3 is not fetched for a list.
         records = [record for item in items if (record := self.layout.record(item)).key.startswith(prefix)]
-        return Page(records, None if not last else json.dumps(last, separators=(",", ":")), self.clock.earliest())
+        return Page(records, _token(last), self.clock.earliest())
 
     def delete(self, seen: Record) -> Steps[Reply]:
         """Delete the record if it is still the version seen."""
@@ -145,31 +143,22 @@ class DynamoStore:
         answer = yield from self.heard(call, cast("Answer", (yield call)))
         return (yield from self.reply(call, answer, seen, 0.0))
 
-    def purge(self, limit: int) -> Steps[int]:
-        """Delete up to ``limit`` expired records. DynamoDB's TTL does the same by itself, within days.
-
-        Reads on, page by page, until it finds some or the table ends; the next purge goes on from there, and one that would
-        start anew at the end of the table returns 0 first, so that whoever purges until 0 reads the table once.
-        """
-        ended, self._purge_ended = self._purge_ended, False
-        while not ended:
-            yield from self._learn_time()
-            call = self.requests.scan(
-                self._purge_from, None, self.requests.expired(float(math.floor(self.clock.earliest())))
-            )
-            items, last = page((yield from self.ask(call)))
-            gone = 0
-            for start in range(0, min(len(items), limit), batch.STATEMENTS):
-                chunk = [self.layout.record(item) for item in items[start : min(start + batch.STATEMENTS, limit)]]
-                calls = tuple(self.requests.delete(record) for record in chunk)
-                for one, deleted in zip(calls, (yield from self.ask_many(calls)), strict=True):
-                    gone += (yield from self.reply(one, deleted, None, 0.0)).won
-            if len(items) <= limit:
-                self._purge_from = last
-                self._purge_ended = bool(gone) and last is None
-            if gone or not last:
-                return gone
-        return 0
+    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
+        """Delete up to ``limit`` expired records of one page. DynamoDB's TTL does the same by itself, within days."""
+        yield from self._learn_time()
+        start = None if after is None else _resumed(after)
+        now = float(math.floor(self.clock.earliest()))
+        items, last = page((yield from self.ask(self.requests.scan(start, None, self.requests.expired(now)))))
+        if len(items) > limit:
+            items = items[:limit]
+            last = {part.name: items[-1][part.name] for part in self.layout.parts} if items else start
+        gone = 0
+        for first in range(0, len(items), batch.STATEMENTS):
+            chunk = [self.layout.record(item) for item in items[first : first + batch.STATEMENTS]]
+            calls = tuple(self.requests.delete(record) for record in chunk)
+            for one, deleted in zip(calls, (yield from self.ask_many(calls)), strict=True):
+                gone += (yield from self.reply(one, deleted, None, 0.0)).won
+        return Purged(gone, _token(last))
 
     # --- the exchange ---------------------------------------------------------------------------------------------
 
@@ -355,6 +344,10 @@ def _whole(record: Record) -> Record:
     if record.expires_at is None or record.expires_at.is_integer():
         return record
     return Record(*record[:-1], float(math.ceil(record.expires_at)))  # half of the time of _replace
+
+
+def _token(last: Item | None) -> str | None:
+    return None if not last else json.dumps(last, separators=(",", ":"))
 
 
 def _resumed(after: str) -> Item:
