@@ -6,17 +6,14 @@ import shutil
 
 import pytest
 
-from servers import Dynoxide, Proxy
+from servers import Dynoxide, Proxy, missing
 
 
 def needs(command: str, how: str) -> str:
     """Return the path of ``command``. Without it the test fails in CI, and elsewhere is skipped, saying how to get it."""
     path = shutil.which(command)
     if path is None:
-        message = f"{command} is not installed: {how}"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
+        missing(f"{command} is not installed: {how}")
     return path
 
 

@@ -2,49 +2,23 @@
 
 import calendar
 import collections
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from onceward import Busy, Once
 from onceward.core.record import COMPLETED, IN_PROGRESS
+from processes import PATIENCE, lines, workers
 from servers import Dynoxide
 from workers.dynamodb_worker import adding
-
-WORKER = Path(__file__).parent / "workers" / "dynamodb_worker.py"
-SOURCE = Path(__file__).parent.parent / "src"
-PATIENCE = 60.0  # seconds that a worker may take on a slow machine
 
 
 @pytest.fixture
 def start():
-    """A function that starts workers; whatever still runs at the end is killed."""
-    started = []
-
-    def begin(*arguments, prefix=(), env=None) -> subprocess.Popen:
-        environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONWARNINGS": "error", **(env or {})}
-        process = subprocess.Popen(
-            [*prefix, sys.executable, str(WORKER), *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stdin.close()
-        process.stdout.close()
+    with workers("dynamodb_worker.py") as begin:
+        yield begin
 
 
 @pytest.fixture
@@ -61,11 +35,6 @@ def money(dynoxide, table):
 
 def spent(server, money) -> dict[str, int]:
     return {item["id"]["S"]: int(item["n"]["N"]) for item in server.items(money)}
-
-
-def lines(process) -> list[str]:
-    output, _ = process.communicate(timeout=PATIENCE)
-    return output.splitlines()
 
 
 # --- killed -------------------------------------------------------------------------------------------------------

@@ -228,3 +228,38 @@ def test_a_fence_grows_across_a_clear_although_another_process_claims_next(url):
         mine.ledger.clear(claim.record.key, live=True)
         mine.close()
     assert fences == sorted(set(fences))
+
+
+# --- bad input ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a b", 't"; DROP', "t%20x", "ta\u00efble"])
+def test_what_cannot_be_the_name_of_a_table_is_refused_when_it_is_opened(name, proxy):
+    with pytest.raises(ValueError, match="not the name of a table"):
+        Once(f"dynamodb://{name}?endpoint={proxy.url}")
+    assert proxy.actions == []
+
+
+def test_a_key_that_is_too_long_for_dynamodb_is_told_as_such(url):
+    with pytest.raises(StoreError, match="shorter name"):
+        Once(url).transact("k", [], name="n" * 3000)
+
+
+@pytest.mark.parametrize("write", [{"Delete": {"TableName": "t", "Key": 5}}, {"Put": {"TableName": "t"}}])
+def test_a_write_without_its_key_or_item_is_refused_before_anything_is_sent(url, proxy, write):
+    with pytest.raises(TypeError, match="typed values"):
+        Once(url).transact("k", [write])
+    assert proxy.actions == []
+
+
+def test_a_write_that_is_too_large_is_not_blamed_on_the_result(url, money):
+    large = {"Put": {"TableName": money, "Item": {"id": {"S": "z"}, "b": {"S": "x" * 500_000}}}}
+    with pytest.raises(StoreError, match="size") as caught:
+        Once(url).transact("k", [large])
+    assert "max_result" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["\ud800", "a\0b", "k" * 5000, b"\xff", 5])
+def test_a_key_of_any_text_or_bytes_is_a_key(url, key):
+    once = Once(url)
+    assert once.transact(key, [], 1) == once.transact(key, [], 2) == 1

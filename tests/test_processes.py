@@ -3,15 +3,11 @@
 import asyncio
 import collections
 import contextlib
-import os
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -19,53 +15,18 @@ from onceward import Busy, Completed, Once
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before
-
-WORKER = Path(__file__).parent / "workers" / "worker.py"
-SOURCE = Path(__file__).parent.parent / "src"
-PATIENCE = 60.0  # seconds that a worker may take on a slow machine
-
-
-@contextlib.contextmanager
-def workers():
-    """Give a function that starts workers; whatever still runs at the end is killed."""
-    started = []
-
-    def start(*arguments, prefix=(), env=None) -> subprocess.Popen:
-        environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONWARNINGS": "error", **(env or {})}
-        process = subprocess.Popen(
-            [*prefix, sys.executable, str(WORKER), *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        started.append(process)
-        return process
-
-    try:
-        yield start
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-            process.stdin.close()
-            process.stdout.close()
+from processes import PATIENCE, lines, workers
 
 
 @pytest.fixture
 def start():
-    with workers() as begin:
+    with workers("worker.py") as begin:
         yield begin
 
 
 @pytest.fixture
 def ledger(tmp_path):
     return tmp_path / "ledger.db"
-
-
-def lines(process) -> list[str]:
-    output, _ = process.communicate(timeout=PATIENCE)
-    return output.splitlines()
 
 
 # --- killed -------------------------------------------------------------------------------------------------------

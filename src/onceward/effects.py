@@ -57,6 +57,10 @@ def _checked(number: int, effect: object) -> TransactItem:
         raise TypeError(f"writes[{number}]: {kind} takes a dict, as boto3's transact_write_items does")
     if not body.get("TableName"):
         raise ValueError(f"writes[{number}]: {kind} has no TableName")
+    if not isinstance(body.get("Item", body.get("Key")), Mapping):
+        raise TypeError(
+            f"writes[{number}]: {kind} takes {'an Item' if kind == 'Put' else 'a Key'}, a dict of typed values"
+        )
     if "ConditionExpression" in body and "ReturnValuesOnConditionCheckFailure" not in body:
         body = {**body, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
     return {kind: body}

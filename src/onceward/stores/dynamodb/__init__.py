@@ -12,6 +12,7 @@ from onceward.stores.dynamodb.wires import opened
 
 __all__ = ["DynamoStore", "Layout", "Usage", "open_table", "open_url"]
 
+_PUNCTUATION = str.maketrans("_-.", "000")
 OPTIONS = ("region", "endpoint", "preset", "partition", "sort", "blobs", "probe", "timeout")
 
 
@@ -64,6 +65,8 @@ def open_table(
         raise ValueError("blobs= with client= needs s3_client=, a client of the same SDK for S3")
     if not table:
         raise ValueError("the table has no name: write dynamodb://TABLE?region=REGION")
+    if not table.isascii() or not table.translate(_PUNCTUATION).isalnum():
+        raise ValueError(f"{table!r} is not the name of a table: it has letters, digits, '_', '-' and '.' only")
     if not 0 < timeout < float("inf"):
         raise ValueError(f"timeout={timeout!r}: give a positive number of seconds")
     told = {"region": region, "endpoint": endpoint, "preset": preset, "partition": partition, "sort": sort}

@@ -79,7 +79,9 @@ def failure(code: str, message: str, *, action: str, url: str, keys: str, transi
     """Return the error of one request; it names the table, the action and, where one is known, the fix."""
     # Of a transaction any write may be meant, on any table; its message says which.
     fix = "" if transient or action == "dynamodb:TransactWriteItems" else _FIXES.get(code, "")
-    if code == "Validation" and "size has exceeded" in message:
+    if fix and ("hashkey" in message or "rangekey" in message):
+        fix = "a key may have 2048 bytes, or 1024 where it is the sort key: give the guard a shorter name"
+    elif fix and "size has exceeded" in message:
         fix = "an item may have 400 KB: lower max_result, or keep large results in S3 with blobs='s3://bucket/prefix'"
     advice = f": {fix.format(action=action, url=url, keys=keys)}" if fix else ""
     return StoreError(f"ledger {url}: {action} was refused, {code} ({message}){advice}", transient=transient)
