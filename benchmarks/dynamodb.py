@@ -1,7 +1,7 @@
 """onceward on DynamoDB against Powertools, idemkit, raw boto3 and a pre-signed request: requests, CPU, wall, cold start.
 
 Run: pip install -r benchmarks/requirements.txt; python benchmarks/dynamodb.py [PART ...]
-Parts: capacity, probe, cpu, batch, messages, cold; all of them take about four minutes.
+Parts: capacity, probe, wire, cpu, batch, messages, cold; all of them take about four minutes.
 
 The server is dynoxide, which npm fetches once (Linux on x86-64); delays and counts come from delay_proxy.py, in a process
 of its own. All lines of a table take turns in one run, on one server. The goals stand in the tables.
@@ -26,9 +26,10 @@ from dynamodb_cold import cold  # noqa: E402
 from dynamodb_cpu import cpu  # noqa: E402
 from dynamodb_peers import CONNECTIONS, TABLES  # noqa: E402
 from dynamodb_wall import DELAY, batches, messages, proxies  # noqa: E402
+from dynamodb_wire import wires  # noqa: E402
 from servers import Dynoxide  # noqa: E402
 
-PARTS = ("capacity", "probe", "cpu", "batch", "messages", "cold")
+PARTS = ("capacity", "probe", "wire", "cpu", "batch", "messages", "cold")
 
 
 def main() -> None:
@@ -56,6 +57,8 @@ def main() -> None:
             requests_and_units(counting, threads)
         if "probe" in wanted:
             probe(counting)
+        if "wire" in wanted:
+            wires(server.url)
         if "cpu" in wanted:
             cpu(server.url, threads)
         if {"batch", "messages"} & set(wanted):

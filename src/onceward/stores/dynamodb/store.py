@@ -224,8 +224,8 @@ class DynamoStore:
         """Take in an answer: the time, the cost, and whether the same call is worth signing anew, once."""
         while True:
             (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
-            code = "" if answer.status == 200 else faults.code_of(answer)
             if self._on_usage is not None:
+                code = "" if answer.status == 200 else faults.code_of(answer)
                 _tell(self._on_usage, Usage(faults.name_of(call), units(answer), answer.received - answer.sent, code))
             if not again or not self.may_renew(answer):
                 return answer

@@ -1,6 +1,7 @@
 """The sync wire: requests over sockets of our own, one connection per request under way, kept open for the next ones.
 
-Neither ``http.client`` nor urllib3 is needed: both cost twice the time of a request and more, and load much at a cold start.
+Neither ``http.client`` nor urllib3 is needed: they cost twice and four times the CPU (``benchmarks/dynamodb.py wire``), and
+load much at a cold start.
 """
 
 import os
