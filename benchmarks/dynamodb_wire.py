@@ -9,21 +9,24 @@ import urllib3
 
 from dynamodb_limit import ITEM, REGION, Limit, presigned
 from measure import Cost, interleaved, table, timed
-from onceward.stores.dynamodb.calls import Call
-from onceward.stores.dynamodb.credentials import CredentialSource
-from onceward.stores.dynamodb.endpoints import Endpoints
-from onceward.stores.dynamodb.wire import HttpWire
-from onceward.stores.dynamodb.wire_async import AsyncHttpWire
+from onceward.stores.dynamodb.requests import DYNAMODB
+from onceward.wire.blocking import HttpWire
+from onceward.wire.calls import Call
+from onceward.wire.credentials import CredentialSource
+from onceward.wire.endpoints import Endpoints
+from onceward.wire.nonblocking import AsyncHttpWire
 
 REQUESTS, ROUNDS, TASKS = 500, 7, 64
-CALL = Call("PutItem", {"TableName": "onceward", "Item": ITEM, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"})
+CALL = Call(
+    DYNAMODB, "PutItem", {"TableName": "onceward", "Item": ITEM, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+)
 
 
 def wires(url: str) -> None:
     """Print the table."""
     limit = Limit(url, "onceward")
     _, headers, body = presigned(url, "onceward")
-    sync = HttpWire(Endpoints(REGION, url), CredentialSource())
+    sync = HttpWire(Endpoints(REGION, dynamodb=url), CredentialSource())
     pool = urllib3.PoolManager()
 
     def repeated(ask: Callable[[], object]) -> Callable[[int], Cost]:
@@ -39,7 +42,7 @@ def wires(url: str) -> None:
     )
     with asyncio.Runner() as runner:
         session = runner.run(_session())
-        own = AsyncHttpWire(Endpoints(REGION, url), CredentialSource())
+        own = AsyncHttpWire(Endpoints(REGION, dynamodb=url), CredentialSource())
 
         async def ask_aiohttp() -> None:
             async with session.post(url, data=body, headers=headers) as answer:

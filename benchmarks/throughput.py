@@ -19,7 +19,7 @@ from onceward.core.drive import drive
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed
 from onceward.core.record import IN_PROGRESS, Write
-from onceward.core.steps import end_many
+from onceward.core.many import end_many
 from onceward.stores.sqlite import SqliteStore
 from raw_sqlite import RawLedger
 

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from servers import Dynoxide, Proxy, missing
+from servers import Dynoxide, Ministack, Proxy, missing
 
 
 def needs(command: str, how: str) -> str:
@@ -30,6 +30,14 @@ _NUMBERS = itertools.count()
 def dynoxide():
     """A DynamoDB-compatible server, tables in memory."""
     server = Dynoxide()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def ministack():
+    """A server for the rest of AWS: queues, streams, functions and what connects them."""
+    server = Ministack()
     yield server
     server.stop()
 

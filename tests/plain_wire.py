@@ -8,8 +8,8 @@ from email.utils import parsedate_to_datetime
 
 from onceward.core.clock import boottime
 from onceward.errors import StoreError
-from onceward.stores.dynamodb.calls import Answer
-from onceward.stores.dynamodb.wires import Wires
+from onceward.wire.calls import Answer
+from onceward.wire.wires import Wires
 
 SIGNED = "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0"
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from onceward import LeaseLost, Once, ResultUnavailable, StoreError
-from onceward.core import steps
+from onceward.core import many
 from onceward.core.drive import drive
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed
@@ -164,7 +164,7 @@ def test_keys_of_any_text_get_objects_of_their_own(once, stored):
 def test_an_object_that_is_gone_is_named(once, s3, stored):
     once.run("k", large)
     (name,) = stored()
-    s3.ask("DELETE", f"/{BUCKET}/{name}")
+    s3.call("DELETE", f"/{BUCKET}/{name}")
     with pytest.raises(ResultUnavailable, match=f"s3://{BUCKET}/{name}"):
         once.run("k", never)
 
@@ -322,7 +322,7 @@ def test_a_zombies_object_that_arrives_late_does_not_overwrite_its_successors(cl
 
 def ends(store, clock, claims, results):
     return drive(
-        steps.end_many(
+        many.end_many(
             store,
             [
                 (claim, completed(json.dumps(result)), Policy(lease=10))

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from onceward import Busy, Completed, LeaseLost, Once, StoreError
 from onceward.core.drive import drive
 from onceward.stores.dynamodb import open_table
-from onceward.stores.dynamodb.calls import Answer, Many
-from onceward.stores.dynamodb.clock import TRUSTED, ServerClock
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import EPOCH, ManualClock
+from onceward.wire.calls import Answer, Many
+from onceward.wire.clock import TRUSTED, ServerClock
 from servers import Refuse
 
 # --- the interval that holds the server's time --------------------------------------------------------------------

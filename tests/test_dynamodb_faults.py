@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from onceward import Completed, LeaseLost, Once, Parked, ResultNotRecorded, StoreError
-from onceward.core import steps
+from onceward.core import many, steps
 from onceward.core.drive import Sleep, drive, drive_async
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed
@@ -316,7 +316,17 @@ def many_held(desk):
 def end_many(desk, records):
     ends = [(record, completed(str(number)), Policy(lease=LEASE)) for number, record in enumerate(records)]
     until = desk.clock() + LEASE
-    return desk.drive(lambda store: steps.end_many(store, ends, desk.clock, lambda: until))
+
+    def ending(store):
+        answers = yield from many.end_many(store, ends, desk.clock, lambda: until)
+        for number, (record, outcome, policy) in enumerate(ends):
+            if answers[number] is None:
+                answers[number] = yield from steps.end(
+                    store, record, outcome, policy, clock=desk.clock, until=lambda: until
+                )
+        return answers
+
+    return desk.drive(ending)
 
 
 def each_is_ended_or_lost(desk, outcomes):

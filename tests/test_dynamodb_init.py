@@ -12,10 +12,10 @@ import yaml
 from onceward import Once, StoreError
 from onceward.core.drive import Sleep, drive, drive_async
 from onceward.stores import open_store
-from onceward.stores.dynamodb.calls import Answer, Call
 from onceward.stores.dynamodb.create import create
 from onceward.stores.dynamodb.template import HANDLER, OPERATOR, printed
 from onceward.testing.bench import claim_of
+from onceward.wire.calls import Answer, Call
 from servers import Refuse
 
 _NUMBERS = itertools.count()

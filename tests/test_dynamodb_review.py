@@ -9,10 +9,10 @@ from onceward import Once, StoreError
 from onceward.core.drive import drive
 from onceward.stores import open_store
 from onceward.stores.dynamodb import open_table
-from onceward.stores.dynamodb.calls import Answer, ObjectCall
-from onceward.stores.dynamodb.clock import ServerClock
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
+from onceward.wire.calls import Answer, ObjectCall
+from onceward.wire.clock import ServerClock
 from servers import Fault, Refuse
 
 

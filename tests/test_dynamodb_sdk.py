@@ -15,11 +15,12 @@ from botocore.config import Config
 
 from onceward.errors import StoreError
 from onceward.stores.dynamodb import sdk
-from onceward.stores.dynamodb.calls import Call, ObjectCall
+from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.stores.dynamodb.sdk import AsyncSdkWire, SdkWire, through
+from onceward.wire.calls import Call, ObjectCall
 
-GET = Call("GetItem", {"TableName": "ledger", "Key": {"key": {"S": "k"}}})
-PUT = Call("PutItem", {"TableName": "ledger", "Item": {"key": {"S": "k"}, "result": {"B": b"\x00\xff"}}})
+GET = Call(DYNAMODB, "GetItem", {"TableName": "ledger", "Key": {"key": {"S": "k"}}})
+PUT = Call(DYNAMODB, "PutItem", {"TableName": "ledger", "Item": {"key": {"S": "k"}, "result": {"B": b"\x00\xff"}}})
 
 
 class Service(BaseHTTPRequestHandler):
@@ -140,7 +141,7 @@ def test_an_error_is_an_answer_with_its_code_its_message_and_what_else_it_says(c
         "GetItem": (502, b"<html>Bad Gateway"),
     }
     put, transact, get = carrier.send(
-        PUT, Call("TransactWriteItems", {"TransactItems": [{"Put": dict(PUT.body)}]}), GET
+        PUT, Call(DYNAMODB, "TransactWriteItems", {"TransactItems": [{"Put": dict(PUT.body)}]}), GET
     )
     assert put[:3] == (
         400,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from onceward.core import protocol, steps, writes
+from onceward.core import many, protocol, steps, writes
 from onceward.core.drive import Steps
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record, Reply, Write
@@ -55,6 +55,34 @@ TWO = {
 @pytest.mark.parametrize("label", TWO)
 def test_two_workers_keep_every_invariant_in_every_interleaving(capsys, label):
     seen = seen_by(capsys, f"2 workers, {label}", workers=2, **TWO[label])
+    assert not seen.violations
+    assert seen.states > 3_000
+
+
+def claim_together(register, bid):
+    (claimed,) = yield from many.claim_many(register, [bid])
+    if isinstance(claimed, Exception):
+        raise claimed
+    return claimed
+
+
+def end_together(register, record, outcome, policy, *, clock, until):
+    (ended,) = yield from many.end_many(register, [(record, outcome, policy)], clock, until)
+    if ended is None:
+        ended = yield from steps.end(register, record, outcome, policy, clock=clock, until=until)
+    return ended
+
+
+def abandon_together(register, bid):
+    yield from many.abandon_many(register, [bid])
+
+
+TOGETHER = Parts(claim=claim_together, end=end_together, abandon=abandon_together)
+
+
+@pytest.mark.parametrize("label", TWO)
+def test_the_steps_of_batches_keep_them_too(capsys, label):
+    seen = seen_by(capsys, f"2 workers, batches, {label}", workers=2, parts=TOGETHER, **TWO[label])
     assert not seen.violations
     assert seen.states > 3_000
 

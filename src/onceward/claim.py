@@ -1,7 +1,6 @@
 """What a running handler may ask of its claim, and how a claim ends."""
 
 import itertools
-import warnings
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
@@ -13,7 +12,8 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome
 from onceward.core.record import Record
 from onceward.core.steps import Lost, Settled, Won
-from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, ResultWarning
+from onceward.endings import completion, describe, final, storable, warn_of_missing
+from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded
 from onceward.keys import derived_key
 from onceward.stores.contract import Store
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _NUMBERS = itertools.count()
 CURRENT: ContextVar["Claim | None"] = ContextVar("onceward_claim", default=None)
-_LONGEST_ERROR = 1000  # characters of an exception's text that are recorded
 
 
 def current() -> "Claim":
@@ -60,6 +59,7 @@ class Claim:
         "_record",
         "_store",
         "_until",
+        "deadline",
         "due",
         "interval",
         "number",
@@ -82,9 +82,9 @@ class Claim:
         self.number = next(_NUMBERS)
         self.settled: str | None = None
         self._ending = False
-        self.paused = (
-            False  # a transaction holds the store's write lock: nobody can take over, and no beat gets through
-        )
+        self.deadline: float | None = None  # when this worker will be stopped, on its clock: no lease need outlive it
+        # Whether a transaction holds the store's write lock: nobody can take over, and no beat gets through.
+        self.paused = False
         self.outer = CURRENT.get()
 
     # --- what a handler may ask -----------------------------------------------------------------------------------
@@ -169,24 +169,24 @@ class Claim:
             OncewardError: the claim was ended before.
         """
         self._check_free()
-        settle(lambda: self._leaving(protocol.released(error and _storable(error)), "release it"), self._store)
+        settle(lambda: self.leaving(protocol.released(error and storable(error)), "release it"), self._store)
 
     async def release_async(self, error: str | None = None) -> None:
         """As :meth:`release`, for a coroutine."""
         self._check_free()
         await settle_async(
-            lambda: self._leaving(protocol.released(error and _storable(error)), "release it"), self._store
+            lambda: self.leaving(protocol.released(error and storable(error)), "release it"), self._store
         )
 
     def park(self, reason: str | None = None) -> None:
         """Stop retrying the key until an operator clears or unparks it. Raises as :meth:`release` does."""
         self._check_free()
-        settle(lambda: self._leaving(protocol.parked(reason and _storable(reason)), "park it"), self._store)
+        settle(lambda: self.leaving(protocol.parked(reason and storable(reason)), "park it"), self._store)
 
     async def park_async(self, reason: str | None = None) -> None:
         """As :meth:`park`, for a coroutine."""
         self._check_free()
-        await settle_async(lambda: self._leaving(protocol.parked(reason and _storable(reason)), "park it"), self._store)
+        await settle_async(lambda: self.leaving(protocol.parked(reason and storable(reason)), "park it"), self._store)
 
     def transaction(self, connection: "sqlite3.Connection") -> "Transaction":
         """Return a context whose writes on ``connection`` commit together with this claim's completion.
@@ -257,6 +257,14 @@ class Claim:
         return self._clock
 
     @property
+    def renewal(self) -> float:
+        """Seconds that a heartbeat renews it for: its lease, or what was left of a longer one; not beyond the deadline."""
+        wanted = max(self._policy.lease, self.remaining)
+        if self.deadline is None:
+            return wanted
+        return min(wanted, steps.lease_to(self._store, self._policy.lease, self.deadline - self._clock()))
+
+    @property
     def over(self) -> bool:
         """Whether there is nothing left to renew."""
         return self.settled is not None or self._lost
@@ -288,7 +296,7 @@ class Claim:
             if outcome is None and tries > 2:
                 outcome = protocol.completed(None, "the encoding of the result was interrupted")
             if outcome is None:
-                outcome = completion(self._codec, self._policy, result)
+                outcome = self.completion(result)
             return self.completing(outcome, result) if commit is None else self._committing(outcome, commit)
 
         return recording
@@ -311,7 +319,7 @@ class Claim:
                 bare = protocol.completed(None, f"the store refused the result: {error}")
                 return (yield from self.completing(bare, result, again=False))
             raise ResultNotRecorded(self._record.key, result, str(error)) from error
-        return self._ended(ended, outcome, "record its result")
+        return self.ended(ended, outcome, "record its result")
 
     def _committing(self, outcome: Outcome, commit: steps.Commit) -> Steps[None]:
         """Record a completion together with its effect; while neither is made, an error is the handler's to deal with."""
@@ -320,23 +328,42 @@ class Claim:
             ended = yield from self._end(outcome, commit)
         finally:
             self._ending = False
-        self._ended(ended, outcome, "commit its effect")
+        self.ended(ended, outcome, "commit its effect")
 
     def failing(self, error: Exception) -> Steps[None]:
         """Give the key back, park it, or record the exception as the outcome. Never raises in the exception's place."""
         try:
-            if isinstance(error, self._policy.final):
-                yield from self._leaving(_final(error), "record its outcome")
-            else:
-                outcome = protocol.failed(self._record, self._policy, describe(error))
-                yield from self._leaving(outcome, "release it")
+            yield from self.leaving(self.failure(error), "record how it failed")
         except Exception as trouble:  # noqa: BLE001 - the handler's own exception goes on, with this as a note
             error.add_note(f"onceward: and then {trouble}")
 
-    def _leaving(self, outcome: Outcome, doing: str) -> Steps[None]:
+    def completion(self, result: object) -> Outcome:
+        """Return the outcome that records ``result``."""
+        return completion(self._codec, self._policy, result)
+
+    def failure(self, error: Exception) -> Outcome:
+        """Return the outcome of a handler that raised ``error``: the exception itself, or the key given back or parked."""
+        if isinstance(error, self._policy.final):
+            return final(error)
+        return protocol.failed(self._record, self._policy, describe(error))
+
+    def ending(self) -> None:
+        """Say that its end is on its way, together with those of others."""
+        self._ending = True
+
+    def ended(self, ended: Settled | Lost, outcome: Outcome, doing: str) -> None:
+        """Take in what came of ending it; raises LeaseLost."""
+        if isinstance(ended, Lost):
+            self._lost = True
+            raise LeaseLost(self._record.key, doing)
+        self._record = ended.record
+        self.settled = outcome.status
+
+    def leaving(self, outcome: Outcome, doing: str) -> Steps[None]:
+        """End it without a result; raises LeaseLost, or what the store raised."""
         self._check_open()
         ended = yield from self._end(outcome)
-        self._ended(ended, outcome, doing)
+        self.ended(ended, outcome, doing)
 
     def _end(self, outcome: Outcome, commit: steps.Commit | None = None) -> Steps[Settled | Lost]:
         self._ending = True
@@ -349,13 +376,6 @@ class Claim:
             until=lambda: self._until,
             commit=commit,
         )
-
-    def _ended(self, ended: Settled | Lost, outcome: Outcome, doing: str) -> None:
-        if isinstance(ended, Lost):
-            self._lost = True
-            raise LeaseLost(self._record.key, doing)
-        self._record = ended.record
-        self.settled = outcome.status
 
     def _check_free(self) -> None:
         if self.paused:
@@ -378,51 +398,3 @@ class Claim:
         if isinstance(outcome, Lost):
             self._lost = True
             raise LeaseLost(self._record.key, "extend its lease")
-
-
-def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
-    """Return the outcome that records ``result``; one without a result says why it cannot be replayed."""
-    try:
-        text = codec.encode(result)
-        # ASCII is a byte a character, and asking costs nothing; otherwise count.
-        size = len(text) if text.isascii() else len(text.encode())
-    except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
-        return protocol.completed(None, describe(error).removeprefix("NotReplayable: "))
-    assert policy.max_result is not None  # the guard has asked the store
-    if size > policy.max_result:
-        return protocol.completed(None, f"it takes {size} bytes, and max_result={policy.max_result}")
-    return protocol.completed(text)
-
-
-def warn_of_missing(record: Record) -> None:
-    """Warn when a completed record has no result to replay."""
-    if record.result is None:
-        warnings.warn(
-            f"{record.key}: completed, but the result is not stored, so duplicates get ResultUnavailable: {record.error}",
-            ResultWarning,
-            stacklevel=6,
-        )
-
-
-def _final(error: Exception) -> Outcome:
-    from onceward.codec import NotReplayable, encode_exception  # noqa: PLC0415 - as above
-
-    try:
-        return protocol.completed(encode_exception(error), describe(error))
-    except NotReplayable as reason:
-        return protocol.completed(None, f"the outcome was {describe(error)}, which cannot be replayed: {reason}")
-
-
-def describe(error: BaseException) -> str:
-    """Return an exception as one line for the record."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - a user's __str__ may do anything
-        text = "(its text cannot be shown)"
-    kind = type(error).__qualname__
-    return _storable(f"{kind}: {text}" if text else kind)
-
-
-def _storable(text: str) -> str:
-    """Cut a text to what a record takes, and write lone surrogates so that any store can encode them."""
-    return text[:_LONGEST_ERROR].encode("utf-8", "backslashreplace").decode()

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from onceward import heartbeat
-from onceward.claim import CURRENT, Claim, completion, warn_of_missing
+from onceward.claim import CURRENT, Claim
 from onceward.core import steps
 from onceward.core.clock import Clock
 from onceward.core.drive import drive, drive_async, settle, settle_async
@@ -21,6 +21,7 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
 from onceward.core.record import Record
 from onceward.core.steps import Bid, Refused, Replay, Settled, Won
+from onceward.endings import completion, warn_of_missing
 from onceward.errors import Busy, Mismatch, OncewardError, Parked, Reentrant, ResultUnavailable
 from onceward.stores.contract import Store
 
@@ -55,6 +56,7 @@ class Answer(NamedTuple):
 class _Known(NamedTuple):
     """A recorded outcome that this process remembers until ``until`` on its own clock."""
 
+    key: str
     fingerprint: str | None
     result: str | None
     error: str | None
@@ -126,7 +128,7 @@ class Guard:
                 args, kwargs = self._parameter.fill(claim, args, kwargs)
             value = function(*args, **kwargs)
             if hasattr(value, "__await__"):
-                _refuse_awaitable(function, value)
+                refuse_awaitable(function, value)
         except Exception as error:
             self.fail(claim, error)
             raise
@@ -302,15 +304,16 @@ class Guard:
         """Return what a duplicate gets, or raise why it gets nothing; ``since`` is when it asked, on the owner's clock."""
         if isinstance(outcome, Replay):
             self._remember(outcome.record, outcome.left, since)
-            return Answer(self._answer(outcome.record.key, outcome.record.result, outcome.record.error))
+            return Answer(self.recorded(outcome.record))
         if outcome.verdict is Verdict.BUSY and self.policy.on_busy == "skip":
             return Answer(None, replayed=False)
-        raise _refusal(outcome)
+        raise refusal(outcome)
 
     # --- answering duplicates -------------------------------------------------------------------------------------
 
-    def _answer(self, key: str, result: str | None, error: str | None) -> object:
-        """Return the recorded result or raise the recorded exception."""
+    def recorded(self, record: "Record | _Known") -> object:
+        """Return the recorded result, or raise the recorded exception or ResultUnavailable."""
+        key, result, error = record.key, record.result, record.error
         if result is None:
             raise ResultUnavailable(key, error or "none was stored")
         try:
@@ -326,7 +329,7 @@ class Guard:
         if cache is None:
             return
         until = float("inf") if seconds is None else since + seconds
-        cache[record.key] = _Known(record.fingerprint, record.result, record.error, until)
+        cache[record.key] = _Known(record.key, record.fingerprint, record.result, record.error, until)
         while len(cache) > self.policy.cache:
             try:
                 del cache[next(iter(cache))]
@@ -336,10 +339,11 @@ class Guard:
     def _recall(self, key: str, fingerprint: str | None, known: _Known) -> object:
         if fingerprint is not None and known.fingerprint is not None and fingerprint != known.fingerprint:
             raise Mismatch(key)
-        return self._answer(key, known.result, known.error)
+        return self.recorded(known)
 
 
-def _refuse_awaitable(function: Function, value: object) -> None:
+def refuse_awaitable(function: Function, value: object) -> None:
+    """Raise TypeError: ``function`` was called by who does not await what it returned."""
     if callable(close := getattr(value, "close", None)):
         close()
     name = getattr(function, "__qualname__", repr(function))
@@ -348,7 +352,8 @@ def _refuse_awaitable(function: Function, value: object) -> None:
     )
 
 
-def _refusal(refused: Refused) -> Busy | Mismatch | Parked:
+def refusal(refused: Refused) -> Busy | Mismatch | Parked:
+    """Return why a key cannot be had, as an error."""
     record = refused.record
     if refused.verdict is Verdict.MISMATCH:
         return Mismatch(record.key)

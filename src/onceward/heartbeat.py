@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable
 from weakref import WeakSet, ref
 
-from onceward.claim import Claim, describe
+from onceward.claim import Claim
 from onceward.core import steps
 from onceward.core.clock import boottime
 from onceward.core.drive import drive
+from onceward.endings import describe
 from onceward.stores.contract import Store
 
 LONGEST = 3600.0  # seconds of one sleep; more than threading.TIMEOUT_MAX would end the thread
@@ -48,7 +49,7 @@ class Heartbeat:
                     self._wake.notify()
                 else:
                     # Without a thread the lease stands, claim.lost tells when it is over, and the next claim tries again.
-                    self._running = _started("onceward-heartbeat", self._run)
+                    self._running = started("onceward-heartbeat", self._run)
 
     def forget(self, claim: Claim) -> None:
         """Renew ``claim`` no more."""
@@ -104,7 +105,7 @@ class Heartbeat:
                 by_store.setdefault(id(claim.store), []).append(claim)
         for store, claims in by_store.items():
             self._renewing.add(store)
-            if not _started("onceward-renewal", self._renew, store, claims):
+            if not started("onceward-renewal", self._renew, store, claims):
                 self._renew(store, claims)
 
     def _renew(self, store: int, claims: list[Claim]) -> None:
@@ -119,7 +120,7 @@ class Heartbeat:
 def renew(claims: list[Claim]) -> None:
     """Renew claims of one store together; each alone when that fails, so that one that cannot be renewed harms no other."""
     store: Store = claims[0].store
-    asked = [(c.record, max(c.policy.lease, c.remaining)) for c in claims]
+    asked = [(c.record, c.renewal) for c in claims]
     try:
         outcomes = drive(steps.heartbeat(store, asked, [c.policy for c in claims], claims[0].clock), store)
     except Exception as error:  # noqa: BLE001 - tried again until the lease is over; claim.lost tells the handler
@@ -149,7 +150,8 @@ def _failed(claim: Claim, error: Exception) -> None:
     )
 
 
-def _started(name: str, run: Callable[..., None], *args: object) -> bool:
+def started(name: str, run: Callable[..., None], *args: object) -> bool:
+    """Start a daemon thread; return whether that was possible."""
     try:
         threading.Thread(target=run, args=args, name=name, daemon=True).start()
     except RuntimeError:  # no more threads, or the interpreter is about to exit

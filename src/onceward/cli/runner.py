@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable
 from typing import Protocol, TextIO
 
-from onceward.claim import describe
 from onceward.cli.attempt import Attempt, Interrupted, Outcome, has_text
 from onceward.cli.jobs import Job, Jobs
 from onceward.cli.output import Output
@@ -14,6 +13,7 @@ from onceward.cli.stop import Stop
 from onceward.codec import Codec
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
+from onceward.endings import describe
 from onceward.errors import Busy, Parked, ResultNotRecorded, ResultUnavailable, ResultWarning, StoreError
 from onceward.guard import Guard
 from onceward.stores.contract import Store

@@ -177,6 +177,19 @@ def parked(error: str | None = None) -> Outcome:
     return Outcome(PARKED, None, error)
 
 
+def last_write(record: Record, outcome: Outcome, policy: Policy) -> Write:
+    """Return the write that ends a claim with ``outcome``."""
+    status, result, error = outcome
+    return next_version(record, status, result=result, error=error, keep=None if status == PARKED else policy.retention)
+
+
+def unclaimed(record: Record, policy: Policy) -> Write:
+    """Return the write that gives a claim back whose handler has not begun, so that no attempt is counted."""
+    attempts = record.attempts - 1
+    back = next_version(record, RELEASED, attempts=attempts, error=record.error, keep=policy.retention)
+    return back if attempts else back._replace(fingerprint=None)  # no handler has seen this input, so it binds nobody
+
+
 class Ending(Enum):
     """What an owner whose settling write was not made learns from the record that stands."""
 

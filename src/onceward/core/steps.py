@@ -18,8 +18,8 @@ from typing import NamedTuple, TypeVar, overload
 from onceward.core.clock import Clock, boottime
 from onceward.core.drive import Sleep, Steps
 from onceward.core.policy import Policy
-from onceward.core.protocol import Ending, Outcome, Verdict, decide, is_mine, judge
-from onceward.core.record import IN_PROGRESS, PARKED, RELEASED, Record, Reply, Write
+from onceward.core.protocol import Ending, Outcome, Verdict, decide, is_mine, judge, last_write, unclaimed
+from onceward.core.record import IN_PROGRESS, PARKED, Record, Reply, Write
 from onceward.core.register import Register
 from onceward.core.writes import ended, first_claim, lapsed, next_claim, next_version
 
@@ -103,7 +103,7 @@ def persist(error: Exception, verb: Callable[[], Steps[T]], clock: Clock, until:
     raise error
 
 
-def _belief(store: Register, policy: Policy, sent: float, reply: Reply, record: Record) -> float:
+def belief(store: Register, policy: Policy, sent: float, reply: Reply, record: Record) -> float:
     """Until when, on my clock, I hold the claim: counted from before the request, short of what the store grants."""
     return sent + (record.lease_until - reply.now) - margin(store, policy)
 
@@ -112,6 +112,21 @@ def margin(store: Register, policy: Policy) -> float:
     """Return by how many seconds an owner's belief ends before its lease does."""
     # A hundredth for two clocks that run at different speeds, and the store's own imprecision.
     return policy.lease / 100 + store.resolution
+
+
+def lease_to(store: Register, lease: float, left: float) -> float:
+    """Return the seconds to claim a key for when this worker will be stopped in ``left`` seconds: no more than it needs."""
+    return min(lease, max(3 * store.resolution, 1.0, left + left / 50 + store.resolution))
+
+
+def within(store: Register, policy: Policy, left: float) -> Policy:
+    """Return the policy of a worker that will be stopped in ``left`` seconds: its lease is no longer than that takes."""
+    lease = lease_to(store, policy.lease, left)
+    shorter = policy._replace(lease=lease)
+    beat = policy.heartbeat
+    if beat and beat >= lease - margin(store, shorter):
+        return shorter._replace(heartbeat=None)
+    return shorter
 
 
 # --- the steps ----------------------------------------------------------------------------------------------------
@@ -152,7 +167,7 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
             seen = None
             verb = _claiming(store, first, None, effect)
         elif verdict is None or verdict is Verdict.WON:
-            until = _belief(store, policy, sent, reply, held)
+            until = belief(store, policy, sent, reply, held)
             in_time = until - clock() >= policy.lease / 2
             return Won(held, until) if in_time else (yield from _renewed(store, bid, held))
         elif verdict is Verdict.REPLAY:
@@ -194,7 +209,7 @@ def heartbeat(
         for (i, before), reply in zip(todo.items(), replies, strict=True):
             held = reply.record
             if reply.won and held is not None:
-                outcomes[i] = Won(held, _belief(store, policy_of[i], sent, reply, held))
+                outcomes[i] = Won(held, belief(store, policy_of[i], sent, reply, held))
             elif held is not None and is_mine(held, before.owner):
                 again[i] = held
             else:
@@ -220,10 +235,9 @@ def end(
 
     With ``commit`` the ending takes an effect along.
     """
-    keep = None if outcome.status == PARKED else policy.retention
     mine = record
     while True:
-        write = next_version(mine, outcome.status, result=outcome.result, error=outcome.error, keep=keep)
+        write = last_write(mine, outcome, policy)
         verb = partial(store.swap if commit is None else commit, write, mine)
         try:
             reply = yield from verb()
@@ -240,36 +254,6 @@ def end(
         mine = held
 
 
-def end_many(
-    store: Register, ends: Sequence[tuple[Record, Outcome, Policy]], clock: Clock, until: Callable[[], float]
-) -> Steps[list[Settled | Lost]]:
-    """End many claims, in one exchange where the store can; those that need more are ended one by one."""
-    pairs = [
-        (
-            next_version(
-                record,
-                outcome.status,
-                result=outcome.result,
-                error=outcome.error,
-                keep=None if outcome.status == PARKED else policy.retention,
-            ),
-            record,
-        )
-        for record, outcome, policy in ends
-    ]
-    try:
-        replies = yield from store.swap_many(pairs)
-    except Exception as error:  # noqa: BLE001 - asked again, or raised there
-        replies = yield from persist(error, partial(store.swap_many, pairs), clock, until)
-    outcomes: list[Settled | Lost] = []
-    for (record, outcome, policy), reply in zip(ends, replies, strict=True):
-        if reply.won and reply.record is not None:
-            outcomes.append(Settled(reply.record))
-        else:
-            outcomes.append((yield from end(store, record, outcome, policy, clock=clock, until=until)))
-    return outcomes
-
-
 def abandon(store: Register, bid: Bid) -> Steps[None]:
     """Give back what a claim that was interrupted may have won; the handler has not run, so no attempt is counted.
 
@@ -279,11 +263,7 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
     outcome = yield from claim(store, bid._replace(policy=bid.policy._replace(on_busy="raise")))
     held = outcome.record if isinstance(outcome, Won) else None
     while held is not None and is_mine(held, bid.owner):
-        attempts = held.attempts - 1
-        back = next_version(held, RELEASED, attempts=attempts, error=held.error, keep=bid.policy.retention)
-        if not attempts:
-            back = back._replace(fingerprint=None)  # no handler has seen this input, so it binds nobody
-        reply = yield from store.swap(back, held)
+        reply = yield from store.swap(unclaimed(held, bid.policy), held)
         if reply.won:
             return
         held = reply.record

@@ -8,7 +8,7 @@ from onceward.core.clock import Clock, boottime
 from onceward.stores.dynamodb.blobs import Blobs
 from onceward.stores.dynamodb.items import Layout
 from onceward.stores.dynamodb.store import DynamoStore, Usage
-from onceward.stores.dynamodb.wires import opened
+from onceward.wire.wires import Wires, opened
 
 __all__ = ["DynamoStore", "Layout", "Usage", "open_table", "open_url"]
 
@@ -76,7 +76,9 @@ def open_table(
     objects = None if blobs is None else Blobs(blobs)
     return DynamoStore(
         table,
-        opened(region=region, endpoint=endpoint, client=client, s3_client=s3_client, timeout=timeout, clock=clock),
+        _wires(client, s3_client, clock)
+        if client is not None
+        else opened(region, timeout=timeout, clock=clock, dynamodb=endpoint, s3=None),
         layout=layout,
         blobs=objects,
         probe=probe is not None,
@@ -119,6 +121,12 @@ def open_url(parts: SplitResult, options: dict[str, str]) -> DynamoStore:
         probe=probe,  # type: ignore[arg-type]  # checked there
         timeout=timeout,
     )
+
+
+def _wires(client: object, s3_client: object, clock: Clock) -> Wires:
+    from onceward.stores.dynamodb.sdk import through  # noqa: PLC0415 - for those who pass a client
+
+    return Wires(*through(client, clock, s3_client))
 
 
 def _layout(preset: str | None, partition: str | None, sort: str | None, names: Mapping[str, str] | None) -> Layout:

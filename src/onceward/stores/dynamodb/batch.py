@@ -14,9 +14,10 @@ from onceward.core.drive import Sleep, Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores.dynamodb import faults
-from onceward.stores.dynamodb.calls import Answer, Call
 from onceward.stores.dynamodb.items import Item
 from onceward.stores.dynamodb.replies import won
+from onceward.wire.calls import Answer, Call
+from onceward.wire.codes import code_of, short
 
 if TYPE_CHECKING:
     from onceward.stores.dynamodb.store import DynamoStore
@@ -96,9 +97,9 @@ def _codes(call: Call, answer: Answer) -> list[str]:
     """Return what became of each statement: nothing when it was made, else the short code of its error."""
     count = len(cast("list[object]", call.body["Statements"]))
     if answer.status != 200:
-        return [faults.code_of(answer)] * count
+        return [code_of(answer)] * count
     responses = cast("Mapping[str, list[Mapping[str, Mapping[str, str]]]]", answer.body)["Responses"]
-    return [faults.short(response["Error"].get("Code", "")) if "Error" in response else "" for response in responses]
+    return [short(response["Error"].get("Code", "")) if "Error" in response else "" for response in responses]
 
 
 def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Reply]]:

@@ -8,8 +8,8 @@ from onceward.core.clock import boottime
 from onceward.core.drive import Sleep, Steps
 from onceward.core.record import Record
 from onceward.errors import StoreError
-from onceward.stores.dynamodb.calls import Answer, ObjectCall
 from onceward.stores.dynamodb.items import Item, Value
+from onceward.wire.calls import Answer, ObjectCall
 
 if TYPE_CHECKING:
     from onceward.stores.dynamodb.store import DynamoStore

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, cast
 from onceward.core.drive import Sleep, Steps
 from onceward.errors import StoreError
 from onceward.stores.contract import Part
-from onceward.stores.dynamodb import faults
-from onceward.stores.dynamodb.calls import Answer, Call
-from onceward.stores.dynamodb.requests import Body
+from onceward.stores.dynamodb.requests import DYNAMODB, Body
+from onceward.wire.calls import Answer, Call
+from onceward.wire.codes import code_of, message_of
 
 if TYPE_CHECKING:
     from onceward.stores.dynamodb.items import Layout
@@ -98,7 +98,7 @@ def _table(store: "DynamoStore") -> Steps[Part]:
     made = False
     if described is None:
         body = table_of(store.requests.table, store.layout)
-        answer = yield from _asked(store, Call("CreateTable", body), _IN_USE)
+        answer = yield from _asked(store, Call(DYNAMODB, "CreateTable", body), _IN_USE)
         made = answer.status == 200  # else somebody else is making it at this moment
     for pause in _WAITS:
         status = None if described is None else str(described.get("TableStatus"))
@@ -115,7 +115,7 @@ def _table(store: "DynamoStore") -> Steps[Part]:
 
 def _described(store: "DynamoStore") -> Steps[Mapping[str, object] | None]:
     """Return the table's description, or None when there is no such table."""
-    answer = yield from _asked(store, Call("DescribeTable", {"TableName": store.requests.table}), _MISSING)
+    answer = yield from _asked(store, Call(DYNAMODB, "DescribeTable", {"TableName": store.requests.table}), _MISSING)
     return None if answer.status != 200 else cast("Mapping[str, Mapping[str, object]]", answer.body)["Table"]
 
 
@@ -149,11 +149,11 @@ def _billing(described: Mapping[str, object]) -> str:
 def _expiry(store: "DynamoStore", *, any_items: bool) -> Steps[Part]:
     """Switch the TTL on; ``any_items`` is whether also in a table that has some."""
     table, wanted = {"TableName": store.requests.table}, expiry_of(store.layout)
-    update = Call("UpdateTimeToLive", {**table, "TimeToLiveSpecification": wanted})
+    update = Call(DYNAMODB, "UpdateTimeToLive", {**table, "TimeToLiveSpecification": wanted})
     part = Part(f"TTL on {wanted['AttributeName']}", made=False)
     why = ""
     for pause in _PAUSES:
-        answer = yield from _asked(store, Call("DescribeTimeToLive", table), _MISSING)
+        answer = yield from _asked(store, Call(DYNAMODB, "DescribeTimeToLive", table), _MISSING)
         status, attribute = _told(answer, "TimeToLiveDescription", "TimeToLiveStatus", "AttributeName")
         if status in {"ENABLED", "ENABLING"}:
             if attribute != wanted["AttributeName"]:
@@ -171,7 +171,7 @@ def _expiry(store: "DynamoStore", *, any_items: bool) -> Steps[Part]:
             answer = yield from _asked(store, update, _IN_USE, _INVALID)  # either may say that somebody else does it
             if answer.status == 200:
                 return part._replace(made=True)
-        why = faults.message_of(answer) or f"it is {status}"
+        why = message_of(answer) or f"it is {status}"
         yield Sleep(pause)
     raise StoreError(
         f"ledger {store.url}: {part.what} was not enabled ({why}). DynamoDB allows one change of it an hour: run this again "
@@ -180,7 +180,9 @@ def _expiry(store: "DynamoStore", *, any_items: bool) -> Steps[Part]:
 
 
 def _check_empty(store: "DynamoStore", attribute: str) -> Steps[None]:
-    look = Call("Scan", {"TableName": store.requests.table, "Limit": 1, "Select": "COUNT", "ConsistentRead": True})
+    look = Call(
+        DYNAMODB, "Scan", {"TableName": store.requests.table, "Limit": 1, "Select": "COUNT", "ConsistentRead": True}
+    )
     found = cast("Mapping[str, object]", (yield from _asked(store, look)).body)
     if found.get("Count") or found.get("LastEvaluatedKey"):
         raise StoreError(
@@ -193,12 +195,12 @@ def _check_empty(store: "DynamoStore", attribute: str) -> Steps[None]:
 
 def _recovery(store: "DynamoStore") -> Steps[Part]:
     table = {"TableName": store.requests.table}
-    update = Call("UpdateContinuousBackups", {**table, "PointInTimeRecoverySpecification": recovery()})
+    update = Call(DYNAMODB, "UpdateContinuousBackups", {**table, "PointInTimeRecoverySpecification": recovery()})
     part = Part("point-in-time recovery", made=False)
     answer: Answer | None = None
     try:
         for pause in _PAUSES:
-            answer = yield from _asked(store, Call("DescribeContinuousBackups", table), _MISSING)
+            answer = yield from _asked(store, Call(DYNAMODB, "DescribeContinuousBackups", table), _MISSING)
             if _recovers(answer):
                 return part
             answer = yield from _asked(store, update, _BACKUPS_LATER)
@@ -226,7 +228,7 @@ def _asked(store: "DynamoStore", call: Call, *expected: str) -> Steps[Answer]:
     """Send a call and return its answer, also when it is one of the errors expected; ask again what passes by itself."""
     for pause in (*_PAUSES, None):
         answer = yield from store.ask(call, gone=400)
-        if answer.status == 200 or faults.code_of(answer) in expected:
+        if answer.status == 200 or code_of(answer) in expected:
             return answer
         error = store.failure(call, answer)
         if pause is None or not error.transient:

@@ -1,78 +1,25 @@
-"""What DynamoDB's errors mean: which pass by themselves, and what to do about the others."""
+"""What DynamoDB's errors mean, beyond what those of all services do (``wire/codes.py``), and what to do about them."""
 
-import re
 from collections.abc import Mapping
 from typing import cast
 
 from onceward.errors import StoreError
-from onceward.stores.dynamodb.calls import Answer, Call, ObjectCall
+from onceward.wire.calls import Answer, Call, ObjectCall
+from onceward.wire.codes import FIXES
 
-# docs.aws.amazon.com, "Error handling with DynamoDB", and BatchStatementError for the short codes of a batch's members
-PASSING = frozenset(
-    {
-        "InternalServerError",
-        "InternalFailure",
-        "LimitExceeded",
-        "ProvisionedThroughputExceeded",
-        "ReplicatedWriteConflict",
-        "RequestLimitExceeded",
-        "RequestThrottled",
-        "ServiceUnavailable",
-        "SlowDown",
-        "Throttling",
-        "ThrottlingError",
-        "TransactionConflict",
-        "TransactionInProgress",
-    }
-)
-SKEWED = frozenset({"RequestTimeTooSkewed", "RequestExpired", "InvalidSignature", "SignatureDoesNotMatch"})
-EXPIRED = frozenset({"ExpiredToken", "UnrecognizedClient", "InvalidToken"})
 REFUSED = "ConditionalCheckFailed"
 CANCELED = "TransactionCanceled"
 DENIED = "AccessDenied"
 
-_TOKEN = re.compile(r"(x-amz-security-token:)\S+", re.IGNORECASE)
 _FIXES = {
+    **FIXES,
     "AccessDenied": "allow {action} on the table in the IAM policy of these credentials",
-    "ExpiredToken": "the credentials have expired: renew them (aws sso login, or the role's session)",
-    "IncompleteSignature": "check the credentials and the region",
-    "InvalidSignature": "check the secret key, the region and this machine's clock",
     "ItemCollectionSizeLimitExceeded": "an item collection with local indexes may hold 10 GB: use a table without them",
-    "MissingAuthenticationToken": "give credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role",
     "ResourceNotFound": "there is no such table in this region: create it with `onceward init --store '{url}'`, or check the "
     "table's name and the region",
-    "SignatureDoesNotMatch": "check the secret key, the region and this machine's clock",
-    "UnrecognizedClient": "the access key is not known: check the credentials and the region",
     "Validation": "check that the table's key is the one given here ({keys}), of type S",
     "NoSuchBucket": "there is no such bucket: check blobs= and the region",
 }
-
-
-def code_of(answer: Answer) -> str:
-    """Return the error's short code: ``com.amazonaws…#ThrottlingException`` is ``Throttling``."""
-    body = answer.body
-    kind = str(body.get("__type", "")) if isinstance(body, Mapping) else ""
-    return short(kind) or f"HTTP {answer.status}"
-
-
-def short(code: str) -> str:
-    """Return a code without its namespace and the word Exception."""
-    return code.rpartition("#")[2].removesuffix("Exception")
-
-
-def message_of(answer: Answer) -> str:
-    """Return the error's message."""
-    body = answer.body
-    if not isinstance(body, Mapping):
-        return ""
-    text = str(body.get("message") or body.get("Message") or "")
-    # DynamoDB quotes the whole request when its signature is wrong, and with it the session's token.
-    return _TOKEN.sub(r"\1***", text)
-
-
-def passes(answer: Answer) -> bool:
-    """Tell whether the same request may succeed later."""
-    return answer.status >= 500 or answer.status in {408, 429} or code_of(answer) in PASSING
 
 
 def failure(code: str, message: str, *, action: str, url: str, keys: str, transient: bool) -> StoreError:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import cast
 
 from onceward.core.record import Record, Reply
-from onceward.stores.dynamodb.calls import Answer
 from onceward.stores.dynamodb.items import Item
+from onceward.wire.calls import Answer
 
 
 def won(record: Record | None, answer: Answer, stamp: float) -> Reply:

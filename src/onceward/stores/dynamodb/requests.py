@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from onceward.core.record import Record
-from onceward.stores.dynamodb.calls import Call
 from onceward.stores.dynamodb.items import Item, Layout, Value, number
+from onceward.wire.calls import Call, Service
 
+DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810")
 ALL_OLD: Final = "ALL_OLD"
 Body = dict[str, object]
 
@@ -61,31 +62,37 @@ class Requests:
     def put(self, item: Item, seen: Record | None) -> Call:
         """Write an item under the condition."""
         if seen is None:
-            return Call("PutItem", {**self._inserting, "Item": item})
+            return Call(DYNAMODB, "PutItem", {**self._inserting, "Item": item})
         if self.layout.is_foreign(seen):
-            return Call("PutItem", {**self._refusing, **self.condition(seen), "Item": item})
+            return Call(DYNAMODB, "PutItem", {**self._refusing, **self.condition(seen), "Item": item})
         values = self.layout.version_of(seen)
-        return Call("PutItem", {**self._swapping, "ExpressionAttributeValues": values, "Item": item})
+        return Call(DYNAMODB, "PutItem", {**self._swapping, "ExpressionAttributeValues": values, "Item": item})
 
     def transact(self, item: Item, seen: Record | None, effects: Sequence[Mapping[str, object]]) -> Call:
         """Write an item under the condition, and with it all effects."""
         put: Body = {"TableName": self.table, "ReturnValuesOnConditionCheckFailure": ALL_OLD, **self.condition(seen)}
         return Call(
-            "TransactWriteItems", {**self._metered, "TransactItems": [{"Put": {**put, "Item": item}}, *effects]}
+            DYNAMODB,
+            "TransactWriteItems",
+            {**self._metered, "TransactItems": [{"Put": {**put, "Item": item}}, *effects]},
         )
 
     def delete(self, seen: Record) -> Call:
         """Delete the record seen."""
-        return Call("DeleteItem", {**self._refusing, **self.condition(seen), "Key": self.layout.key(seen.key)})
+        return Call(
+            DYNAMODB, "DeleteItem", {**self._refusing, **self.condition(seen), "Key": self.layout.key(seen.key)}
+        )
 
     def get(self, key: str, *, consistent: bool) -> Call:
         """Read one item."""
-        return Call("GetItem", {**self._common, "Key": self.layout.key(key), "ConsistentRead": consistent})
+        return Call(DYNAMODB, "GetItem", {**self._common, "Key": self.layout.key(key), "ConsistentRead": consistent})
 
     def get_many(self, keys: Sequence[Item]) -> Call:
         """Read up to 100 items."""
         return Call(
-            "BatchGetItem", {**self._metered, "RequestItems": {self.table: {"Keys": keys, "ConsistentRead": True}}}
+            DYNAMODB,
+            "BatchGetItem",
+            {**self._metered, "RequestItems": {self.table: {"Keys": keys, "ConsistentRead": True}}},
         )
 
     def scan(self, start: Item | None, limit: int | None, condition: Body) -> Call:
@@ -95,7 +102,7 @@ class Requests:
             body["ExclusiveStartKey"] = start
         if limit is not None:
             body["Limit"] = limit
-        return Call("Scan", body)
+        return Call(DYNAMODB, "Scan", body)
 
     def having(self, prefix: str) -> Body:
         """Return the filter of records whose key starts with ``prefix``."""
@@ -134,7 +141,7 @@ class Requests:
 
     def statements(self, statements: Sequence[Body]) -> Call:
         """Run up to 25 conditional writes, each on its own merits."""
-        return Call("BatchExecuteStatement", {**self._metered, "Statements": statements})
+        return Call(DYNAMODB, "BatchExecuteStatement", {**self._metered, "Statements": statements})
 
     def inserting(self, item: Item) -> Body:
         """Return the statement that writes an item if its key is absent."""

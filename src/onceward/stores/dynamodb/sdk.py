@@ -17,9 +17,9 @@ from botocore.exceptions import (  # type: ignore[import-untyped]  # botocore ha
 
 from onceward.core.clock import Clock, boottime
 from onceward.errors import StoreError
-from onceward.stores.dynamodb.calls import Answer, AsyncWire, Call, ObjectCall, Wire
-from onceward.stores.dynamodb.http_calls import read_date
-from onceward.stores.dynamodb.wire import LIMIT
+from onceward.wire.blocking import LIMIT
+from onceward.wire.calls import Answer, AsyncWire, Call, ObjectCall, Wire
+from onceward.wire.http_calls import read_date
 
 _PASSING: Final = (HTTPClientError, ConnectionError, IncompleteReadError, OSError)
 _PATIENCE: Final = 10.0  # seconds that a blocking call waits for the answer that an event loop gets it

@@ -16,13 +16,14 @@ from onceward.errors import StoreError
 from onceward.stores.contract import Page, Purged
 from onceward.stores.dynamodb import batch, faults
 from onceward.stores.dynamodb.blobs import Blobs, is_large
-from onceward.stores.dynamodb.calls import Answer, Call, Many, ObjectCall
-from onceward.stores.dynamodb.clock import ServerClock
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout
 from onceward.stores.dynamodb.replies import page, units, won
 from onceward.stores.dynamodb.requests import Requests
 from onceward.stores.dynamodb.transact import Effects, transact
-from onceward.stores.dynamodb.wires import Wires
+from onceward.wire.calls import Answer, Call, Many, ObjectCall
+from onceward.wire.clock import ServerClock
+from onceward.wire.codes import EXPIRED, SKEWED, code_of, message_of, passes
+from onceward.wire.wires import Wires
 
 _SCANNED = 1000  # items that one page looks at, at most
 
@@ -225,7 +226,7 @@ class DynamoStore:
         while True:
             (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
             if self._on_usage is not None:
-                code = "" if answer.status == 200 else faults.code_of(answer)
+                code = "" if answer.status == 200 else code_of(answer)
                 _tell(self._on_usage, Usage(faults.name_of(call), units(answer), answer.received - answer.sent, code))
             if not again or not self.may_renew(answer):
                 return answer
@@ -234,8 +235,8 @@ class DynamoStore:
 
     def may_renew(self, answer: Answer) -> bool:
         """Tell whether a signature was refused, and may be accepted with the server's time or with new credentials."""
-        code = "" if answer.status == 200 else faults.code_of(answer)
-        return code in faults.SKEWED or (code in faults.EXPIRED and self._wires.renew())
+        code = "" if answer.status == 200 else code_of(answer)
+        return code in SKEWED or (code in EXPIRED and self._wires.renew())
 
     def refused(self, record: Record | None, item: Item | None, *, inserted: bool) -> Steps[Reply]:
         """Return the reply to a refused write of ``record``; ``item`` is what stood in its way, as far as was told."""
@@ -265,7 +266,7 @@ class DynamoStore:
         """Return what the answer to a conditional write says; ``record`` stands if it was made, stamped ``now``."""
         if answer.status == 200:
             return won(record, answer, now)
-        if faults.code_of(answer) != faults.REFUSED:
+        if code_of(answer) != faults.REFUSED:
             raise self.failure(call, answer)
         return (yield from self.refused(record, cast("Mapping[str, Item]", answer.body).get("Item"), inserted=inserted))
 
@@ -281,12 +282,12 @@ class DynamoStore:
     def failure(self, call: Call | ObjectCall, answer: Answer) -> StoreError:
         """Return the error that an answer is."""
         return faults.failure(
-            faults.code_of(answer),
-            faults.message_of(answer),
+            code_of(answer),
+            message_of(answer),
             action=faults.name_of(call),
             url=self.url,
             keys=" and ".join(part.name for part in self.layout.parts),
-            transient=faults.passes(answer),
+            transient=passes(answer),
         )
 
     def _put(self, write: Write, seen: Record | None, *, again: bool = True) -> Steps[Reply]:

@@ -7,9 +7,10 @@ from onceward.core.drive import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import EffectRefused, StoreError
 from onceward.stores.dynamodb import faults
-from onceward.stores.dynamodb.calls import Call
 from onceward.stores.dynamodb.items import Item
 from onceward.stores.dynamodb.replies import won
+from onceward.wire.calls import Call
+from onceward.wire.codes import PASSING, code_of, short
 
 if TYPE_CHECKING:
     from onceward.stores.dynamodb.store import DynamoStore
@@ -28,7 +29,7 @@ def transact(store: "DynamoStore", effects: Sequence[Effects], write: Write, see
     if answer.status == 200:
         return won(record, answer, sent.now)
     reasons = faults.reasons_of(answer)
-    if faults.code_of(answer) != faults.CANCELED or len(reasons) != len(effects) + 1:
+    if code_of(answer) != faults.CANCELED or len(reasons) != len(effects) + 1:
         raise store.failure(call, answer)
     if reasons[0].get("Code") == faults.REFUSED:
         return (yield from store.refused(record, cast("Item | None", reasons[0].get("Item")), inserted=seen is None))
@@ -51,14 +52,14 @@ def _refused(
     store: "DynamoStore", call: Call, key: str, effects: Sequence[Effects], reasons: Sequence[Mapping[str, object]]
 ) -> EffectRefused | StoreError:
     """Return why the transaction was cancelled although our own condition held: what passes by itself comes last."""
-    codes = [faults.short(str(reason.get("Code") or "None")) for reason in reasons]
+    codes = [short(str(reason.get("Code") or "None")) for reason in reasons]
     for index, effect in enumerate(effects):
         # With anything against our own write nothing is known: an earlier try may be about to commit.
         if codes[0] == "None" and codes[index + 1] == faults.REFUSED:
             ((kind, body),) = effect.items()
             return EffectRefused(key, index, f"{kind} on {body['TableName']}", reasons[index + 1].get("Item"))
     places = ["the record", *(f"writes[{index}]" for index in range(len(effects)))]
-    lasting = [n for n, code in enumerate(codes) if code not in {"None", faults.REFUSED} | faults.PASSING]
+    lasting = [n for n, code in enumerate(codes) if code not in {"None", faults.REFUSED} | PASSING]
     number = next(iter(lasting or [n for n, code in enumerate(codes) if code != "None"]), 0)
     return StoreError(
         f"ledger {store.url}: {faults.name_of(call)} was cancelled because of {places[number]}: {codes[number]} "

@@ -14,13 +14,13 @@ from collections.abc import Callable, Generator
 from typing import Final
 
 from onceward.core.clock import Clock, boottime
-from onceward.stores.dynamodb import tls
-from onceward.stores.dynamodb.calls import Answer, Call, ObjectCall
-from onceward.stores.dynamodb.credentials import CredentialSource
-from onceward.stores.dynamodb.endpoints import Endpoints, Origin, check_direct
-from onceward.stores.dynamodb.http1 import Raw, Unreadable, reply
-from onceward.stores.dynamodb.http_calls import Encoder, Request, decode
-from onceward.stores.dynamodb.wire import CHUNK, IDLE, LIMIT
+from onceward.wire import tls
+from onceward.wire.blocking import CHUNK, IDLE, LIMIT
+from onceward.wire.calls import Answer, Call, ObjectCall
+from onceward.wire.credentials import CredentialSource
+from onceward.wire.endpoints import Endpoints, Origin, check_direct
+from onceward.wire.http1 import Raw, Unreadable, reply
+from onceward.wire.http_calls import Encoder, Request, decode
 
 _LATER: Final = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -33,7 +33,7 @@ class AsyncHttpWire:
         credentials: whose requests they are.
         connections: how many requests may be under way at once, in each event loop; others wait for their turn.
         connect_timeout: seconds to open a connection, with the look-up of its host's name.
-        timeout: seconds for the whole of one send, but for finding credentials and waiting for its turn: a thousand tasks
+        timeout: seconds for the whole of one send, and its call's ``wait`` beyond that, but for finding credentials and waiting for its turn: a thousand tasks
             may share these connections, however long that takes.
         limit: bytes that an answer may have.
         clock: the owner's clock (seconds), for the answers' ``sent`` and ``received``.
@@ -68,7 +68,7 @@ class AsyncHttpWire:
         pool = self._pools.get(loop) or self._opened(loop)
         request = self._encoder.encode(call, credentials, at)
         try:
-            async with pool.turns, asyncio.timeout(self._timeout):
+            async with pool.turns, asyncio.timeout(self._timeout + request.wait):
                 sent = self._clock()
                 raw = await self._exchange(request, pool, loop)
         except (OSError, Unreadable, UnicodeError) as error:  # the last: no host can have this name

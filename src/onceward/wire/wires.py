@@ -1,16 +1,16 @@
-"""The two wires of a store, sync and async, each opened when it is first used, and calls sent side by side."""
+"""The two wires of a store or a queue, sync and async, each opened when it is first used, and calls sent side by side."""
 
 import threading
 from collections.abc import Callable
 
-from onceward.core.clock import Clock
-from onceward.stores.dynamodb.calls import Answer, AsyncWire, Call, Many, ObjectCall, Wire
+from onceward.core.clock import Clock, boottime
+from onceward.wire.calls import Answer, AsyncWire, Call, Many, ObjectCall, Wire
 
 AT_ONCE = 8  # calls of one batch under way at the same time, each in a thread of its own
 
 
 class Wires:
-    """How a store's requests get to DynamoDB.
+    """How the requests of a store or a queue get to their services.
 
     Args:
         wire: opens the wire for blocking calls.
@@ -101,32 +101,32 @@ def _side_by_side(wire: Wire, calls: tuple[Call | ObjectCall, ...], at: float) -
     return replies
 
 
-def opened(
-    *, region: str | None, endpoint: str | None, client: object, s3_client: object, timeout: float, clock: Clock
-) -> Wires:
-    """Return the wires of our own, or those through an SDK's ``client``; nothing is looked up before the first call.
+def opened(region: str | None, *, timeout: float, clock: Clock = boottime, **services: str | None) -> Wires:
+    """Return wires of our own; region and credentials are looked up at the first call.
+
+    Args:
+        region: None takes that of the environment or the profile.
+        timeout: seconds for one try of one call, beyond the call's own ``wait``.
+        clock: the owner's clock (seconds), for the answers' ``sent`` and ``received``.
+        services: those that are called, as for :class:`onceward.wire.endpoints.Endpoints`.
 
     Raises:
-        ValueError, TypeError: the endpoint is not a URL, or the client is not one for DynamoDB.
+        ValueError: what shall be the URL of a service is none.
     """
-    if client is not None:
-        from onceward.stores.dynamodb.sdk import through  # noqa: PLC0415 - for those who pass a client
+    from onceward.wire.credentials import CredentialSource, find_region  # noqa: PLC0415 - not for who passes a client
+    from onceward.wire.endpoints import Endpoints  # noqa: PLC0415 - as above
 
-        return Wires(*through(client, clock, s3_client))
-    from onceward.stores.dynamodb.credentials import CredentialSource, find_region  # noqa: PLC0415 - as above
-    from onceward.stores.dynamodb.endpoints import Endpoints  # noqa: PLC0415 - as above
-
-    Endpoints("", endpoint)  # an endpoint that is none is told now
+    Endpoints("", **services)  # an endpoint that is none is told now
     source = CredentialSource()
 
     def wire() -> Wire:
-        from onceward.stores.dynamodb.wire import HttpWire  # noqa: PLC0415 - loaded by who uses it
+        from onceward.wire.blocking import HttpWire  # noqa: PLC0415 - loaded by who uses it
 
-        return HttpWire(Endpoints(find_region(region), endpoint), source, timeout=timeout, clock=clock)
+        return HttpWire(Endpoints(find_region(region), **services), source, timeout=timeout, clock=clock)
 
     def async_wire() -> AsyncWire:
-        from onceward.stores.dynamodb.wire_async import AsyncHttpWire  # noqa: PLC0415 - as above
+        from onceward.wire.nonblocking import AsyncHttpWire  # noqa: PLC0415 - as above
 
-        return AsyncHttpWire(Endpoints(find_region(region), endpoint), source, timeout=timeout, clock=clock)
+        return AsyncHttpWire(Endpoints(find_region(region), **services), source, timeout=timeout, clock=clock)
 
     return Wires(wire, async_wire, renew=source.expire)

@@ -1,18 +1,44 @@
-"""What goes over the wire: one call out, one answer back. The verbs make calls and read answers; a wire carries them."""
+"""What goes over the wire: one call out, one answer back. Stores and queues make calls and read answers; a wire carries them."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, final
 
 Document = Mapping[str, object]
 
 
-class Call(NamedTuple):
-    """One request to DynamoDB: its action, such as ``PutItem``, and its parameters as the API names them."""
+class Service(NamedTuple):
+    """A service that speaks the protocol AWS JSON 1.0.
 
+    Attributes:
+        title: for messages, such as ``DynamoDB``.
+        name: in host names, in signatures and in capitals behind ``AWS_ENDPOINT_URL_``, such as ``dynamodb``.
+        target: what stands before the action in ``X-Amz-Target``, such as ``DynamoDB_20120810``.
+    """
+
+    title: str
+    name: str
+    target: str
+
+
+class Call(NamedTuple):
+    """One request to a service: its action, such as ``PutItem``, and its parameters as the API names them.
+
+    A call may be made twice, although it was asked for once: see :meth:`Wire.send`.
+
+    Attributes:
+        service: which one.
+        action: as the API names it.
+        body: the parameters.
+        wait: seconds that the service itself may take before it answers, beyond the wire's timeout, as a long poll does.
+    """
+
+    service: Service
     action: str
     body: Document
+    wait: float = 0.0
 
 
+@final
 class ObjectCall(NamedTuple):
     """One request to S3: GET or PUT of an object."""
 
@@ -51,6 +77,11 @@ class Wire(Protocol):
 
     def send(self, call: Call | ObjectCall, at: float) -> Answer:
         """Send one call and return its answer, whatever its status.
+
+        A connection that was kept from an earlier call, and turns out to be closed, is replaced, and the call sent again.
+        The service may have carried it out before the connection broke, so a call must be one that can be repeated, or
+        whose repetition its sender can bear: a conditional write is recognised by its version, a message by its
+        deduplication id; a message to a standard queue may arrive twice.
 
         Raises:
             StoreError: no whole answer came (transient), or there are no credentials (not transient).

@@ -7,22 +7,30 @@ from typing import Final, NamedTuple
 import msgspec
 
 from onceward.errors import StoreError
-from onceward.stores.dynamodb.calls import Answer, Call, ObjectCall
-from onceward.stores.dynamodb.credentials import Credentials
-from onceward.stores.dynamodb.endpoints import Endpoints, Origin
-from onceward.stores.dynamodb.http1 import Raw, Unreadable, header
-from onceward.stores.dynamodb.sigv4 import Prepared, Signer
+from onceward.wire.calls import Answer, Call, ObjectCall, Service
+from onceward.wire.credentials import Credentials
+from onceward.wire.endpoints import Endpoints, Origin
+from onceward.wire.http1 import Raw, Unreadable, header
+from onceward.wire.sigv4 import Prepared, Signer
 
 _MONTHS: Final = b"janfebmaraprmayjunjulaugsepoctnovdec"
 _SHOWN: Final = 200  # characters of an answer that nobody expected
 
 
 class Request(NamedTuple):
-    """A request as it goes over a connection, and where to; ``name`` is for messages."""
+    """A request as it goes over a connection, and where to.
+
+    Attributes:
+        origin: where to.
+        data: all of it.
+        name: for messages.
+        wait: seconds that the service may take before it answers, beyond the wire's timeout.
+    """
 
     origin: Origin
     data: bytes
     name: str
+    wait: float
 
     def failure(self, error: BaseException) -> StoreError:
         """Return the error for a request that got no answer."""
@@ -34,8 +42,10 @@ class Request(NamedTuple):
 class _Ready(NamedTuple):
     """What all calls of one action have in common within one second."""
 
-    second: int
+    service: Service
+    second: float
     credentials: Credentials
+    origin: Origin
     prepared: Prepared
     head: bytes
 
@@ -49,27 +59,37 @@ class Encoder:
 
     def __init__(self, endpoints: Endpoints) -> None:
         self._endpoints = endpoints
-        self._dynamodb = Signer(endpoints.region, "dynamodb")
-        self._s3 = Signer(endpoints.region, "s3")
+        self._signers: dict[str, Signer] = {}
         self._ready: dict[str, _Ready] = {}
 
     def encode(self, call: Call | ObjectCall, credentials: Credentials, at: float) -> Request:
         """Return the request for a call, signed at ``at`` (seconds since the epoch)."""
-        if isinstance(call, ObjectCall):
+        if type(call) is ObjectCall:
             return self._object(call, credentials, at)
-        content = msgspec.json.encode(call.body)
-        ready = self._ready.get(call.action)
-        if ready is None or ready.second != int(at) or ready.credentials is not credentials:
-            self._ready[call.action] = ready = self._action(call.action, credentials, int(at))
+        service, action, body, wait = call
+        content = msgspec.json.encode(body)
+        ready = self._ready.get(action)
+        if (
+            ready is None
+            or ready.second != at // 1
+            or ready.credentials is not credentials
+            or ready.service is not service  # rarely have two an action of the same name
+        ):
+            self._ready[action] = ready = self._action(service, action, credentials, at // 1)
         signature = ready.prepared.signature(sha256(content).hexdigest())
         end = f"{signature}\r\nContent-Length: {len(content)}\r\n\r\n".encode()
-        return Request(self._endpoints.dynamodb, ready.head + end + content, call.action)
+        return Request(ready.origin, ready.head + end + content, action, wait)
 
-    def _action(self, action: str, credentials: Credentials, second: int) -> _Ready:
-        signed = {"host": self._endpoints.dynamodb.authority, "x-amz-target": f"DynamoDB_20120810.{action}"}
-        prepared = self._dynamodb.prepare("POST", "/", signed, credentials, second)
+    def _action(self, service: Service, action: str, credentials: Credentials, second: float) -> _Ready:
+        origin = self._endpoints.of(service.name)
+        signed = {"host": origin.authority, "x-amz-target": f"{service.target}.{action}"}
+        prepared = self._signer(service.name).prepare("POST", "/", signed, credentials, second)
         headers = prepared.headers | {"content-type": "application/x-amz-json-1.0"}
-        return _Ready(second, credentials, prepared, _head("POST", "/", headers, prepared.authorization))
+        head = _head("POST", "/", headers, prepared.authorization)
+        return _Ready(service, second, credentials, origin, prepared, head)
+
+    def _signer(self, service: str) -> Signer:
+        return self._signers.get(service) or self._signers.setdefault(service, Signer(self._endpoints.region, service))
 
     def _object(self, call: ObjectCall, credentials: Credentials, at: float) -> Request:
         from urllib.parse import quote  # noqa: PLC0415 - 5 ms at a cold start, and few results are in S3
@@ -79,10 +99,10 @@ class Encoder:
         content = call.content or b""
         digest = sha256(content).hexdigest()
         signed = {"host": origin.authority, "x-amz-content-sha256": digest}
-        prepared = self._s3.prepare(call.method, path, signed, credentials, at)
+        prepared = self._signer("s3").prepare(call.method, path, signed, credentials, at)
         authorization = prepared.authorization + prepared.signature(digest)
         head = _head(call.method, path, prepared.headers | {"content-length": str(len(content))}, authorization)
-        return Request(origin, head + b"\r\n\r\n" + content, f"{call.method} of an object")
+        return Request(origin, head + b"\r\n\r\n" + content, f"{call.method} of an object", 0.0)
 
 
 def decode(
@@ -94,7 +114,7 @@ def decode(
         StoreError: it was damaged on its way, or a success is not JSON, as when somebody in between answers; transient.
     """
     date = header(raw.head, b"date")
-    body = _object_body(raw) if isinstance(call, ObjectCall) else _document(request, raw)
+    body = _object_body(raw) if isinstance(call, ObjectCall) else _document(call.service, request, raw)
     if raw.status >= 400 and credentials.token and isinstance(body, dict):
         _hide(body, credentials.token)
     return Answer(raw.status, body, None if date is None else read_date(date), sent, received)
@@ -106,7 +126,7 @@ def _head(method: str, path: str, headers: dict[str, str], authorization: str) -
     return f"{method} {path} HTTP/1.1{lines}\r\nAuthorization: {authorization}".encode()
 
 
-def _document(request: Request, raw: Raw) -> object:
+def _document(service: Service, request: Request, raw: Raw) -> object:
     checksum = header(raw.head, b"x-amz-crc32")
     if checksum is not None and checksum != b"%d" % zlib.crc32(raw.body):
         raise StoreError(f"{request.name} at {request.origin}: the answer's checksum is wrong", transient=True)
@@ -118,12 +138,14 @@ def _document(request: Request, raw: Raw) -> object:
         return body
     text = raw.body[: 4 * _SHOWN].decode(errors="replace")[:_SHOWN]
     if raw.status == 200:
-        raise StoreError(f"{request.name} at {request.origin}: the answer is not DynamoDB's: {text!r}", transient=True)
+        raise StoreError(
+            f"{request.name} at {request.origin}: the answer is not {service.title}'s: {text!r}", transient=True
+        )
     return {"__type": "", "message": text}
 
 
 def _object_body(raw: Raw) -> object:
-    """Return the object, or an error in the shape of DynamoDB's (S3 API Reference, "REST error responses")."""
+    """Return the object, or an error in the shape of the other services' (S3 API Reference, "REST error responses")."""
     if raw.status < 300:
         return raw.body
     code, message = (_between(raw.body, b"<%b>" % name, b"</%b>" % name) for name in (b"Code", b"Message"))

@@ -35,23 +35,25 @@ class Origin(NamedTuple):
 
 
 class Endpoints:
-    """The origins of DynamoDB and of S3's buckets.
+    """The origins of services, and of S3's buckets.
 
     Args:
         region: such as ``eu-west-1``.
-        dynamodb: a URL; None takes AWS_ENDPOINT_URL_DYNAMODB, AWS_ENDPOINT_URL, or the region's own.
-        s3: a URL; None takes AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or the region's own.
+        services: for each service that is used, by its name in host names, a URL; None takes the one from the environment
+            (:func:`from_environment`), or the region's own.
 
     Raises:
         ValueError: a URL has another form than ``https://host:port``.
     """
 
-    def __init__(self, region: str, dynamodb: str | None = None, s3: str | None = None) -> None:
+    def __init__(self, region: str, **services: str | None) -> None:
         self.region = region
-        domain = next((domain for start, domain in _DOMAINS.items() if region.startswith(start)), "amazonaws.com")
-        self.dynamodb = _given(dynamodb, "DYNAMODB") or Origin("https", f"dynamodb.{region}.{domain}", 443)
-        self._s3 = _given(s3, "S3")
-        self._s3_host = f"s3.{region}.{domain}"
+        self._domain = next((domain for start, domain in _DOMAINS.items() if region.startswith(start)), "amazonaws.com")
+        self._given = {name: _origin(url or from_environment(name)) for name, url in services.items()}
+
+    def of(self, name: str) -> Origin:
+        """Return where a service is."""
+        return self._given[name] or Origin("https", f"{name}.{self.region}.{self._domain}", 443)
 
     def bucket(self, name: str) -> tuple[Origin, str]:
         """Return where a bucket is, and what its keys' paths start with (S3 User Guide, "Virtual hosting of buckets").
@@ -61,11 +63,15 @@ class Endpoints:
         """
         if not name.replace("-", "").replace(".", "").isalnum() or not name.isascii():
             raise StoreError(f"{name!r} is not the name of a bucket")
-        if self._s3 is not None:
-            return self._s3, f"/{name}/"
-        if "." in name:  # the certificate for *.s3… does not hold for it
-            return Origin("https", self._s3_host, 443), f"/{name}/"
-        return Origin("https", f"{name}.{self._s3_host}", 443), "/"
+        origin = self.of("s3")
+        if self._given["s3"] is not None or "." in name:  # the certificate for *.s3… does not hold for a dotted name
+            return origin, f"/{name}/"
+        return origin._replace(host=f"{name}.{origin.host}"), "/"
+
+
+def from_environment(service: str) -> str | None:
+    """Return the URL that the environment names for a service: AWS_ENDPOINT_URL_DYNAMODB and the like, or AWS_ENDPOINT_URL."""
+    return os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
 def check_direct(origin: Origin) -> None:
@@ -88,9 +94,8 @@ def check_direct(origin: Origin) -> None:
         )
 
 
-def _given(url: str | None, service: str) -> Origin | None:
-    url = url or os.environ.get(f"AWS_ENDPOINT_URL_{service}") or os.environ.get("AWS_ENDPOINT_URL")
-    if not url:
+def _origin(url: str | None) -> Origin | None:
+    if url is None:
         return None
     from urllib.parse import urlsplit  # noqa: PLC0415 - 5 ms at a cold start, and most use the region's own
 

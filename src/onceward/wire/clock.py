@@ -1,4 +1,4 @@
-"""DynamoDB's own clock, as its answers show it: the ``Date`` header, and the owner's clock in between.
+"""A service's own clock, as its answers show it: the ``Date`` header, and the owner's clock in between.
 
 An answer whose header says 12:00:05 was made between 12:00:05 and 12:00:06 by the server's clock, and between the sending
 of its request and its arrival by ours. So each answer gives the two ends of an interval that holds the server's time, and
@@ -10,7 +10,7 @@ import threading
 import time
 
 from onceward.core.clock import Clock, boottime
-from onceward.stores.dynamodb.calls import Answer
+from onceward.wire.calls import Answer
 
 JUMP = 2.0  # seconds by which two clocks of one machine do not part while it runs
 TRUSTED = 60.0  # seconds that an interval is made shorter by further answers, before two clocks have drifted apart

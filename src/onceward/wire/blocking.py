@@ -12,12 +12,12 @@ from collections import deque
 from typing import Final
 
 from onceward.core.clock import Clock, boottime
-from onceward.stores.dynamodb import tls
-from onceward.stores.dynamodb.calls import Answer, Call, ObjectCall
-from onceward.stores.dynamodb.credentials import CredentialSource
-from onceward.stores.dynamodb.endpoints import Endpoints, Origin, check_direct
-from onceward.stores.dynamodb.http1 import Raw, Unreadable, reply
-from onceward.stores.dynamodb.http_calls import Encoder, Request, decode
+from onceward.wire import tls
+from onceward.wire.calls import Answer, Call, ObjectCall
+from onceward.wire.credentials import CredentialSource
+from onceward.wire.endpoints import Endpoints, Origin, check_direct
+from onceward.wire.http1 import Raw, Unreadable, reply
+from onceward.wire.http_calls import Encoder, Request, decode
 
 LIMIT: Final = 32 * 1024 * 1024  # bytes of an answer's content
 KEPT: Final = 64  # connections to one origin that wait for the next request
@@ -32,7 +32,7 @@ class HttpWire:
         endpoints: where the services are.
         credentials: whose requests they are.
         connect_timeout: seconds to open a connection, for each address of the host.
-        timeout: seconds for the whole of one send, but for finding credentials and looking up the host's name.
+        timeout: seconds for the whole of one send, and its call's ``wait`` beyond that, but for finding credentials and looking up the host's name.
         limit: bytes that an answer may have.
         clock: the owner's clock (seconds), for the answers' ``sent`` and ``received``.
     """
@@ -58,8 +58,7 @@ class HttpWire:
     def send(self, call: Call | ObjectCall, at: float) -> Answer:
         """Send one call and return its answer, whatever its status.
 
-        A request whose kept connection turns out to be closed is sent again on a new one: every request of this library
-        may be repeated, because a conditional write is recognised by its version.
+        A call may be made twice: see :meth:`onceward.wire.calls.Wire.send`.
 
         Raises:
             StoreError: no whole answer came (transient); there are no credentials, the server's certificate cannot be
@@ -79,7 +78,7 @@ class HttpWire:
         _close(self._pools)
 
     def _exchange(self, request: Request) -> Raw:
-        deadline = time.monotonic() + self._timeout
+        deadline = time.monotonic() + self._timeout + request.wait
         if self._pid != os.getpid():  # the parent goes on with its connections; closed here, they stay open there
             self._pid = os.getpid()
             _close(self._pools)

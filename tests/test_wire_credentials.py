@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from onceward.errors import StoreError
-from onceward.stores.dynamodb import credentials as module
-from onceward.stores.dynamodb.credentials import CHECKED, Credentials, CredentialSource, find_region
+from onceward.wire import credentials as module
+from onceward.wire.credentials import CHECKED, Credentials, CredentialSource, find_region
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_only_the_access_keys_id_is_shown():
 
 def test_the_environment_needs_no_botocore():
     code = (
-        "import sys; from onceward.stores.dynamodb.credentials import CredentialSource;"
+        "import sys; from onceward.wire.credentials import CredentialSource;"
         "assert CredentialSource().at_hand() == ('A', 'S', 'T');"
         "assert not any(name.startswith('boto') for name in sys.modules)"
     )
@@ -330,15 +330,16 @@ def test_a_child_forked_during_a_renewal_can_renew(monkeypatch):
 
 
 def test_getting_credentials_does_not_hold_up_the_event_loop(tmp_path):
-    from onceward.stores.dynamodb.calls import Call
-    from onceward.stores.dynamodb.endpoints import Endpoints
-    from onceward.stores.dynamodb.wire_async import AsyncHttpWire
+    from onceward.stores.dynamodb.requests import DYNAMODB
+    from onceward.wire.calls import Call
+    from onceward.wire.endpoints import Endpoints
+    from onceward.wire.nonblocking import AsyncHttpWire
 
     count = process(tmp_path, lasts=3600, slow=0.8)
-    wire = AsyncHttpWire(Endpoints("eu-west-1", "http://127.0.0.1:1"), CredentialSource())
+    wire = AsyncHttpWire(Endpoints("eu-west-1", dynamodb="http://127.0.0.1:1"), CredentialSource())
 
     async def main():
-        sends = [asyncio.ensure_future(wire.send(Call("GetItem", {}), time.time())) for _ in range(20)]
+        sends = [asyncio.ensure_future(wire.send(Call(DYNAMODB, "GetItem", {}), time.time())) for _ in range(20)]
         longest = 0.0
         while not all(send.done() for send in sends):
             before = time.monotonic()

@@ -20,15 +20,16 @@ from hypothesis import strategies as st
 
 from conftest import needs
 from onceward.errors import StoreError
-from onceward.stores.dynamodb import http1, http_calls, wire
-from onceward.stores.dynamodb.calls import Call, ObjectCall
-from onceward.stores.dynamodb.credentials import CredentialSource
-from onceward.stores.dynamodb.endpoints import Endpoints, Origin, check_direct
-from onceward.stores.dynamodb.wire import HttpWire
-from onceward.stores.dynamodb.wire_async import AsyncHttpWire
+from onceward.stores.dynamodb.requests import DYNAMODB
+from onceward.wire import blocking, http1, http_calls
+from onceward.wire.blocking import HttpWire
+from onceward.wire.calls import Call, ObjectCall
+from onceward.wire.credentials import CredentialSource
+from onceward.wire.endpoints import Endpoints, Origin, check_direct
+from onceward.wire.nonblocking import AsyncHttpWire
 
 DATE = "Fri, 21 Nov 2025 13:16:00 GMT"
-CALL = Call("PutItem", {"TableName": "t", "Item": {"key": {"S": "k"}, "result": {"B": b"\x00\xff"}}})
+CALL = Call(DYNAMODB, "PutItem", {"TableName": "t", "Item": {"key": {"S": "k"}, "result": {"B": b"\x00\xff"}}})
 SECRET, TOKEN = "this-is-the-secret-key", "this-is-the-session-token"
 
 
@@ -139,7 +140,7 @@ class Carrier:
         self.kind, self.open = kind, []
 
     def wire(self, url, **options):
-        endpoints = Endpoints("eu-west-1", url, url)
+        endpoints = Endpoints("eu-west-1", dynamodb=url, s3=url)
         made = (HttpWire if self.kind == "sync" else AsyncHttpWire)(endpoints, CredentialSource(), **options)
         self.runner = asyncio.Runner() if self.kind == "async" else None
         self.open.append((made, self.runner))
@@ -348,8 +349,8 @@ def test_a_connection_that_was_idle_for_long_is_not_used(carrier, monkeypatch):
     with Server(serve(answer())) as server:
         made = carrier.wire(server.url)
         carrier.send(made)
-        for module in ("wire", "wire_async"):
-            monkeypatch.setattr(f"onceward.stores.dynamodb.{module}.IDLE", 0.0)
+        for module in ("blocking", "nonblocking"):
+            monkeypatch.setattr(f"onceward.wire.{module}.IDLE", 0.0)
         carrier.send(made)
         carrier.close()
     assert server.connections == 2
@@ -627,10 +628,10 @@ def held(gate):
 
 
 def test_no_thread_waits_for_another(monkeypatch):
-    monkeypatch.setattr(wire, "KEPT", 3)
+    monkeypatch.setattr(blocking, "KEPT", 3)
     gate = threading.Barrier(8)
     with Server(held(gate)) as server:
-        made = HttpWire(Endpoints("eu-west-1", server.url), CredentialSource())
+        made = HttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
         threads = [threading.Thread(target=made.send, args=(CALL, 1e9)) for _ in range(8)]
         for thread in threads:
             thread.start()
@@ -646,12 +647,13 @@ def test_no_thread_waits_for_another(monkeypatch):
 def test_a_child_process_uses_connections_of_its_own():
     code = """if True:
         import os, sys, time
-        from onceward.stores.dynamodb.calls import Call
-        from onceward.stores.dynamodb.credentials import CredentialSource
-        from onceward.stores.dynamodb.endpoints import Endpoints
-        from onceward.stores.dynamodb.wire import HttpWire
-        wire = HttpWire(Endpoints("eu-west-1", sys.argv[1]), CredentialSource())
-        send = lambda who: wire.send(Call("GetItem", {"who": who}), time.time())
+        from onceward.stores.dynamodb.requests import DYNAMODB
+        from onceward.wire.calls import Call
+        from onceward.wire.credentials import CredentialSource
+        from onceward.wire.endpoints import Endpoints
+        from onceward.wire.blocking import HttpWire
+        wire = HttpWire(Endpoints("eu-west-1", dynamodb=sys.argv[1]), CredentialSource())
+        send = lambda who: wire.send(Call(DYNAMODB, "GetItem", {"who": who}), time.time())
         send("parent")
         child = os.fork()
         if child == 0:
@@ -675,7 +677,7 @@ def test_a_child_process_uses_connections_of_its_own():
 
 def test_coroutines_share_so_many_connections_and_the_others_wait_for_their_turn():
     async def main(url):
-        made = AsyncHttpWire(Endpoints("eu-west-1", url), CredentialSource(), connections=3)
+        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=url), CredentialSource(), connections=3)
         await asyncio.gather(*(made.send(CALL, 1e9) for _ in range(30)))
         made.close()
 
@@ -691,7 +693,7 @@ def test_a_coroutine_may_wait_for_its_turn_longer_than_for_an_answer():
             connection.sendall(answer())
 
     async def main(url):
-        made = AsyncHttpWire(Endpoints("eu-west-1", url), CredentialSource(), connections=1, timeout=0.25)
+        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=url), CredentialSource(), connections=1, timeout=0.25)
         got = await asyncio.gather(*(made.send(CALL, 1e9) for _ in range(12)))
         assert [one.status for one in got] == [200] * 12
         made.close()
@@ -702,7 +704,7 @@ def test_a_coroutine_may_wait_for_its_turn_longer_than_for_an_answer():
 
 def test_a_cancelled_send_closes_its_connection_and_gives_back_its_turn():
     async def main(server):
-        made = AsyncHttpWire(Endpoints("eu-west-1", server.url), CredentialSource(), connections=1)
+        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource(), connections=1)
         task = asyncio.ensure_future(made.send(CALL, 1e9))
         while not server.requests:
             await asyncio.sleep(0.001)
@@ -719,7 +721,7 @@ def test_a_cancelled_send_closes_its_connection_and_gives_back_its_turn():
 
 def test_each_event_loop_has_connections_of_its_own_and_those_of_a_closed_one_are_closed():
     with Server(serve(answer())) as server:
-        made = AsyncHttpWire(Endpoints("eu-west-1", server.url), CredentialSource())
+        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
         for number in range(3):
             asyncio.run(made.send(CALL, 1e9))
             assert server.connections == number + 1
@@ -752,7 +754,7 @@ def test_a_wire_that_is_gone_leaves_no_connection(carrier):
 
 def test_closing_from_another_thread_is_done_in_the_loops_own():
     async def main(server):
-        made = AsyncHttpWire(Endpoints("eu-west-1", server.url), CredentialSource())
+        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
         await made.send(CALL, 1e9)
         await asyncio.to_thread(made.close)
         assert await asyncio.to_thread(server.ended.acquire, timeout=5)
@@ -781,7 +783,7 @@ def test_a_connection_that_was_under_way_at_the_closing_is_not_kept(carrier):
 
 def test_the_sync_wire_loads_nothing_that_it_does_not_need():
     code = (
-        "import sys, msgspec, onceward.stores.dynamodb; had = set(sys.modules); import onceward.stores.dynamodb.wire;"
+        "import sys, msgspec, onceward.stores.dynamodb; had = set(sys.modules); import onceward.wire.blocking;"
         "print([name for name in sys.modules.keys() - had if name in ('asyncio', 'ssl', 'email', 'http.client', 'urllib3', 'aiohttp', 'botocore', 'inspect',"
         " 'logging', 'concurrent.futures', 'datetime', 'calendar')])"
     )

@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from onceward.errors import StoreError
-from onceward.stores.dynamodb.endpoints import Origin
+from onceward.wire.endpoints import Origin
 
 if TYPE_CHECKING:
     import ssl

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import NamedTuple
 
-from onceward.stores.dynamodb.credentials import Credentials
+from onceward.wire.credentials import Credentials
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 
@@ -68,7 +68,7 @@ class Signer:
 
     Args:
         region: such as ``eu-west-1``.
-        service: ``dynamodb`` or ``s3``.
+        service: its name in signatures, such as ``dynamodb``.
     """
 
     def __init__(self, region: str, service: str) -> None:

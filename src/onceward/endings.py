@@ -1,0 +1,64 @@
+"""How handlers end, as what is recorded of it: results and exceptions made into text that any ledger takes."""
+
+import warnings
+from typing import TYPE_CHECKING, Final
+
+from onceward.core import protocol
+from onceward.core.policy import Policy
+from onceward.core.protocol import Outcome
+from onceward.core.record import Record
+from onceward.errors import ResultWarning
+
+if TYPE_CHECKING:
+    from onceward.codec import Codec
+
+_LONGEST_ERROR: Final = 1000  # characters of an exception's text that are recorded
+
+
+def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
+    """Return the outcome that records ``result``; one without a result says why it cannot be replayed."""
+    try:
+        text = codec.encode(result)
+        # ASCII is a byte a character, and asking costs nothing; otherwise count.
+        size = len(text) if text.isascii() else len(text.encode())
+    except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
+        return protocol.completed(None, describe(error).removeprefix("NotReplayable: "))
+    assert policy.max_result is not None  # the guard has asked the store
+    if size > policy.max_result:
+        return protocol.completed(None, f"it takes {size} bytes, and max_result={policy.max_result}")
+    return protocol.completed(text)
+
+
+def warn_of_missing(record: Record) -> None:
+    """Warn when a completed record has no result to replay."""
+    if record.result is None:
+        warnings.warn(
+            f"{record.key}: completed, but the result is not stored, so duplicates get ResultUnavailable: {record.error}",
+            ResultWarning,
+            stacklevel=6,
+        )
+
+
+def final(error: Exception) -> Outcome:
+    """Return the outcome that records an exception to be raised again for every duplicate."""
+    from onceward.codec import NotReplayable, encode_exception  # noqa: PLC0415 - msgspec is loaded with the first guard
+
+    try:
+        return protocol.completed(encode_exception(error), describe(error))
+    except NotReplayable as reason:
+        return protocol.completed(None, f"the outcome was {describe(error)}, which cannot be replayed: {reason}")
+
+
+def describe(error: BaseException) -> str:
+    """Return an exception as one line for the record."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - a user's __str__ may do anything
+        text = "(its text cannot be shown)"
+    kind = type(error).__qualname__
+    return storable(f"{kind}: {text}" if text else kind)
+
+
+def storable(text: str) -> str:
+    """Cut a text to what a record takes, and write lone surrogates so that any store can encode them."""
+    return text[:_LONGEST_ERROR].encode("utf-8", "backslashreplace").decode()
