@@ -1,37 +1,43 @@
 """Once: opens a store and hands out guards, claims and transactions."""
 
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
-from onceward.claim import CURRENT, Claim
+from onceward.claim import Claim
+from onceward.claim_context import ClaimContext, claimed
 from onceward.core.clock import Clock, boottime
 from onceward.core.policy import Options, Policy
-from onceward.errors import Completed
-from onceward.guard import Answer, Guard
+from onceward.guard import Guard
 from onceward.keys import checked_name, ledger_key
 from onceward.stores import open_store
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from onceward.aws.message import AttributeValue
+    from onceward.aws.queue import Queue
+    from onceward.batch import Batch, Group, Outcome
+    from onceward.checkpoint import CheckpointContext, Flush
     from onceward.codec import Codec
     from onceward.effects import TransactItem
     from onceward.inputs import Handler, KeySource
     from onceward.ledger import Ledger
+    from onceward.per import At
     from onceward.transaction import Transaction
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 CLAIM_NAME = "claim"  # the namespace of keys that are claimed without a function
 
 # Why a busy key cannot be passed over, by who asks for it.
 _NO_SKIP_BLOCK: Final = "a with block cannot be skipped"
 _NO_SKIP_ACQUIRE: Final = "acquire returns a claim and nothing else"
+_NO_SKIP_SEND: Final = "what send returns could not tell whether the message was sent"
 _NO_SKIP_TRANSACT: Final = "what transact returns could not tell whether the writes were made"
 
 
@@ -154,12 +160,12 @@ class Once:
             ValueError: ``on_busy="skip"``, for this returns a claim or raises.
         """
         full = ledger_key(self._claim_name(name), key)
-        return _claimed(full, self._claim_guard(options, _NO_SKIP_ACQUIRE, heartbeat=False).enter(full, None))
+        return claimed(full, self._claim_guard(options, _NO_SKIP_ACQUIRE, heartbeat=False).enter(full, None))
 
     async def acquire_async(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> Claim:
         """As :meth:`acquire`, for a coroutine; end it with ``complete_async``, ``release_async`` or ``park_async``."""
         full = ledger_key(self._claim_name(name), key)
-        return _claimed(
+        return claimed(
             full, await self._claim_guard(options, _NO_SKIP_ACQUIRE, heartbeat=False).enter_async(full, None)
         )
 
@@ -242,6 +248,215 @@ class Once:
         guard = self._claim_guard(options, _NO_SKIP_TRANSACT, heartbeat=False)
         return await guard.commit_async(ledger_key(self._claim_name(name), key), result, commit)
 
+    def batch(
+        self,
+        function: Callable[..., object],
+        /,
+        *,
+        key: "KeySource",
+        fingerprint: "KeySource | bool | None" = None,
+        name: str | None = None,
+        concurrency: int = 1,
+        group: "Group | None" = None,
+        on_outcome: "Callable[[Outcome], None] | None" = None,
+        **options: Unpack[Options],
+    ) -> "Batch":
+        """Return a handler for batches: ``once.batch(charge, key="order.id").run(orders)`` handles each once.
+
+        The records are claimed together and recorded together, and nothing that goes wrong with one harms another. A key
+        that stands twice in a batch runs once.
+
+        Args:
+            function: handles one record, its only argument (but for the claim); a coroutine function for ``run_async``.
+            key: as for a decorated function, over the function's argument by its name.
+            fingerprint: the same.
+            name: the namespace of the keys; default the function's module and qualified name, as when it is decorated.
+            concurrency: how many handlers run at a time: threads for ``run``, tasks for ``run_async``.
+            group: called with a record; those that it gives the same value (but None) are handled one after another, in the
+                order given, and when one is not done the rest of them is deferred.
+            on_outcome: called with each outcome once it is recorded, from any thread of the batch; for metrics.
+            **options: see :class:`onceward.Policy`. ``on_busy`` and ``cache`` mean nothing here: who is busy is reported.
+
+        Raises:
+            ValueError, TypeError: an option is not valid or does not fit the function.
+        """
+        from onceward import inputs  # noqa: PLC0415 - what only batches need is loaded then
+        from onceward.batch import Batch, Reading  # noqa: PLC0415 - as above
+
+        source = inputs.Inputs(function, key, fingerprint, inputs.describe(function).parameter)
+
+        def read(record: object) -> Reading:
+            return Reading((record,), *source.read((record,), {}))
+
+        return Batch(
+            self, function, read, name=name, concurrency=concurrency, group=group, on_outcome=on_outcome, **options
+        )
+
+    def checkpoint(
+        self,
+        flush: "Flush[T]",
+        /,
+        *,
+        key: "KeySource",
+        fingerprint: "KeySource | bool | None" = None,
+        name: str | None = None,
+        count: int | None = None,
+        bytes: int | None = None,  # noqa: A002 - what it counts
+        age: float | None = None,
+        size: Callable[[T], int] | None = None,
+        on_done: "Flush[T] | None" = None,
+        **options: Unpack[Options],
+    ) -> "CheckpointContext[T]":
+        """Return a context, for ``with`` or ``async with``, whose sink buffers items and writes each of them once.
+
+        ``sink.add(item)`` claims the item's key. When the buffer is flushed and ``flush`` returns, all keys in it complete
+        together; when it raises, all are given back with an attempt counted before the error goes on, and the sink takes
+        no more. Leaving the block flushes what is left; when the block raises, what is buffered is given back and no
+        attempt is counted. A block that was left without an error has flushed and recorded everything that was added.
+
+        The claims of what waits are renewed by heartbeats, so the lease need not cover the wait. It must cover the longest
+        time in which this process may be unable to renew: a pause, or a ledger that is away. A flush is not begun when
+        any claim in it was lost. An interrupted flush may still go on, so its keys stay claimed to the end of the lease.
+
+        Args:
+            flush: writes a list of items, in the order they were added, and raises when it cannot. A process that dies in it,
+                or before it is recorded, leaves the keys to be taken over, and their items to be written again: derive the
+                name of what is written from the items, or write what replaces itself.
+            key: a JMESPath expression over an item, or a callable that is given it.
+            fingerprint: the same, or True for the whole item: what must not change under one key.
+            name: the namespace of the keys; default the flush's module and qualified name.
+            count: flush as soon as so many items are buffered.
+            bytes: flush before more than so many bytes are buffered, or when there are as many. An item counts with its
+                length when it is bytes, as UTF-8 when it is text, else as JSON; one that is larger goes alone.
+            age: flush when the oldest item has been buffered for so many seconds. That flush runs in a thread of its own
+                (with ``async with``, in a task), one at a time with ``add``; its error is raised by the next call, or when
+                the block is left.
+            size: returns the bytes of an item, instead of the above.
+            on_done: called after each flush with the items whose keys are completed, those among them that ``add`` has called
+                "buffered", so that they can be acknowledged. What it raises is logged and changes nothing.
+            **options: see :class:`onceward.Policy`. ``on_busy``, ``final`` and ``cache`` mean nothing here.
+
+        Returns:
+            A context. With ``with`` it gives a :class:`onceward.checkpoint.Checkpoint`; with ``async with`` an
+            ``AsyncCheckpoint``, whose methods are awaited, and ``flush`` and ``on_done`` may be coroutine functions; others
+            are called in a thread then.
+
+        Raises:
+            ValueError, TypeError: an option is not valid.
+        """
+        from onceward import inputs  # noqa: PLC0415 - what only checkpoints need is loaded then
+        from onceward.buffer import Buffer  # noqa: PLC0415 - as above
+        from onceward.checkpoint import CheckpointContext  # noqa: PLC0415 - as above
+        from onceward.item_reader import Limits, Reader  # noqa: PLC0415 - as above
+
+        named = self._named(name, inputs.describe(flush))
+        guard = self._claim_guard({**options, "on_busy": "raise", "final": (), "cache": 0})
+        limits = Limits(count, bytes, age).checked()
+        return CheckpointContext(Buffer(guard, named, Reader(key, fingerprint, size), limits), flush, on_done)
+
+    def per(
+        self,
+        window: str | float,
+        name: str | None = None,
+        *,
+        at: "At | None" = None,
+        offset: float = 0.0,
+        **options: Unpack[Options],
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Run a function once per window of time, whoever starts it: ``@once.per("1h")``, or ``once.per("1h")(job)(*args)``.
+
+        A start within a window in which it has run returns the recorded result, whatever its arguments are. When it failed,
+        the next start in that window runs it again. It is no lock between windows: a run that outlasts its window goes on
+        beside the next.
+
+        The window is found on the ledger's clock, never the worker's, with one request more. The last twentieth of a
+        window, but no more than 60 seconds, counts to the next one, because cron starts jobs on the edge by clocks that are
+        a little ahead.
+
+        Args:
+            window: its length: seconds, or as in "90s", "15m", "1h", "1d". Windows are aligned to the epoch, in UTC.
+            name: the namespace of the keys; default the function's module and qualified name. The key is the window's start.
+            at: the time that says which window it is, such as that for which the start was scheduled: a JMESPath expression
+                over the arguments or a callable (as ``key=`` for a decorated function) that finds an aware datetime, ISO 8601
+                text or seconds since the epoch; or such a datetime or number itself. It is taken as it is: nothing counts to
+                the next window.
+            offset: seconds by which windows begin later, as 1800 for "1h" on the half hour.
+            **options: see :class:`onceward.Policy`. ``retention`` is two windows at least.
+
+        Returns:
+            A decorator, for functions and coroutine functions.
+
+        Raises:
+            ValueError, TypeError: an option is not valid, or the window too short for the ledger's clock. Raised when
+                decorating; when called, for what ``at`` finds.
+        """
+        from onceward.per import Per, Windows  # noqa: PLC0415 - for jobs that are started by clocks only
+
+        made = Per(self, Windows(window, offset), name, at, options)
+        return cast("Callable[[Callable[P, R]], Callable[P, R]]", made.apply)
+
+    def send(
+        self,
+        queue: "Queue | str",
+        message: object,
+        *,
+        key: object,
+        group: str | None = None,
+        attributes: "Mapping[str, AttributeValue] | None" = None,
+        delay: int | None = None,
+        name: str | None = None,
+        **options: Unpack[Options],
+    ) -> str:
+        """Send a message to an SQS queue once for ``key``, and return its message id, also to duplicates.
+
+        Whether a send whose answer was lost was made cannot be known. It raises, and the key is given back, so that the
+        retry sends again. Every message carries a key derived from ``key`` as its message attribute ``onceward-key``, the
+        same each time: onceward's consumers take it as their key, so that a message that was sent twice takes effect once.
+        A FIFO queue gets it as deduplication id as well, and drops the second one itself within five minutes.
+
+        Args:
+            queue: a :class:`onceward.aws.queue.Queue`, or a queue's URL, ARN or name.
+            message: text, which is sent as it is, or what is sent as JSON (what msgspec encodes, or a pydantic model).
+            key: as for :meth:`run`; unique among the messages to queues of that name.
+            group: the message group; a FIFO queue needs one.
+            attributes: up to nine message attributes: text, numbers or bytes.
+            delay: whole seconds before anybody receives it, up to 900; not for FIFO queues.
+            name: the namespace of the key; default "send". Queues with one name, in several regions or accounts, need
+                names that differ.
+            **options: see :class:`onceward.Policy`. ``cache`` means nothing here.
+
+        Raises:
+            QueueError: it was refused; or it may have been sent all the same, see above.
+            Busy, Parked, KeyMissing, StoreError: it was not sent.
+            ResultNotRecorded: it was sent; the message id is in the error's ``result``.
+            ValueError, TypeError: SQS cannot take it, or an option is not valid; ``on_busy="skip"`` is not, for what is
+                returned could not tell whether it was sent. Nothing was claimed.
+        """
+        from onceward.aws import producer  # noqa: PLC0415 - for senders only
+
+        named = self._claim_name(name, producer.SEND_NAME)
+        made = producer.sending(queue, message, key=key, group=group, attributes=attributes, delay=delay, name=named)
+        return made.run(self._claim_guard(options, _NO_SKIP_SEND))
+
+    async def send_async(
+        self,
+        queue: "Queue | str",
+        message: object,
+        *,
+        key: object,
+        group: str | None = None,
+        attributes: "Mapping[str, AttributeValue] | None" = None,
+        delay: int | None = None,
+        name: str | None = None,
+        **options: Unpack[Options],
+    ) -> str:
+        """As :meth:`send`, for a coroutine."""
+        from onceward.aws import producer  # noqa: PLC0415 - for senders only
+
+        named = self._claim_name(name, producer.SEND_NAME)
+        made = producer.sending(queue, message, key=key, group=group, attributes=attributes, delay=delay, name=named)
+        return await made.run_async(self._claim_guard(options, _NO_SKIP_SEND))
+
     # --- around it ------------------------------------------------------------------------------------------------
 
     @property
@@ -320,14 +535,29 @@ class Once:
             pass  # an object that cannot be weakly referenced is looked at each time
         return made
 
+    def guard_for(
+        self, function: Callable[..., object], name: str | None, options: Options
+    ) -> "tuple[str, Guard, Handler]":
+        """Return the namespace, the guard and the description of a handler; for batches and adapters."""
+        from onceward import inputs  # noqa: PLC0415 - as above
+
+        if hasattr(function, "key_of"):
+            raise TypeError(
+                f"{getattr(function, '__qualname__', function)} is guarded already: give the function without its decorator"
+            )
+        policy = _policy(self.policy, options)
+        handler = inputs.describe(function)
+        guard = Guard(self.store, policy, self._clock, _codec(function, handler), handler.parameter)
+        return self._named(name, handler), guard, handler
+
     def _claim_guard(self, options: Options, no_skip: str = _NO_SKIP_BLOCK, *, heartbeat: bool = True) -> Guard:
         policy = _policy(self.policy, options)
         if policy.on_busy == "skip":
             raise ValueError(f'on_busy="skip" is for functions: {no_skip}, so catch Busy instead')
         return Guard(self.store, policy if heartbeat else policy._replace(heartbeat=0), self._clock)
 
-    def _claim_name(self, name: str | None) -> str:
-        return (self._name or CLAIM_NAME) if name is None else checked_name(name)
+    def _claim_name(self, name: str | None, default: str = CLAIM_NAME) -> str:
+        return (self._name or default) if name is None else checked_name(name)
 
     def _named(self, name: str | None, handler: "Handler") -> str:
         if name is not None:
@@ -337,62 +567,6 @@ class Once:
         if handler.name is None:
             raise ValueError("a lambda has no name of its own, so its keys could meet another's: give name='...'")
         return checked_name(handler.name)
-
-
-class ClaimContext:
-    """What ``once.claim(key)`` returns: enter it with ``with`` or ``async with`` to hold the claim."""
-
-    def __init__(self, guard: Guard, key: str) -> None:
-        self._guard = guard
-        self._key = key
-        self._claim: Claim | None = None
-
-    def __enter__(self) -> Claim:
-        return self._entered(self._guard.enter(self._key, None))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        claim = self._left()
-        if error is None:
-            self._guard.finish(claim, None)
-        elif isinstance(error, Exception):
-            self._guard.fail(claim, error)
-        else:
-            self._guard.drop(claim)
-
-    async def __aenter__(self) -> Claim:
-        return self._entered(await self._guard.enter_async(self._key, None))
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        claim = self._left()
-        if error is None:
-            await self._guard.finish_async(claim, None)
-        elif isinstance(error, Exception):
-            await self._guard.fail_async(claim, error)
-        else:
-            self._guard.drop(claim)
-
-    def _entered(self, entry: Claim | Answer) -> Claim:
-        self._claim = _claimed(self._key, entry)
-        CURRENT.set(self._claim)
-        return self._claim
-
-    def _left(self) -> Claim:
-        claim = self._claim
-        if claim is None:
-            raise RuntimeError("this once.claim(...) was not entered")
-        self._claim = None
-        CURRENT.set(claim.outer)
-        return claim
-
-
-def _claimed(key: str, entry: Claim | Answer) -> Claim:
-    if isinstance(entry, Answer):
-        raise Completed(key, entry.value)
-    return entry
 
 
 def _policy(defaults: Policy, options: Options) -> Policy:

@@ -1,0 +1,173 @@
+"""Messages as SQS hands them out, and as it takes them."""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+# SQS API Reference, SendMessage. It refuses others, or by
+# other versions of that page replaces them by U+FFFD.
+_FOREIGN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# SQS takes 1 MiB in one request, and took 256 KiB until 2025, as some test servers still do: what is sent together keeps to
+# that, and a larger message goes alone. What is too large for a queue, the service says.
+TOGETHER: Final = 256 * 1024
+ENTRIES: Final = 10  # of a batch
+
+
+class Attribute(NamedTuple):
+    """A message attribute: its data type, such as ``String``, ``Number.int`` or ``Binary``, and its value."""
+
+    type: str
+    value: str | bytes
+
+
+AttributeValue = str | int | float | bytes | Attribute
+
+
+class Message(NamedTuple):
+    """A message that was received.
+
+    Attributes:
+        id: the service's own, the same in every delivery.
+        receipt: the handle of this delivery, for deleting the message or changing its visibility.
+        body: its text.
+        attributes: the system attributes, such as ``ApproximateReceiveCount``, as the service writes them.
+        user_attributes: those that its sender gave it.
+    """
+
+    id: str
+    receipt: str
+    body: str
+    attributes: Mapping[str, str]
+    user_attributes: Mapping[str, Attribute]
+
+    @property
+    def receive_count(self) -> int:
+        """How often it has been received, with this time; approximate."""
+        return int(self.attributes.get("ApproximateReceiveCount", 1))
+
+    @property
+    def group(self) -> str | None:
+        """Its message group, within which a FIFO queue keeps the order."""
+        return self.attributes.get("MessageGroupId")
+
+    @property
+    def dedup(self) -> str | None:
+        """Its deduplication id in a FIFO queue."""
+        return self.attributes.get("MessageDeduplicationId")
+
+    @property
+    def sent_at(self) -> float | None:
+        """When it was sent, in seconds since the epoch by the service's clock."""
+        sent = self.attributes.get("SentTimestamp")
+        return None if sent is None else int(sent) / 1000
+
+
+class Outgoing(NamedTuple):
+    """A message to be sent.
+
+    Attributes:
+        body: text of the characters that XML allows, which leaves out most control characters.
+        attributes: up to ten; text, numbers and bytes are of the types String, Number and Binary, and an
+            :class:`Attribute` says its own.
+        group: the message group: a FIFO queue needs one, a standard queue shares fairly among groups.
+        dedup: what a FIFO queue knows repetitions by, within 5 minutes; None is the body's hash, if the queue does that.
+        delay: whole seconds before anybody receives it, up to 900; None is the queue's own. A FIFO queue takes none.
+    """
+
+    body: str
+    attributes: Mapping[str, AttributeValue] | None = None
+    group: str | None = None
+    dedup: str | None = None
+    delay: int | None = None
+
+
+def read_message(told: Mapping[str, Any]) -> Message | None:
+    """Return a message of an answer to ReceiveMessage; None when its body is not the one that was sent, by its MD5."""
+    from hashlib import md5  # noqa: PLC0415 - may be missing where only approved algorithms are
+
+    body: str = told["Body"]
+    if md5(body.encode(), usedforsecurity=False).hexdigest() != told["MD5OfBody"]:
+        return None
+    given = told.get("MessageAttributes") or {}
+    mine = {name: _read_attribute(value) for name, value in given.items()}
+    return Message(told["MessageId"], told["ReceiptHandle"], body, told.get("Attributes") or {}, mine)
+
+
+def entry_of(message: Outgoing) -> dict[str, object]:
+    """Return the parameters of SendMessage for a message.
+
+    Raises:
+        ValueError: its body, or an attribute, holds a character that SQS does not take.
+        TypeError: the body is not text, or an attribute is of no type that SQS knows.
+    """
+    if not isinstance(message.body, str):
+        raise TypeError(f"a message's body is text, not {type(message.body).__name__}: encode it, as with json.dumps")
+    _check(message.body, "the body")
+    entry: dict[str, object] = {"MessageBody": message.body}
+    if message.attributes:
+        entry["MessageAttributes"] = {name: _write_attribute(name, one) for name, one in message.attributes.items()}
+    optional = {
+        "MessageGroupId": message.group,
+        "MessageDeduplicationId": message.dedup,
+        "DelaySeconds": message.delay,
+    }
+    return entry | {name: value for name, value in optional.items() if value is not None}
+
+
+def chunks(entries: Sequence[Mapping[str, Any]]) -> Iterator[list[int]]:
+    """Divide the numbers of entries into batches that SQS takes, in order."""
+    chunk: list[int] = []
+    together = 0
+    for number, entry in enumerate(entries):
+        size = _size(entry)
+        if chunk and (len(chunk) == ENTRIES or together + size > TOGETHER):
+            yield chunk
+            chunk, together = [], 0
+        chunk.append(number)
+        together += size
+    if chunk:
+        yield chunk
+
+
+def _size(entry: Mapping[str, Any]) -> int:
+    """Return what counts towards the limit: the body, and the attributes' names, types and values."""
+    size = len(entry.get("MessageBody", "").encode())
+    for name, attribute in entry.get("MessageAttributes", {}).items():
+        size += len(name.encode()) + sum(len(_bytes(part)) for part in attribute.values())
+    return size
+
+
+def _read_attribute(told: Mapping[str, str]) -> Attribute:
+    kind = told["DataType"]
+    return Attribute(kind, base64.b64decode(told["BinaryValue"]) if kind.startswith("Binary") else told["StringValue"])
+
+
+def _write_attribute(name: str, given: AttributeValue) -> dict[str, str | bytes]:
+    attribute = given if isinstance(given, Attribute) else _attribute(name, given)
+    if isinstance(attribute.value, bytes):
+        return {"DataType": attribute.type, "BinaryValue": attribute.value}  # base64 on the wire
+    _check(attribute.value, f"the attribute {name}")
+    return {"DataType": attribute.type, "StringValue": attribute.value}
+
+
+def _attribute(name: str, value: object) -> Attribute:
+    if isinstance(value, str):
+        return Attribute("String", value)
+    if isinstance(value, bytes):
+        return Attribute("Binary", value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return Attribute("Number", str(value))
+    raise TypeError(f"the attribute {name} is {value!r}: give text, a number, bytes or an Attribute")
+
+
+def _check(text: str, what: str) -> None:
+    if (foreign := _FOREIGN.search(text)) is not None:
+        raise ValueError(
+            f"{what} of the message holds U+{ord(foreign[0]):04X} at {foreign.start()}, which SQS does not take: send such "
+            "data as JSON, which escapes it, or as base64"
+        )
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,286 @@
+"""Many deliveries at once: all are claimed together, run one by one or side by side, and recorded together.
+
+A failure of one record harms no other. What is finished is recorded after :data:`settling.LINGER` seconds at the latest, also
+while another handler runs, so a process that dies takes along only what has just ended; its claims lapse as always.
+"""
+
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
+from weakref import WeakKeyDictionary
+
+from onceward.batch_run import Run
+from onceward.claim import CURRENT
+from onceward.core import many
+from onceward.core.drive import drive, drive_async, settle, settle_async
+from onceward.core.policy import Options
+from onceward.deliveries import Item, Outcome, Reading, Status
+from onceward.guard import refuse_awaitable
+from onceward.settling import AsyncSettler, Settler
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    from onceward.once import Once
+
+__all__ = ["Batch", "Outcome", "Reading", "Status"]
+
+Read = Callable[[Any], Reading]
+Group = Callable[[Any], Hashable | None]
+_NOT_HERE: Final = "is a coroutine function: await batch.run_async(...) instead of batch.run(...)"
+
+
+class Batch:
+    """A handler for batches of records, from ``once.batch(...)``. One may serve any number of threads and event loops.
+
+    Adapters make one themselves, with ``read(record)`` to read records in their own way; what it raises makes that record
+    malformed. The other arguments are those of :meth:`Once.batch`.
+    """
+
+    def __init__(
+        self,
+        once: "Once",
+        function: Callable[..., object],
+        read: Read,
+        *,
+        name: str | None = None,
+        concurrency: int = 1,
+        group: Group | None = None,
+        on_outcome: Callable[[Outcome], None] | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        if type(concurrency) is not int or concurrency < 1:
+            raise ValueError(f"concurrency={concurrency!r}: give how many handlers may run at a time, at least 1")
+        # Who is busy is reported, and nobody is answered from memory.
+        self.name, self.guard, handler = once.guard_for(function, name, {**options, "on_busy": "raise", "cache": 0})
+        self.read = read
+        self.group = group
+        self.on_outcome = on_outcome
+        self.concurrency = concurrency
+        self.typical = 0.0  # seconds that a handler takes, a moving average
+        self.is_async = handler.is_async
+        self._function = function
+        self._parameter = handler.parameter
+        self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._threads: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    # --- blocking ---------------------------------------------------------------------------------------------------
+
+    def run(self, records: Sequence[Any], *, time_left: float | None = None) -> list[Outcome]:
+        """Handle ``records``, in this thread, or in ``concurrency`` threads of which this is one.
+
+        Args:
+            records: any number; each 100 are claimed together.
+            time_left: seconds until this process will be stopped, such as a Lambda function's remaining time. What cannot
+                begin in time is deferred, and no lease outlives it by more than the store's own imprecision. None is no
+                limit.
+
+        Returns:
+            What became of each record, in their order. Nothing that goes wrong with a record is raised.
+
+        Raises:
+            TypeError: the handler is a coroutine function.
+        """
+        if self.is_async:
+            raise TypeError(f"{self.name} {_NOT_HERE}")
+        run = Run(self, records, time_left)
+        store = self.guard.store
+        for chunk in run.chunks():
+            bids = run.bids(chunk)
+            try:
+                run.claimed(chunk, bids, drive(many.claim_many(store, bids), store) if bids else [])
+            except Exception:
+                raise
+            except BaseException:
+                _ignoring_errors(lambda bids=bids: drive(many.abandon_many(store, bids), store))  # type: ignore[misc]  # a default
+                raise
+            try:
+                self._work_through(run)
+            finally:
+                _ignoring_errors(lambda: settle(run.giving_back, store))
+        return run.finished()
+
+    def _work_through(self, run: Run) -> None:
+        settler = Settler(run, self.guard.store)
+        interrupts: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                self._work(run, settler)
+            except BaseException as interrupt:  # noqa: BLE001 - raised in the caller's thread
+                run.stop()
+                interrupts.append(interrupt)
+
+        helpers = []
+        for _ in range(min(self.concurrency, run.width) - 1):
+            helper = threading.Thread(target=copy_context().run, args=(work,), name="onceward-batch", daemon=True)
+            try:
+                helper.start()
+            except RuntimeError:
+                break  # no more threads: the work is done with those there are
+            helpers.append(helper)
+        try:
+            work()
+            _joined(helpers, run, interrupts)
+        finally:
+            settler.close()
+        if interrupts:
+            raise interrupts[0]
+
+    def _work(self, run: Run, settler: Settler) -> None:
+        while (item := run.next()) is not None:
+            claim = item.held
+            try:
+                CURRENT.set(claim)
+                args, kwargs = self._arguments(item)
+                value = self._function(*args, **kwargs)
+                if hasattr(value, "__await__"):
+                    refuse_awaitable(self._function, value)
+            except Exception as error:  # noqa: BLE001 - the record's, not the batch's
+                run.handled(item, None, error)
+            except BaseException:
+                run.dropped(item)
+                raise
+            else:
+                run.handled(item, value, None)
+            finally:
+                CURRENT.set(claim.outer)
+            settler.settle_soon()
+
+    # --- awaiting ---------------------------------------------------------------------------------------------------
+
+    async def run_async(self, records: Sequence[Any], *, time_left: float | None = None) -> list[Outcome]:
+        """As :meth:`run`, with ``concurrency`` tasks; a handler that is no coroutine function is called in threads.
+
+        All calls under way in one event loop share the bound.
+        """
+        run = Run(self, records, time_left)
+        store = self.guard.store
+        for chunk in run.chunks():
+            bids = run.bids(chunk)
+            try:
+                run.claimed(chunk, bids, await drive_async(many.claim_many(store, bids), store) if bids else [])
+            except (Exception, GeneratorExit):  # a coroutine that is closed may not await any more
+                raise
+            except BaseException:
+                await _ignoring_errors_async(
+                    lambda bids=bids: settle_async(lambda: many.abandon_many(store, bids), store)  # type: ignore[misc]  # a default
+                )
+                raise
+            try:
+                await self._work_through_async(run)
+            finally:
+                await _ignoring_errors_async(lambda: settle_async(run.giving_back, store))
+        return run.finished()
+
+    async def _work_through_async(self, run: Run) -> None:
+        import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
+
+        settler = AsyncSettler(run, self.guard.store)
+        tasks = {asyncio.create_task(self._work_async(run, settler)) for _ in range(min(self.concurrency, run.width))}
+        interrupt: BaseException | None = None
+        waiting = set(tasks)
+        try:
+            while waiting:
+                try:
+                    _, waiting = await asyncio.wait(waiting)
+                except asyncio.CancelledError as cancelled:
+                    interrupt = cancelled
+                    run.stop()
+                    for task in waiting:
+                        task.cancel()
+        finally:
+            await settler.close()
+        if interrupt is not None:
+            raise interrupt
+        for task in tasks:
+            task.result()
+
+    async def _work_async(self, run: Run, settler: AsyncSettler) -> None:
+        import asyncio  # noqa: PLC0415 - as above
+
+        gate = self._gate()
+        while run.more:
+            async with gate:
+                item = run.next()
+                if item is None:
+                    return
+                claim = item.held
+                try:
+                    CURRENT.set(claim)
+                    args, kwargs = self._arguments(item)
+                    value = await self._called(args, kwargs)
+                except Exception as error:  # noqa: BLE001 - the record's, not the batch's
+                    run.handled(item, None, error)
+                except BaseException as interrupt:
+                    run.dropped(item)
+                    task = asyncio.current_task()
+                    if isinstance(interrupt, asyncio.CancelledError) and not (task and task.cancelling()):
+                        continue  # it cancelled itself: no business of the other records
+                    raise
+                else:
+                    run.handled(item, value, None)
+                finally:
+                    CURRENT.set(claim.outer)
+            settler.settle_soon()
+
+    async def _called(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
+        if self.is_async:
+            return await cast("Any", self._function(*args, **kwargs))
+        import asyncio  # noqa: PLC0415 - as above
+
+        call = copy_context().run
+        loop = asyncio.get_running_loop()
+        value = await loop.run_in_executor(self._pool(), lambda: call(self._function, *args, **kwargs))
+        return await cast("Any", value) if hasattr(value, "__await__") else value
+
+    def _gate(self) -> "asyncio.Semaphore":
+        import asyncio  # noqa: PLC0415 - as above
+
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            gate = self._gates.get(loop)
+            if gate is None:
+                self._gates[loop] = gate = asyncio.Semaphore(self.concurrency)
+            return gate
+
+    def _pool(self) -> "ThreadPoolExecutor":
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - for plain functions in an event loop
+
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(self.concurrency, "onceward-batch")
+            return self._threads
+
+    def _arguments(self, item: Item) -> tuple[tuple[object, ...], Mapping[str, object]]:
+        return (item.args, {}) if self._parameter is None else self._parameter.fill(item.held, item.args, {})
+
+
+def _joined(helpers: list[threading.Thread], run: Run, interrupts: list[BaseException]) -> None:
+    """Wait for the other threads; an interrupt stops them after what they are at, a second one leaves them alone."""
+    try:
+        for helper in helpers:
+            helper.join()
+    except BaseException as interrupt:  # noqa: BLE001 - raised when the others are done
+        run.stop()
+        interrupts.append(interrupt)
+        for helper in helpers:
+            helper.join()
+
+
+def _ignoring_errors(act: Callable[[], object]) -> None:
+    """Give back what can be given back; what cannot be is claimed to the end of its lease."""
+    try:
+        act()
+    except Exception:  # noqa: BLE001, S110 - see above
+        pass
+
+
+async def _ignoring_errors_async(act: Callable[[], Any]) -> None:
+    try:
+        await act()
+    except Exception:  # noqa: BLE001, S110 - as above
+        pass

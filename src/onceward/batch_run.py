@@ -1,0 +1,352 @@
+"""One call of a batch, as data: which records there are, in which order they may begin, and what becomes of each.
+
+No I/O and no handler is called here: ``batch.py`` does both, blocking and awaiting, and ``settling.py`` records the ends.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from onceward import heartbeat
+from onceward.claim import Claim
+from onceward.core import many, steps
+from onceward.core.drive import Steps
+from onceward.core.many import Claimed
+from onceward.core.protocol import Verdict
+from onceward.core.record import COMPLETED, PARKED, RELEASED
+from onceward.core.steps import Bid, Refused, Replay, Won
+from onceward.deliveries import Item, Outcome, Status
+from onceward.endings import describe
+from onceward.errors import Mismatch, OncewardError, ResultNotRecorded
+from onceward.guard import refusal
+from onceward.keys import ledger_key
+
+if TYPE_CHECKING:
+    from logging import Logger
+
+    from onceward.batch import Batch
+
+CLAIMED: Final = 100  # records that are claimed together: what one of DynamoDB's batch reads takes
+RESERVE: Final = 1.0  # seconds of the time left, or a tenth of it if that is less, that are kept for recording
+_WEIGHT: Final = 0.2  # of the newest duration in the moving average
+_REFUSED: Final[dict[Verdict, Status]] = {
+    Verdict.BUSY: "busy",
+    Verdict.PARKED: "parked",
+    Verdict.MISMATCH: "mismatch",
+}
+_ENDED: Final[dict[str, Status]] = {COMPLETED: "done", RELEASED: "failed", PARKED: "parked"}
+
+
+class Run:
+    """One call of a batch.
+
+    Attributes:
+        pending: items whose handlers are through and whose ends are not recorded yet; take them with :meth:`take`.
+    """
+
+    def __init__(self, batch: "Batch", records: Sequence[Any], time_left: float | None) -> None:
+        self._batch = batch
+        self._guard = batch.guard
+        self._clock = batch.guard.clock
+        self._deadline = None if time_left is None else self._clock() + time_left
+        self._reserve = 0.0 if time_left is None else min(RESERVE, time_left / 10)
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._any = False  # whether anything has begun
+        self._broken: set[Hashable] = set()  # groups of which something is not done
+        self._chunk: list[Item] = []
+        self._lanes: deque[deque[Item]] = deque()  # what may begin now: a group, or a single item
+        self._waiting: dict[int, deque[Item]] = {}  # what comes after an item that is being handled, by its index
+        self._began: dict[int, float] = {}
+        self.pending: list[Item] = []
+        self._items = [self._read(index, record) for index, record in enumerate(records)]
+        firsts: dict[str, Item] = {}
+        for item in self._items:
+            if item.outcome is None and firsts.setdefault(item.key, item) is not item:
+                item.first = firsts[item.key]
+
+    def _read(self, index: int, record: object) -> Item:
+        item = Item(index, record)
+        try:
+            if self._batch.group is not None:
+                group = self._batch.group(record)
+                hash(group)  # or it could not be told from others
+                item.group = group
+            item.args, key, item.fingerprint = self._batch.read(record)
+            item.key = ledger_key(self._batch.name, key)
+        except Exception as error:  # noqa: BLE001 - a user's callable may raise anything; the other records go on
+            self._report(item, Outcome("malformed", record, None, None, error))
+        return item
+
+    # --- claiming ---------------------------------------------------------------------------------------------------
+
+    def chunks(self) -> Iterator[list[Item]]:
+        """Yield the items to claim together, chunk by chunk, as long as there is time and nobody said stop."""
+        start = 0
+        while start < len(self._items) and not self._stopped and not self._late():
+            size = CLAIMED
+            if self._deadline is not None and self._batch.typical:
+                left = self._deadline - self._clock() - self._reserve
+                size = max(1, min(size, int(left / self._batch.typical * self._batch.concurrency)))
+            self._chunk = self._items[start : start + size]
+            start += size
+            yield [i for i in self._chunk if i.outcome is None and i.first is None and i.group not in self._broken]
+
+    def bids(self, chunk: list[Item]) -> list[Bid]:
+        """Return the bids for a chunk; an item for which there can be none gets its outcome, and leaves the chunk."""
+        policy = self._guard.policy
+        if self._deadline is not None:
+            policy = steps.within(self._guard.store, policy, self._deadline - self._clock())
+        bids = []
+        for item in list(chunk):
+            try:
+                bids.append(self._guard.bid(item.key, item.fingerprint)._replace(policy=policy))
+            except OncewardError as error:  # the caller is handling this very key
+                self._report(item, Outcome("failed", item.record, item.key, None, error))
+                chunk.remove(item)
+        return bids
+
+    def claimed(self, chunk: list[Item], bids: list[Bid], answers: list[Claimed]) -> None:
+        """Take in what came of claiming, and line up what may begin."""
+        for item, answer, bid in zip(chunk, answers, bids, strict=True):
+            if isinstance(answer, Won):
+                item.claim = claim = Claim(self._guard.store, answer, bid.policy, self._clock, self._guard.codec)
+                claim.deadline = self._deadline
+                heartbeat.HEARTBEAT.watch(claim)
+            else:
+                self._report(item, self._answered(item, answer))
+        lanes: dict[object, deque[Item]] = {}
+        for item in self._chunk:
+            lanes.setdefault(item if item.group is None else (item.group,), deque()).append(item)
+        self._lanes = deque(lanes.values())
+
+    def _answered(self, item: Item, answer: Claimed) -> Outcome:
+        """Return the outcome of an item that was not won."""
+        if isinstance(answer, Exception):
+            return Outcome("failed", item.record, item.key, None, answer)
+        if isinstance(answer, Refused):
+            return Outcome(_REFUSED[answer.verdict], item.record, item.key, None, refusal(answer))
+        assert isinstance(answer, Replay)
+        item.replay = answer
+        try:
+            value = self._guard.recorded(answer.record)
+        except Exception as error:  # noqa: BLE001 - a final exception, recorded before, may be any
+            return Outcome("replayed", item.record, item.key, None, error)
+        return Outcome("replayed", item.record, item.key, value)
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    @property
+    def width(self) -> int:
+        """How many handlers may run side by side, at most."""
+        return len(self._lanes)
+
+    @property
+    def more(self) -> bool:
+        """Whether something may begin now."""
+        return bool(self._lanes) and not self._stopped
+
+    def next(self) -> Item | None:
+        """Return the item to handle next, or None: what is left then waits for one that is being handled, or for nothing."""
+        with self._lock:
+            while self.more and not self._late():
+                lane = self._lanes.popleft()
+                while lane:
+                    item = lane.popleft()
+                    if item.claim is not None:
+                        self._any = item.begun = True
+                        self._began[item.index] = self._clock()
+                        if lane:
+                            self._waiting[item.index] = lane
+                        return item
+                    if not self._passes(item):
+                        break
+        return None
+
+    def _passes(self, item: Item) -> bool:
+        """Tell whether what comes after ``item`` in its group may begin; it has no claim of its own."""
+        met = item.outcome or (item.first.outcome if item.first is not None else None)
+        if met is None:
+            return item.first is not None
+        if not met.ok and item.group is not None:
+            self._broken.add(item.group)
+        return met.ok
+
+    def handled(self, item: Item, value: object, error: Exception | None) -> None:
+        """Take in how a handler ended."""
+        claim = item.held
+        item.value, item.error = value, error
+        ended = claim.settled is not None
+        if not ended:
+            item.end = claim.completion(value) if error is None else claim.failure(error)
+        status = claim.settled if item.end is None else item.end.status
+        with self._lock:
+            self._went_on(item, ok=status == COMPLETED)
+            if not ended:
+                self.pending.append(item)
+        if ended:
+            self._settled(item)
+
+    def dropped(self, item: Item) -> None:
+        """Leave an interrupted handler's key claimed to the end of its lease: work that it started may still go on."""
+        self._guard.drop(item.held)
+        with self._lock:
+            self._went_on(item, ok=False)
+        interrupted = OncewardError(
+            f"{item.key}: its handler was interrupted, and work that it started may still go on; the key stays claimed to the "
+            "end of its lease, and is then taken over"
+        )
+        self._report(item, Outcome("failed", item.record, item.key, None, interrupted))
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._stopped = True
+
+    def _went_on(self, item: Item, *, ok: bool) -> None:
+        took = self._clock() - self._began.pop(item.index)
+        typical = self._batch.typical
+        self._batch.typical = took if not typical else typical + _WEIGHT * (took - typical)
+        lane = self._waiting.pop(item.index, None)
+        if ok and lane is not None:
+            self._lanes.append(lane)
+        elif not ok and item.group is not None:
+            self._broken.add(item.group)
+
+    def _late(self) -> bool:
+        if self._deadline is None:
+            return False
+        # The first is always tried: one slow record must not keep all later batches from beginning.
+        wanted = self._reserve + (self._batch.typical if self._any else 0.0)
+        return self._clock() + wanted >= self._deadline
+
+    # --- recording --------------------------------------------------------------------------------------------------
+
+    def take(self) -> list[Item]:
+        """Return the items whose ends are to be recorded, and forget them."""
+        with self._lock:
+            items, self.pending = self.pending, []
+        return items
+
+    def settling(self, items: Sequence[Item]) -> Steps[None]:
+        """Record how handlers ended, in one exchange where the store can; then tell. It may be driven anew when interrupted."""
+        todo = [i for i in items if i.outcome is None and i.held.settled is None and i.trouble is None]
+        if todo:
+            yield from self._ending(todo)
+        for item in items:
+            if item.outcome is None:
+                self._settled(item)
+
+    def _ending(self, todo: list[Item]) -> Steps[None]:
+        ends = []
+        for item in todo:
+            item.held.ending()
+            assert item.end is not None
+            ends.append((item.held.record, item.end, item.held.policy))
+        patience = lambda: self._clock() + max(item.held.remaining for item in todo)  # noqa: E731
+        try:
+            answers = yield from many.end_many(self._guard.store, ends, self._clock, patience)
+        except Exception as error:  # noqa: BLE001 - the store stayed away until the leases were over
+            for item in todo:
+                item.trouble = ResultNotRecorded(item.key, item.value, str(error)) if item.error is None else error
+            return
+        for item, (_, end, _), answer in zip(todo, ends, answers, strict=True):
+            try:
+                if answer is not None:
+                    item.held.ended(answer, end, "record its result")
+                elif item.error is None:
+                    yield from item.held.completing(end, item.value)
+                else:
+                    yield from item.held.leaving(end, "record how it failed")
+            except Exception as error:  # noqa: BLE001 - the other records go on
+                item.trouble = error
+
+    def _settled(self, item: Item) -> None:
+        claim = item.held
+        heartbeat.HEARTBEAT.forget(claim)
+        error, status = item.error, _ENDED.get(claim.settled or "", "failed")
+        if item.trouble is not None:
+            status = "failed"
+            if error is None:
+                error = item.trouble
+            else:
+                error.add_note(f"onceward: and then {item.trouble}")
+        elif status == "done":
+            _warn(claim)
+        self._report(item, Outcome(status, item.record, item.key, item.value, error))
+
+    def giving_back(self) -> Steps[None]:
+        """Give back what was claimed and has not begun."""
+        idle = [i for i in self._chunk if i.claim is not None and not i.begun]
+        claims = []
+        for item in idle:
+            heartbeat.HEARTBEAT.forget(item.held)
+            item.held.ending()
+            claims.append((item.held.record, item.held.policy))
+        if claims:
+            limit = self._clock() + steps.CLAIM_PATIENCE
+            yield from many.give_back(self._guard.store, claims, self._clock, lambda: limit)
+            for item in idle:
+                item.held.let_go()
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def finished(self) -> list[Outcome]:
+        """Return the outcomes of all records: duplicates share the fate of the first, and what has not begun is deferred."""
+        outcomes = []
+        for item in self._items:
+            met = item.outcome
+            if met is None:
+                deferred = item.first is None or item.first.outcome is None
+                met = (
+                    Outcome("deferred", item.record, item.key)
+                    if deferred
+                    else self._shared(item, cast("Item", item.first))
+                )
+                self._report(item, met)
+            outcomes.append(met)
+        return outcomes
+
+    def _shared(self, item: Item, first: Item) -> Outcome:
+        met = first.outcome
+        assert met is not None
+        if not met.ok:
+            return met._replace(record=item.record)
+        if None not in {item.fingerprint, first.fingerprint} and item.fingerprint != first.fingerprint:
+            return Outcome("mismatch", item.record, item.key, None, Mismatch(item.key))
+        return self._answered(item, first.replay or Replay(first.held.record, None))
+
+    def _report(self, item: Item, outcome: Outcome) -> None:
+        item.outcome = outcome
+        if outcome.ok and self._batch.on_outcome is None:
+            return
+        import logging  # noqa: PLC0415 - 5 ms at a cold start, for what most batches do without
+
+        log = logging.getLogger("onceward")
+        if not outcome.ok:
+            _log(log, outcome)
+        if self._batch.on_outcome is not None:
+            try:
+                self._batch.on_outcome(outcome)
+            except Exception:
+                log.exception("%s: on_outcome raised, which changes nothing", outcome.key)
+
+
+def _log(log: "Logger", outcome: Outcome) -> None:
+    where = outcome.key or "a record without a key"
+    if outcome.status in {"failed", "malformed"}:
+        log.error("%s: %s", where, outcome.status, exc_info=outcome.error)
+    elif outcome.status in {"parked", "mismatch"}:
+        log.warning("%s: %s", where, describe(outcome.error) if outcome.error else outcome.status)
+    else:
+        log.info("%s: %s", where, outcome.status)
+
+
+def _warn(claim: Claim) -> None:
+    """Warn of a result that is not stored, also where warnings are errors: its record is completed all the same."""
+    try:
+        claim.warn()
+    except Warning as warning:
+        import logging  # noqa: PLC0415 - as above
+
+        logging.getLogger("onceward").warning("%s", warning)

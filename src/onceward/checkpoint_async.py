@@ -1,0 +1,152 @@
+"""As ``checkpoint.py``, for coroutines."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar, cast
+
+from onceward.buffer import Buffer, Held
+from onceward.checkpoint import ITSELF, Added, Flush, log_on_done
+from onceward.claim import Claim
+from onceward.core.drive import settle_async
+from onceward.errors import OncewardError, ResultUnavailable
+from onceward.inputs import describe
+
+T = TypeVar("T")
+
+
+class AsyncCheckpoint(Generic[T]):
+    """As :class:`Checkpoint`, within ``async with once.checkpoint(...)``; for tasks of one event loop."""
+
+    def __init__(self, buffer: Buffer[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
+        self._buffer = buffer
+        self._function = _awaiting(flush)
+        self._on_done = None if on_done is None else _awaiting(on_done)
+        self._lock = asyncio.Lock()
+        self._flushing: asyncio.Task[Any] | None = None  # the task that runs the user's functions
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def add(self, item: T) -> Added:
+        """As :meth:`Checkpoint.add`, awaiting it."""
+        self._refuse_itself()
+        async with self._lock:
+            self._buffer.check_open()
+            asked = self._buffer.asked(item)
+            if asked is None:
+                return "buffered"
+            if self._buffer.crowded(asked.size):
+                await self._flush()
+            try:
+                claim = await self._buffer.guard.enter_async(asked.key, asked.fingerprint)
+            except ResultUnavailable:
+                return "replayed"
+            if not isinstance(claim, Claim):
+                return "replayed"
+            first = self._buffer.put(item, asked, claim)
+            if self._buffer.due:
+                await self._flush()
+            elif first and self._buffer.left is not None:
+                self._watch_soon()
+        return "added"
+
+    async def flush(self) -> None:
+        """As :meth:`Checkpoint.flush`, awaiting it."""
+        self._refuse_itself()
+        async with self._lock:
+            self._buffer.check_open()
+            await self._flush()
+
+    async def close(self, error: BaseException | None) -> None:
+        """As :meth:`Checkpoint.close`, awaiting it."""
+        if isinstance(error, GeneratorExit):  # a coroutine that is closed may not await any more
+            self._buffer.closed = True
+            self._buffer.drop(self._buffer.take())
+            return
+        self._refuse_itself()
+        self._buffer.closed = True
+        async with self._lock:
+            if self._watcher is not None:
+                self._watcher.cancel()  # it waits, for its time or for the lock: nothing is cut off
+            if error is None:
+                self._buffer.check()
+                await self._flush()
+            else:
+                self._buffer.note(error)
+                held = self._buffer.take()
+                await settle_async(lambda: self._buffer.giving_back(held, error), self._buffer.guard.store)
+
+    def _refuse_itself(self) -> None:
+        if self._flushing is not None and self._flushing is asyncio.current_task():
+            raise OncewardError(ITSELF)
+
+    async def _flush(self) -> None:
+        """Call the flush with all that is held, and end the claims as it ended. The lock is held."""
+        buffer = self._buffer
+        held = buffer.take()
+        if not held:
+            return
+        store = buffer.guard.store
+        lost = buffer.lost(held)
+        if lost is not None:
+            buffer.fail(lost)
+            await settle_async(lambda: buffer.giving_back(held, lost), store)
+            raise lost
+        self._flushing = asyncio.current_task()
+        try:
+            try:
+                await self._function([one.item for one in held])
+            except Exception as error:
+                buffer.fail(error)
+                await settle_async(lambda error=error: buffer.failing(held, error), store)  # type: ignore[misc]  # as above
+                raise
+            except BaseException as interrupt:
+                buffer.fail(interrupt)
+                buffer.drop(held)
+                raise
+            try:
+                await settle_async(lambda: buffer.recording(held), store)
+            except BaseException as interrupt:
+                buffer.cut_short(held, interrupt)
+                raise
+            await self._tell(held)
+        finally:
+            self._flushing = None
+
+    async def _tell(self, held: list[Held[T]]) -> None:
+        items, trouble = self._buffer.recorded(held)
+        if trouble is not None:
+            self._buffer.fail(trouble)
+        if self._on_done is not None and items:
+            try:
+                await self._on_done(items)
+            except Exception as error:  # noqa: BLE001 - as above
+                log_on_done(error)
+        if trouble is not None:
+            raise trouble
+
+    def _watch_soon(self) -> None:
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.create_task(self._watch(), name="onceward-checkpoint")
+
+    async def _watch(self) -> None:
+        while (left := self._buffer.left) is not None:
+            await asyncio.sleep(left)
+            async with self._lock:
+                if self._buffer.left == 0 and not self._buffer.closed and not self._buffer.failed:
+                    try:
+                        await self._flush()
+                    except BaseException as error:
+                        self._buffer.fail(error, told=False)
+                        if not isinstance(error, Exception):
+                            raise
+
+
+def _awaiting(function: Flush[T]) -> Callable[[list[T]], Awaitable[object]]:
+    """Return ``function`` as one to await; one that is no coroutine function is called in a thread, for it may block."""
+    if describe(function).is_async:
+        return cast("Callable[[list[T]], Awaitable[object]]", function)
+
+    async def call(items: list[T]) -> object:
+        value = await asyncio.to_thread(function, items)
+        return await cast("Awaitable[object]", value) if hasattr(value, "__await__") else value
+
+    return call

@@ -1,0 +1,892 @@
+"""Batches: claimed together, run in each form, recorded together, and what goes wrong with one harms no other."""
+
+import asyncio
+import contextvars
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from onceward import (
+    Busy,
+    Claim,
+    KeyMissing,
+    LeaseLost,
+    Mismatch,
+    Once,
+    OncewardError,
+    Parked,
+    ResultNotRecorded,
+    ResultUnavailable,
+    StoreError,
+    current,
+)
+from onceward.batch import Batch
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.settling import LINGER
+from onceward.stores.memory import MemoryStore
+from onceward.stores.sqlite import SqliteStore
+from onceward.testing.faults import Faults, at, fail_after, fail_before
+from processes import lines, workers
+
+FORMS = ("blocking", "threads", "tasks", "tasks over threads")
+
+
+class Form:
+    """Runs batches in one of the forms they come in."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.concurrency = 1 if kind == "blocking" else 4
+
+    def batch(self, once, function, **options) -> Batch:
+        if self.kind == "tasks":
+            plain = function
+
+            async def function(order):
+                await asyncio.sleep(0)
+                return plain(order)
+
+        options = {"key": "order.id", "name": "b", "concurrency": self.concurrency} | options
+        return once.batch(function, **options)
+
+    def run(self, batch, records, **options):
+        if self.kind in {"blocking", "threads"}:
+            return batch.run(records, **options)
+        return asyncio.run(batch.run_async(records, **options))
+
+
+@pytest.fixture(params=FORMS)
+def form(request):
+    return Form(request.param)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request, tmp_path):
+    made = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "ledger.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def once(store):
+    return Once(store, lease=10)
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    caplog.set_level(logging.CRITICAL + 1, "onceward")
+
+
+def orders(*names):
+    return [{"id": name} for name in names]
+
+
+def statuses(outcomes):
+    return [outcome.status for outcome in outcomes]
+
+
+def standing(once, key):
+    return once.ledger.show(f"b:{key}")[0]
+
+
+def never(order):
+    raise AssertionError(f"{order} ran again")
+
+
+# --- outcomes -----------------------------------------------------------------------------------------------------
+
+
+def test_each_runs_once_and_replays_in_order(form, once):
+    ran = []
+
+    def handle(order):
+        ran.append(order["id"])
+        return {"charged": order["id"]}
+
+    records = orders("a", "b", "c")
+    first = form.run(form.batch(once, handle), records)
+    assert statuses(first) == ["done"] * 3
+    assert [outcome.record for outcome in first] == records
+    assert [outcome.key for outcome in first] == ["b:a", "b:b", "b:c"]
+    assert [outcome.value for outcome in first] == [{"charged": "a"}, {"charged": "b"}, {"charged": "c"}]
+    again = form.run(form.batch(once, never), records)
+    assert statuses(again) == ["replayed"] * 3
+    assert [outcome.value for outcome in again] == [outcome.value for outcome in first]
+    assert all(outcome.ok for outcome in first + again)
+    assert sorted(ran) == ["a", "b", "c"]
+
+
+def test_an_empty_batch_is_one(form, once):
+    assert form.run(form.batch(once, never), []) == []
+
+
+def test_each_kind_of_trouble_is_its_own_records(form, once):
+    @once(key="order.id", name="b", final=(LookupError,))
+    def charge(order):
+        if order["id"] == "final":
+            raise LookupError("no such card")
+        return order["id"]
+
+    with pytest.raises(LookupError):
+        charge({"id": "final"})
+    held = once.acquire("busy", name="b")
+    once.acquire("parked", name="b").park("by a person")
+    once.using(name="b").claim("other", name="b")
+    guarded = once(key="order.id", fingerprint="order.sum", name="b")(lambda order: 1)
+    guarded({"id": "mismatch", "sum": 1})
+
+    def handle(order):
+        if order["id"] == "bad":
+            raise ValueError("no good")
+        return order["id"]
+
+    records = [
+        {"id": "fine", "sum": 1},
+        {"id": "bad", "sum": 1},
+        {"id": "busy", "sum": 1},
+        {"id": "parked", "sum": 1},
+        {"id": "mismatch", "sum": 2},
+        {"sum": 1},
+        {"id": "final", "sum": 1},
+        {"id": "fine too", "sum": 1},
+    ]
+    batch = form.batch(once, handle, fingerprint="order.sum", final=(LookupError,))
+    outcomes = form.run(batch, records)
+    assert statuses(outcomes) == ["done", "failed", "busy", "parked", "mismatch", "malformed", "replayed", "done"]
+    kinds = [type(outcome.error) for outcome in outcomes]
+    assert kinds == [type(None), ValueError, Busy, Parked, Mismatch, KeyMissing, LookupError, type(None)]
+    assert 0 < outcomes[2].error.retry_after <= 10
+    assert outcomes[5].key is None
+    assert [outcome.ok for outcome in outcomes] == [True, False, False, False, False, False, True, True]
+    assert standing(once, "bad").status == RELEASED
+    assert standing(once, "bad").error == "ValueError: no good"
+    held.complete()
+
+
+def test_what_failed_runs_again_in_the_next_batch_and_parks_when_attempts_are_used_up(form, once):
+    def handle(order):
+        raise ValueError("never")
+
+    batch = form.batch(once, handle, max_attempts=2)
+    assert statuses(form.run(batch, orders("x", "y"))) == ["failed", "failed"]
+    assert standing(once, "x").attempts == 1
+    second = form.run(batch, orders("x", "y"))
+    assert statuses(second) == ["parked", "parked"]
+    assert type(second[0].error) is ValueError
+    third = form.run(batch, orders("x"))
+    assert statuses(third) == ["parked"]
+    assert type(third[0].error) is Parked
+
+
+def test_lapsed_claims_are_taken_over_or_parked_by_the_policy(form, once):
+    short = once.using(lease=0.05)
+    fences = {key: short.acquire(key, name="b").fence for key in ("x", "y")}
+    time.sleep(0.06)
+    seen = {}
+
+    def handle(order):
+        seen[order["id"]] = (current().fence, current().attempt)
+
+    assert statuses(form.run(form.batch(once, handle), orders("x"))) == ["done"]
+    assert seen["x"][0] > fences["x"]
+    assert seen["x"][1] == 2
+    assert statuses(form.run(form.batch(once, handle, on_lapse="park"), orders("y"))) == ["parked"]
+    assert standing(once, "y").status == PARKED
+    assert "y" not in seen
+
+
+def test_final_exceptions_are_outcomes(form, once):
+    def handle(order):
+        raise LookupError(order["id"])
+
+    batch = form.batch(once, handle, final=(LookupError,))
+    for status in ("done", "replayed"):
+        (outcome,) = form.run(batch, orders("x"))
+        assert outcome.status == status
+        assert outcome.ok
+        assert repr(outcome.error) == "LookupError('x')"
+
+
+@pytest.mark.filterwarnings("default::onceward.ResultWarning")
+def test_a_result_that_cannot_be_stored_completes_all_the_same(form, once):
+    made = object()
+    (outcome, other) = form.run(form.batch(once, lambda order: made if order["id"] == "x" else 1), orders("x", "y"))
+    assert (outcome.status, outcome.value) == ("done", made)
+    assert other.ok
+    (again,) = form.run(form.batch(once, never), orders("x"))
+    assert again.status == "replayed"
+    assert type(again.error) is ResultUnavailable
+
+
+def test_a_warning_that_is_an_error_harms_nothing(form, once):
+    # as here: pytest turns ResultWarning into an error
+    assert statuses(form.run(form.batch(once, lambda order: object()), orders("x", "y"))) == ["done", "done"]
+
+
+def test_results_replay_in_the_annotated_type(once):
+    @dataclass
+    class Receipt:
+        order: str
+        cents: int
+
+    def handle(order: dict) -> Receipt:
+        return Receipt(order["id"], 5)
+
+    batch = once.batch(handle, key="order.id", name="b")
+    assert batch.run(orders("x"))[0].value == Receipt("x", 5)
+    assert batch.run(orders("x"))[0].value == Receipt("x", 5)
+
+
+# --- the same key twice -------------------------------------------------------------------------------------------
+
+
+def test_a_key_twice_in_a_batch_runs_once_and_replays(form, once):
+    ran = []
+
+    def handle(order):
+        ran.append(order["id"])
+        return [order["id"]]
+
+    batch = form.batch(once, handle)
+    outcomes = form.run(batch, orders("a", "b", "a", "a"))
+    assert statuses(outcomes) == ["done", "done", "replayed", "replayed"]
+    assert [outcome.value for outcome in outcomes] == [["a"], ["b"], ["a"], ["a"]]
+    assert outcomes[2].value is not outcomes[3].value
+    assert outcomes[2].value is not outcomes[0].value
+    assert sorted(ran) == ["a", "b"]
+    assert statuses(form.run(form.batch(once, never), orders("a", "a"))) == ["replayed", "replayed"]
+
+
+def test_a_duplicate_shares_the_fate_of_the_first(form, once):
+    def handle(order):
+        if order["id"] == "bad":
+            raise ValueError
+        return 1
+
+    held = once.acquire("busy", name="b")
+    outcomes = form.run(form.batch(once, handle), orders("bad", "busy", "bad", "busy"))
+    assert statuses(outcomes) == ["failed", "busy", "failed", "busy"]
+    assert standing(once, "bad").attempts == 1
+    held.release()
+
+
+def test_a_duplicate_with_another_input_is_a_mismatch(form, once):
+    batch = form.batch(once, lambda order: 1, fingerprint="order.sum")
+    outcomes = form.run(batch, [{"id": "a", "sum": 1}, {"id": "a", "sum": 2}, {"id": "a", "sum": 1}])
+    assert statuses(outcomes) == ["done", "mismatch", "replayed"]
+    assert type(outcomes[1].error) is Mismatch
+    outcomes = form.run(batch, [{"id": "a", "sum": 1}, {"id": "a", "sum": 2}])
+    assert statuses(outcomes) == ["replayed", "mismatch"]
+
+
+# --- how many requests --------------------------------------------------------------------------------------------
+
+
+def counting(store):
+    return Faults(store, lambda ask: None)
+
+
+def verbs(store):
+    return [ask.verb for ask in store.asked]
+
+
+def test_a_batch_is_one_claim_and_one_recording(form, once):
+    store = once.store
+    counted = Once(counting(store), lease=10)
+    records = orders(*(f"k{n}" for n in range(10)))
+    form.run(form.batch(counted, lambda order: order["id"]), records)
+    asked = verbs(counted.store)
+    assert set(asked) == {"insert_many", "swap_many"}
+    counted = Once(counting(store), lease=10)
+    form.run(form.batch(counted, never), records)
+    assert set(verbs(counted.store)) == {"insert_many"}
+
+
+def test_a_second_try_is_claimed_together_too(form, once):
+    def fails(order):
+        raise ValueError
+
+    records = orders("a", "b", "c")
+    form.run(form.batch(once, fails), records)
+    counted = Once(counting(once.store), lease=10)
+    assert statuses(form.run(form.batch(counted, lambda order: 1), records)) == ["done"] * 3
+    claims = [ask for ask in counted.store.asked if any(w.status == IN_PROGRESS for w in ask.writes)]
+    assert {ask.verb for ask in claims} == {"insert_many", "swap_many"}
+
+
+def test_large_batches_are_claimed_in_chunks_of_a_hundred(form, once):
+    ran = []
+    records = orders(*(f"k{n}" for n in range(250)))
+    counted = Once(counting(once.store), lease=10)
+    outcomes = form.run(form.batch(counted, lambda order: ran.append(order["id"])), [*records, records[0]])
+    assert statuses(outcomes) == ["done"] * 250 + ["replayed"]
+    assert len(ran) == len(set(ran)) == 250
+    widths = [len(ask.writes) for ask in counted.store.asked if ask.verb == "insert_many" and ask.writes]
+    assert max(widths) <= 100
+
+
+def test_what_is_finished_is_recorded_while_another_handler_runs(form, once):
+    found = []
+
+    def handle(order):
+        if order["id"] == "slow":
+            until = time.monotonic() + 5
+            while time.monotonic() < until and standing(once, "fast").status != COMPLETED:
+                time.sleep(LINGER / 4)
+            found.append(standing(once, "fast").status)
+
+    if form.kind == "tasks":  # a handler that blocks the loop blocks the recording, too
+
+        async def handle_async(order):
+            if order["id"] == "slow":
+                await asyncio.sleep(0.3)
+                found.append(standing(once, "fast").status)
+
+        batch = once.batch(handle_async, key="order.id", name="b")
+    else:
+        batch = form.batch(once, handle, concurrency=1)
+    assert statuses(form.run(batch, orders("fast", "slow"))) == ["done", "done"]
+    assert found == [COMPLETED]
+
+
+# --- where handlers run -------------------------------------------------------------------------------------------
+
+PLACE = contextvars.ContextVar("PLACE", default="nowhere")
+
+
+def test_one_at_a_time_runs_in_the_callers_thread_and_context(once):
+    PLACE.set("here")
+    seen = []
+    batch = once.batch(lambda order: seen.append((threading.get_ident(), PLACE.get())), key="order.id", name="b")
+    batch.run(orders("a", "b"))
+    assert seen == [(threading.get_ident(), "here")] * 2
+
+
+def test_threads_get_a_copy_of_the_callers_context(form, once):
+    PLACE.set("there")
+    seen = []
+    form.run(form.batch(once, lambda order: seen.append(PLACE.get())), orders("a", "b", "c"))
+    assert seen == ["there"] * 3
+
+
+@pytest.mark.parametrize("kind", FORMS[1:])
+def test_no_more_than_the_bound_run_at_a_time_and_as_many_do(kind, once):
+    form = Form(kind)
+    running, most, lock = 0, 0, threading.Lock()
+    together = threading.Barrier(form.concurrency, timeout=10)
+
+    def handle(order):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        together.wait()
+        with lock:
+            running -= 1
+
+    async def handle_async(order):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    function = handle_async if form.kind == "tasks" else handle
+    batch = once.batch(function, key="order.id", name="b", concurrency=form.concurrency)
+    assert statuses(form.run(batch, orders(*(f"k{n}" for n in range(12))))) == ["done"] * 12
+    assert most == form.concurrency
+
+
+def test_all_calls_of_one_event_loop_share_the_bound(once):
+    running = most = 0
+
+    async def handle(order):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.005)
+        running -= 1
+
+    batch = once.batch(handle, key="order.id", name="b", concurrency=3)
+
+    async def several():
+        await asyncio.gather(*(batch.run_async(orders(f"{n}a", f"{n}b", f"{n}c")) for n in range(5)))
+
+    asyncio.run(several())
+    assert most == 3
+    asyncio.run(several())  # in another loop: replays
+
+
+def test_a_handler_may_ask_for_its_claim(form, once):
+    seen = {}
+
+    def handle(order):
+        claim = current()
+        seen[order["id"]] = (claim.record.key, claim.attempt, claim.key("refund"), claim.remaining > 8)
+        return 1
+
+    form.run(form.batch(once, handle), orders("a", "b"))
+    assert {key: found[0] for key, found in seen.items()} == {"a": "b:a", "b": "b:b"}
+    assert all(found[1] == 1 and found[3] for found in seen.values())
+    assert seen["a"][2] != seen["b"][2]
+    with pytest.raises(OncewardError, match="no claim"):
+        current()
+
+
+def test_a_parameter_for_the_claim_is_filled_in(once):
+    def handle(claim: Claim, order):
+        return (claim.record.key, order["id"])
+
+    assert once.batch(handle, key="order.id", name="b").run(orders("a"))[0].value == ("b:a", "a")
+
+    async def handle_async(order, *, claim: Claim):
+        return claim.record.key
+
+    batch = once.batch(handle_async, key="order.id", name="b")
+    assert asyncio.run(batch.run_async(orders("z")))[0].value == "b:z"
+
+
+def test_a_handler_may_end_its_claim_itself(form, once):
+    def handle(order):
+        {"a": lambda c: c.complete("mine"), "b": lambda c: c.release("later"), "c": lambda c: c.park("never")}[
+            order["id"]
+        ](current())
+
+    outcomes = form.run(form.batch(once, handle), orders("a", "b", "c"))
+    assert statuses(outcomes) == ["done", "failed", "parked"]
+    assert form.run(form.batch(once, never), orders("a"))[0].value == "mine"
+    assert standing(once, "b").error == "later"
+
+
+def test_guards_may_be_nested_in_a_batch(form, once):
+    @once(key="order.id", name="inner")
+    def inner(order):
+        return f"inner {order['id']}"
+
+    def outer(order):
+        return inner(order)
+
+    outcomes = form.run(form.batch(once, outer), orders("a", "b"))
+    assert [outcome.value for outcome in outcomes] == ["inner a", "inner b"]
+
+
+def test_a_batch_of_the_key_that_is_being_handled_is_told(once):
+    batch = once.batch(lambda order: 1, key="order.id", name="b")
+    outer = once.batch(lambda order: statuses(batch.run(orders("a", "b"))), key="order.id", name="b")
+    assert outer.run(orders("a"))[0].value == ["failed", "done"]
+
+
+# --- groups -------------------------------------------------------------------------------------------------------
+
+
+def grouped(*names):
+    return [{"id": name, "group": name[0]} for name in names]
+
+
+def test_a_group_keeps_its_order(form, once):
+    began = []
+
+    def handle(order):
+        began.append(order["id"])
+        time.sleep(0.002)
+
+    records = grouped(*(f"{group}{n}" for n in range(6) for group in "xyz"))
+    outcomes = form.run(form.batch(once, handle, group=lambda order: order["group"]), records)
+    assert statuses(outcomes) == ["done"] * 18
+    for group in "xyz":
+        assert [name for name in began if name[0] == group] == [f"{group}{n}" for n in range(6)]
+
+
+def test_after_a_failure_the_rest_of_its_group_is_deferred_and_given_back(form, once):
+    ran = []
+
+    def handle(order):
+        ran.append(order["id"])
+        if order["id"] == "x1":
+            raise ValueError
+
+    records = grouped("x0", "y0", "x1", "y1", "x2", "y2", "x3")
+    outcomes = form.run(form.batch(once, handle, group=lambda order: order["group"], max_attempts=1), records)
+    assert statuses(outcomes) == ["done", "done", "parked", "done", "deferred", "done", "deferred"]
+    assert sorted(ran) == ["x0", "x1", "y0", "y1", "y2"]
+    assert standing(once, "x2").status == RELEASED
+    assert standing(once, "x2").attempts == 0
+    assert standing(once, "x2").fingerprint is None
+    assert statuses(form.run(form.batch(once, lambda order: 1, max_attempts=1), grouped("x2", "x3"))) == ["done"] * 2
+
+
+@pytest.mark.parametrize("trouble", ["busy", "malformed", "parked"])
+def test_a_group_stops_also_at_what_cannot_begin(form, once, trouble):
+    records = grouped("x0", "x1", "x2", "y0")
+    if trouble == "busy":
+        once.acquire("x1", name="b")
+    elif trouble == "parked":
+        once.acquire("x1", name="b").park()
+    else:
+        del records[1]["id"]
+    outcomes = form.run(form.batch(once, lambda order: 1, group=lambda order: order["group"]), records)
+    assert statuses(outcomes) == ["done", trouble, "deferred", "done"]
+
+
+def test_a_group_goes_on_past_what_ran_before(form, once):
+    batch = form.batch(once, lambda order: 1, group=lambda order: order["group"])
+    form.run(batch, grouped("x1"))
+    assert statuses(form.run(batch, grouped("x0", "x1", "x0", "x2"))) == ["done", "replayed", "replayed", "done"]
+
+
+def test_a_group_stays_stopped_in_later_chunks(form, once):
+    def handle(order):
+        if order["id"] == "x50":
+            raise ValueError
+
+    counted = Once(counting(once.store), lease=10)
+    records = grouped(*(f"x{n}" for n in range(320)))
+    outcomes = form.run(form.batch(counted, handle, group=lambda order: 0), records)
+    assert statuses(outcomes) == ["done"] * 50 + ["failed"] + ["deferred"] * 269
+    with pytest.raises(OncewardError, match="no such key"):
+        standing(once, "x100")  # it was not even claimed
+
+
+def test_none_is_no_group(form, once):
+    def handle(order):
+        if order["id"] == "a":
+            raise ValueError
+
+    outcomes = form.run(form.batch(once, handle, group=lambda order: None), orders("a", "b", "c"))
+    assert statuses(outcomes) == ["failed", "done", "done"]
+
+
+# --- the time left ------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_begin_in_time_is_handed_back(form, once):
+    ran = []
+
+    def handle(order):
+        ran.append(order["id"])
+        time.sleep(0.1)
+
+    batch = form.batch(once, handle, concurrency=1)
+    started = time.monotonic()
+    outcomes = form.run(batch, orders(*(f"k{n}" for n in range(50))), time_left=0.6)
+    assert time.monotonic() - started < 0.6
+    done = statuses(outcomes).count("done")
+    assert 1 <= done == len(ran) <= 6
+    assert statuses(outcomes) == ["done"] * done + ["deferred"] * (50 - done)
+    with once.claim("k49", name="b") as claim:  # nobody holds it, and no attempt was counted
+        assert claim.attempt == 1
+
+
+def test_without_time_nothing_is_claimed(form, once):
+    assert statuses(form.run(form.batch(once, never), orders("a"), time_left=0)) == ["deferred"]
+    with pytest.raises(OncewardError, match="no such key"):
+        standing(once, "a")
+
+
+def test_no_lease_outlives_the_deadline(form, once):
+    seen = []
+
+    def handle(order):
+        record, now = once.ledger.show(f"b:{order['id']}")
+        seen.append(record.lease_until - now)
+
+    form.run(form.batch(once, handle), orders("a"), time_left=4)
+    form.run(form.batch(once, handle, lease=2), orders("b"), time_left=40)
+    assert 3.5 < seen[0] < 4.5
+    assert 1.5 < seen[1] <= 2
+
+
+def test_a_renewed_lease_does_not_outlive_the_deadline_either(form, once):
+    seen = []
+
+    def handle(order):
+        time.sleep(1.2)
+        record, now = once.ledger.show(f"b:{order['id']}")
+        seen.append((record.beat, record.lease_until - now))
+
+    outcomes = form.run(form.batch(once, handle, lease=1.5, heartbeat=0.3), orders("a"), time_left=2.4)
+    assert statuses(outcomes) == ["done"]
+    ((beat, left),) = seen
+    assert beat >= 2
+    assert left < 1.45
+
+
+def test_one_slow_record_does_not_keep_later_batches_from_beginning(form, once):
+    def handle(order):
+        time.sleep(0.3 if order["id"] == "slow" else 0)
+
+    batch = form.batch(once, handle)
+    form.run(batch, orders("slow"))
+    outcomes = form.run(batch, orders(*(f"k{n}" for n in range(30))), time_left=0.25)
+    assert outcomes[0].status == "done"
+
+
+# --- leases -------------------------------------------------------------------------------------------------------
+
+
+def test_claims_that_wait_for_their_turn_are_renewed(form, once):
+    def handle(order):
+        time.sleep(0.15)
+        return current().lost
+
+    batch = form.batch(once, handle, lease=0.3, concurrency=1)
+    outcomes = form.run(batch, orders("a", "b", "c", "d", "e"))
+    assert [(outcome.status, outcome.value) for outcome in outcomes] == [("done", False)] * 5
+
+
+def test_a_claim_that_was_lost_is_told_and_harms_no_other(form, once):
+    def inherit():
+        once.ledger.clear("b:lost", live=True)
+        once.acquire("lost", name="b").complete("the heir's")
+
+    def handle(order):
+        if order["id"] == "lost":
+            heir = threading.Thread(target=inherit)
+            heir.start()
+            heir.join()
+        return "mine"
+
+    outcomes = form.run(form.batch(once, handle), orders("lost", "other"))
+    assert statuses(outcomes) == ["failed", "done"]
+    assert type(outcomes[0].error) is LeaseLost
+    assert form.run(form.batch(once, never), orders("lost"))[0].value == "the heir's"
+
+
+# --- the store fails ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("fault", [fail_before, fail_after])
+def test_a_lost_request_or_reply_changes_nothing(form, once, number, fault):
+    ran = []
+    faulty = Once(Faults(once.store, at({number: fault()})), lease=10)
+    batch = form.batch(faulty, lambda order: ran.append(order["id"]) or order["id"])
+    records = orders("a", "b", "c")
+    assert statuses(form.run(batch, records)) == ["done"] * 3
+    assert sorted(ran) == ["a", "b", "c"]
+    assert [outcome.value for outcome in form.run(form.batch(once, never), records)] == ["a", "b", "c"]
+
+
+def test_a_store_that_is_away_at_the_claim_runs_nothing(form, once, monkeypatch):
+    monkeypatch.setattr("onceward.core.many.CLAIM_PATIENCE", 0.1)
+    away = Once(Faults(once.store, lambda ask: fail_before()), lease=10)
+    outcomes = form.run(form.batch(away, never), orders("a", "b"))
+    assert statuses(outcomes) == ["failed", "failed"]
+    assert {type(outcome.error) for outcome in outcomes} == {StoreError}
+
+
+def test_a_store_that_stays_away_at_the_end_is_told_with_the_results(form, once):
+    away = Once(Faults(once.store, lambda ask: fail_before() if ask.verb.startswith("swap") else None), lease=0.5)
+
+    def handle(order):
+        if order["id"] == "bad":
+            raise ValueError("mine")
+        return order["id"]
+
+    outcomes = form.run(form.batch(away, handle), orders("a", "b", "bad"))
+    assert statuses(outcomes) == ["failed"] * 3
+    assert [type(outcome.error) for outcome in outcomes] == [ResultNotRecorded, ResultNotRecorded, ValueError]
+    assert [outcome.error.result for outcome in outcomes[:2]] == ["a", "b"]
+    assert "and then" in outcomes[2].error.__notes__[0]
+
+
+class Picky(MemoryStore):
+    """Refuses for good what has to do with one key, as a store does with an item that is too large."""
+
+    def insert(self, write):
+        if write.key == "b:never":
+            raise StoreError("too large")
+        return super().insert(write)
+
+    def swap(self, write, seen):
+        if write.key == "b:huge" and write.result and len(write.result) > 50:
+            raise StoreError("too large")
+        return super().swap(write, seen)
+
+
+@pytest.mark.filterwarnings("default::onceward.ResultWarning")
+def test_a_record_that_the_store_refuses_harms_no_other(form):
+    once = Once(Picky(), lease=10)
+    batch = form.batch(once, lambda order: "x" * 60)
+    outcomes = form.run(batch, orders("a", "never", "huge", "b"))
+    assert statuses(outcomes) == ["done", "failed", "done", "done"]
+    assert type(outcomes[1].error) is StoreError
+    again = form.run(form.batch(once, never), orders("a", "huge", "b"))
+    assert statuses(again) == ["replayed"] * 3
+    assert [type(outcome.error) for outcome in again] == [type(None), ResultUnavailable, type(None)]
+
+
+# --- interrupts ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_an_interrupt_records_what_is_finished_and_gives_back_what_has_not_begun(once, interrupt, concurrency):
+    ran = []
+
+    def handle(order):
+        ran.append(order["id"])
+        if order["id"] == "c":
+            raise interrupt
+
+    batch = once.batch(handle, key="order.id", name="b", concurrency=concurrency, group=lambda order: 0)
+    with pytest.raises(interrupt):
+        batch.run(orders("a", "b", "c", "d", "e"))
+    assert ran == ["a", "b", "c"]
+    assert [standing(once, key).status for key in "abcde"] == [COMPLETED, COMPLETED, IN_PROGRESS, RELEASED, RELEASED]
+    assert standing(once, "d").attempts == 0
+
+
+def test_an_interrupt_in_the_claim_gives_back_what_was_won(once):
+    class Interrupting(Faults):
+        armed = True
+
+        def __init__(self, store):
+            super().__init__(store, lambda ask: None)
+
+        def exchange(self, request):
+            reply = super().exchange(request)
+            if self.armed:
+                self.armed = False
+                raise KeyboardInterrupt
+            return reply
+
+    batch = Once(Interrupting(once.store), lease=10).batch(never, key="order.id", name="b")
+    with pytest.raises(KeyboardInterrupt):
+        batch.run(orders("a", "b"))
+    assert [(standing(once, key).status, standing(once, key).attempts) for key in "ab"] == [(RELEASED, 0)] * 2
+
+
+def test_a_cancelled_batch_what_is_finished_and_leaves_what_was_cancelled(once):
+    async def slow(order):
+        if "slow" in order["id"]:
+            await asyncio.sleep(60)
+
+    batch = once.batch(slow, key="order.id", name="b", concurrency=2)
+
+    async def run():
+        task = asyncio.create_task(batch.run_async(orders("a", "slow", "b", "slow2", "late", "later")))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    found = [standing(once, key).status for key in ("a", "b", "slow", "slow2", "late", "later")]
+    assert found == [COMPLETED, COMPLETED, IN_PROGRESS, IN_PROGRESS, RELEASED, RELEASED]
+
+
+def test_a_handler_that_cancels_itself_harms_no_other(once):
+    async def handle(order):
+        if order["id"] == "x":
+            raise asyncio.CancelledError
+        return 1
+
+    outcomes = asyncio.run(once.batch(handle, key="order.id", name="b").run_async(orders("a", "x", "b")))
+    assert statuses(outcomes) == ["done", "failed", "done"]
+    assert standing(once, "x").status == IN_PROGRESS
+    assert "interrupted" in str(outcomes[1].error)
+
+
+# --- hooks and options --------------------------------------------------------------------------------------------
+
+
+def test_each_outcome_is_told_once_when_it_is_recorded(form, once):
+    told = []
+
+    def tell(outcome):
+        told.append(outcome)
+        if outcome.status == "done":
+            assert standing(once, outcome.record["id"]).status == COMPLETED
+        raise RuntimeError("of the metrics' own")
+
+    def handle(order):
+        if order["id"] == "bad":
+            raise ValueError
+
+    outcomes = form.run(form.batch(once, handle, on_outcome=tell), [*orders("a", "bad", "a"), {}])
+    assert sorted(statuses(told)) == sorted(statuses(outcomes)) == ["done", "failed", "malformed", "replayed"]
+
+
+def test_what_goes_wrong_is_logged(once, caplog):
+    caplog.set_level(logging.INFO, "onceward")
+    once.acquire("busy", name="b")
+
+    def handle(order):
+        raise ValueError("because")
+
+    once.batch(handle, key="order.id", name="b").run([*orders("x", "busy"), {}])
+    levels = {record.getMessage().partition(":")[0]: record.levelname for record in caplog.records}
+    assert levels["b"] in {"ERROR", "INFO"}
+    found = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert ("ERROR", "b:x: failed") in found
+    assert ("INFO", "b:busy: busy") in found
+    assert "because" in caplog.text
+
+
+def test_bad_options_are_refused_before_anything(once):
+    with pytest.raises(ValueError, match="concurrency=0"):
+        once.batch(never, key="order.id", concurrency=0)
+    with pytest.raises(TypeError, match="guarded already"):
+        once.batch(once(key="order.id")(never), key="order.id")
+    with pytest.raises(ValueError, match="lambda"):
+        once.batch(lambda order: 1, key="order.id")
+    with pytest.raises(ValueError, match="names none of the arguments"):
+        once.batch(never, key="id")
+    with pytest.raises(TypeError, match="unknown option"):
+        once.batch(never, key="order.id", leese=1)
+
+    async def coroutine(order): ...
+
+    with pytest.raises(TypeError, match="run_async"):
+        once.batch(coroutine, key="order.id", name="b").run(orders("a"))
+
+
+def test_a_group_that_cannot_be_told_apart_is_malformed(form, once):
+    outcomes = form.run(
+        form.batch(once, lambda order: 1, group=lambda order: order.get("list")), [{"id": "a", "list": []}]
+    )
+    assert statuses(outcomes) == ["malformed"]
+
+
+# --- processes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start():
+    with workers("batch_worker.py") as starter:
+        yield starter
+
+
+def test_a_batch_that_is_killed_leaves_its_leases_and_what_it_had_recorded(start, tmp_path):
+    path, log = tmp_path / "ledger.db", tmp_path / "log"
+    log.touch()
+    first = start(path, log, "hang")
+    while "hang" not in log.read_text():
+        assert first.poll() is None
+        time.sleep(0.01)
+    time.sleep(5 * LINGER)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    before = log.read_text().split()
+    found = json.loads(lines(start(path, log, "go on"))[-1])
+    assert before == ["a", "b", "hang"]
+    assert log.read_text().split() == ["a", "b", "hang", "hang", "c", "d"]  # a and b were recorded
+    assert found == {"a": "replayed", "b": "replayed", "hang": "done", "c": "done", "d": "done"}
+
+
+def test_eight_processes_share_the_records_of_the_same_batches(start, tmp_path):
+    path, log = tmp_path / "ledger.db", tmp_path / "log"
+    log.touch()
+    started = [start(path, log, "many") for _ in range(8)]
+    for process in started:
+        lines(process)
+        assert process.returncode == 0
+    done = log.read_text().split()
+    assert len(done) == len(set(done)) == 300

@@ -1,0 +1,1059 @@
+"""Checkpoints: what is added is claimed, flushed once and recorded together, or given back together. In both forms."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from onceward import Busy, KeyMissing, LeaseLost, Mismatch, Once, OncewardError, Parked, ResultNotRecorded, StoreError
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.stores.memory import MemoryStore
+from onceward.testing.clock import ManualClock
+from onceward.testing.faults import Faults, at, fail_after, fail_before, randomly, settling, when
+from processes import PATIENCE, workers
+
+NAME = "sink"
+
+
+class Refused(Exception):
+    pass
+
+
+class Sink:
+    """What a checkpoint writes to: it keeps each flush, fails when told to, and knows what was acknowledged."""
+
+    def __init__(self):
+        self.flushes, self.times, self.done = [], [], []
+        self.error = None
+        self.during = lambda: None
+
+    def write(self, items):
+        self.during()
+        if self.error is not None:
+            raise self.error
+        self.times.append(time.monotonic())
+        self.flushes.append(list(items))
+
+    async def write_async(self, items):
+        await asyncio.sleep(0)
+        self.write(items)
+
+    async def done_async(self, items):
+        self.done.extend(items)
+
+
+class Form:
+    def until(self, condition):
+        """Wait for ``condition()``, letting what runs beside go on."""
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end
+            self.sleep(0.01)
+
+
+class Blocking(Form):
+    """``with once.checkpoint(...)``."""
+
+    @contextlib.contextmanager
+    def open(self, once, sink, **options):
+        made = once.checkpoint(sink.write, **{"key": "id", "name": NAME, "on_done": sink.done.extend, **options})
+        with made as found:
+            yield found
+
+    sleep = staticmethod(time.sleep)
+
+
+class Awaiting(Form):
+    """``async with once.checkpoint(...)``, driven from outside so that both forms share their tests."""
+
+    def __init__(self):
+        self.runner = asyncio.Runner()
+
+    @contextlib.contextmanager
+    def open(self, once, sink, **options):
+        made = once.checkpoint(sink.write_async, **{"key": "id", "name": NAME, "on_done": sink.done_async, **options})
+        run = self.runner.run
+
+        class Facade:
+            def add(self, item):
+                return run(found.add(item))
+
+            def flush(self):
+                return run(found.flush())
+
+        found = run(made.__aenter__())
+        try:
+            yield Facade()
+        except BaseException as error:
+            run(made.__aexit__(type(error), error, error.__traceback__))
+            raise
+        run(made.__aexit__(None, None, None))
+
+    def sleep(self, seconds):
+        self.runner.run(asyncio.sleep(seconds))
+
+
+@pytest.fixture(params=[Blocking, Awaiting])
+def form(request):
+    made = request.param()
+    yield made
+    if isinstance(made, Awaiting):
+        made.runner.close()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def once(request, tmp_path):
+    made = Once("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/ledger.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def sink():
+    return Sink()
+
+
+def items(*ids):
+    return [{"id": number} for number in ids]
+
+
+def status(once, number):
+    found = once.ledger.show(f"{NAME}:{number}")
+    return found[0].status
+
+
+def statuses(once):
+    return {record.key.removeprefix(f"{NAME}:"): record.status for record, _ in once.ledger.records()}
+
+
+def attempts(once):
+    return {record.attempts for record, _ in once.ledger.records()}
+
+
+# --- what goes well ---------------------------------------------------------------------------------------------------
+
+
+def test_leaving_the_block_flushes_in_order_and_completes_all(once, sink, form):
+    with form.open(once, sink) as checkpoint:
+        assert [checkpoint.add(item) for item in items(3, 1, 2)] == ["added"] * 3
+        assert sink.flushes == []
+        assert statuses(once) == dict.fromkeys("123", IN_PROGRESS)
+    assert sink.flushes == [items(3, 1, 2)]
+    assert sink.done == items(3, 1, 2)
+    assert statuses(once) == dict.fromkeys("123", COMPLETED)
+
+
+def test_what_was_completed_before_is_replayed_and_not_flushed_again(once, sink, form):
+    for _ in range(2):
+        with form.open(once, sink) as checkpoint:
+            answers = [checkpoint.add(item) for item in items(1, 2)]
+    assert answers == ["replayed", "replayed"]
+    assert sink.flushes == [items(1, 2)]
+
+
+def test_what_was_completed_without_a_result_to_replay_is_replayed_all_the_same(once, sink, form):
+    with pytest.warns(UserWarning, match="not stored"):
+        once.acquire(1, name=NAME, max_result=1).complete("too long")
+    with form.open(once, sink) as checkpoint:
+        assert checkpoint.add({"id": 1}) == "replayed"
+    assert sink.flushes == []
+
+
+def test_a_key_that_is_buffered_already_is_flushed_once_and_both_are_told_done(once, sink, form):
+    with form.open(once, sink) as checkpoint:
+        assert checkpoint.add({"id": 1, "delivery": "a"}) == "added"
+        assert checkpoint.add({"id": 1, "delivery": "b"}) == "buffered"
+    assert sink.flushes == [[{"id": 1, "delivery": "a"}]]
+    assert [item["delivery"] for item in sink.done] == ["a", "b"]
+
+
+def test_a_buffered_key_with_another_fingerprint_is_a_mismatch_and_harms_no_other(once, sink, form):
+    with form.open(once, sink, fingerprint=True) as checkpoint:
+        checkpoint.add({"id": 1, "sum": 5})
+        with pytest.raises(Mismatch):
+            checkpoint.add({"id": 1, "sum": 6})
+        assert checkpoint.add({"id": 1, "sum": 5}) == "buffered"
+    assert sink.flushes == [[{"id": 1, "sum": 5}]]
+    with form.open(once, sink, fingerprint="sum") as checkpoint:
+        with pytest.raises(Mismatch):
+            checkpoint.add({"id": 1, "sum": 6})
+
+
+def test_nothing_added_is_nothing_flushed(once, sink, form):
+    with form.open(once, sink) as checkpoint:
+        checkpoint.flush()
+    assert sink.flushes == []
+
+
+def test_a_manual_flush_records_and_the_buffer_goes_on(once, sink, form):
+    with form.open(once, sink) as checkpoint:
+        checkpoint.add({"id": 1})
+        checkpoint.flush()
+        assert sink.done == items(1)
+        assert status(once, 1) == COMPLETED
+        checkpoint.add({"id": 2})
+    assert sink.flushes == [items(1), items(2)]
+
+
+def test_the_recorded_result_is_none(once, sink, form):
+    with form.open(once, sink) as checkpoint:
+        checkpoint.add({"id": 1})
+    assert once.ledger.show(f"{NAME}:1")[0].result == "null"
+
+
+def test_an_item_may_be_an_object_and_the_key_a_callable_or_made_of_parts(once, sink, form):
+    @dataclass
+    class Order:
+        shop: str
+        number: int
+
+    with form.open(once, sink, key=lambda order: order.number) as checkpoint:
+        checkpoint.add(Order("a", 1))
+    with form.open(once, sink, key="[shop, number]") as checkpoint:
+        checkpoint.add(Order("a", 1))
+    with form.open(once, sink, key="shop || number") as checkpoint:
+        checkpoint.add(Order("a", 1))
+    assert set(statuses(once)) == {"1", "(a,1)", "a"}
+
+
+def test_keys_are_in_the_namespace_of_the_flush_by_default(once):
+    def write(items):
+        pass
+
+    with once.checkpoint(write, key="id") as checkpoint:
+        checkpoint.add({"id": 1})
+    (record,) = [record for record, _ in once.ledger.records()]
+    assert record.key == f"test_checkpoint.{write.__qualname__}:1"
+
+
+# --- automatic flushes ------------------------------------------------------------------------------------------------
+
+
+def test_it_flushes_at_a_count(once, sink, form):
+    with form.open(once, sink, count=2) as checkpoint:
+        for item in items(1, 2, 3):
+            checkpoint.add(item)
+        assert sink.flushes == [items(1, 2)]
+        assert sink.done == items(1, 2)
+    assert sink.flushes == [items(1, 2), items(3)]
+
+
+def test_duplicates_and_replays_do_not_count(once, sink, form):
+    with form.open(once, sink, count=2) as checkpoint:
+        for item in items(1, 1, 1):
+            checkpoint.add(item)
+        assert sink.flushes == []
+        checkpoint.add({"id": 2})
+        checkpoint.add({"id": 1})
+        checkpoint.add({"id": 3})
+        assert sink.flushes == [items(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "flushed"),
+    [((4, 6), [[0, 1]]), ((4, 7), [[0]]), ((11,), [[0]]), ((4, 11), [[0], [1]]), ((4, 5), []), ((10,), [[0]])],
+    ids=str,
+)
+def test_it_flushes_before_there_are_more_bytes_and_when_there_are_as_many(once, sink, form, sizes, flushed):
+    with form.open(once, sink, key=lambda text: text[:1], bytes=10) as checkpoint:
+        for number, size in enumerate(sizes):
+            checkpoint.add(str(number) * size)
+        assert [[int(text[0]) for text in flush] for flush in sink.flushes] == flushed
+
+
+@pytest.mark.parametrize(("item", "size"), [(b"12345", 5), ("é12", 4), ({"id": 1}, 8), (bytearray(b"123"), 3)], ids=str)
+def test_bytes_are_those_of_bytes_of_utf8_and_of_json(once, sink, form, item, size):
+    with form.open(once, sink, key=lambda item: 1, bytes=size) as checkpoint:
+        checkpoint.add(item)
+        assert sink.flushes == [[item]]
+    with form.open(once, sink, key=lambda item: 2, bytes=size + 1) as checkpoint:
+        checkpoint.add(item)
+        assert sink.flushes == [[item]]
+
+
+def test_what_cannot_be_counted_is_refused_before_it_is_claimed_unless_size_counts_it(once, sink, form):
+    strange = {"id": 1, "what": object()}
+    with form.open(once, sink, bytes=10) as checkpoint:
+        with pytest.raises(TypeError, match="size="):
+            checkpoint.add(strange)
+        assert statuses(once) == {}
+    with form.open(once, sink, bytes=10, size=lambda item: 10) as checkpoint:
+        checkpoint.add(strange)
+        assert sink.flushes == [[strange]]
+
+
+def test_it_flushes_when_the_oldest_item_is_old_enough(sink, form):
+    with form.open(Once("memory:"), sink, age=1.0) as checkpoint:
+        added = time.monotonic()
+        checkpoint.add({"id": 1})
+        form.sleep(0.1)
+        checkpoint.add({"id": 2})
+        form.until(lambda: sink.done)
+        assert sink.flushes == [items(1, 2)]
+        assert sink.done == items(1, 2)
+        assert sink.times[0] - added >= 1.0
+        added = time.monotonic()
+        checkpoint.add({"id": 3})
+        form.until(lambda: len(sink.done) == 3)
+        assert sink.flushes == [items(1, 2), items(3)]
+        assert sink.times[1] - added >= 1.0
+
+
+def test_a_flush_in_between_starts_the_age_anew(sink, form):
+    with form.open(Once("memory:"), sink, age=0.6) as checkpoint:
+        checkpoint.add({"id": 1})
+        form.sleep(0.3)
+        checkpoint.flush()
+        added = time.monotonic()
+        checkpoint.add({"id": 2})
+        form.until(lambda: len(sink.flushes) == 2)
+        assert sink.flushes == [items(1), items(2)]
+        assert sink.times[1] - added >= 0.6
+
+
+def test_the_age_is_counted_on_the_owners_clock(sink, form):
+    clock = ManualClock()
+    once = Once(MemoryStore(clock), clock=clock)
+    with form.open(once, sink, age=50) as checkpoint:
+        checkpoint.add({"id": 1})
+        clock.advance(49)
+        checkpoint.add({"id": 2})
+        assert sink.flushes == []
+        clock.advance(1)
+        checkpoint.add({"id": 3})
+        assert sink.flushes == [items(1, 2, 3)]
+
+
+@pytest.mark.parametrize("call", ["add", "flush", "leave"])
+def test_an_error_of_a_flush_by_age_is_raised_by_the_next_call(once, sink, form, call):
+    sink.error = Refused("no")
+    with pytest.raises(Refused):
+        with form.open(once, sink, age=0.05) as checkpoint:
+            checkpoint.add({"id": 1})
+            form.until(lambda: statuses(once) == {"1": RELEASED})
+            if call == "add":
+                checkpoint.add({"id": 2})
+            elif call == "flush":
+                checkpoint.flush()
+    assert statuses(once) == {"1": RELEASED}
+
+
+def test_an_error_of_a_flush_by_age_is_a_note_at_an_error_of_the_block(once, sink, form):
+    sink.error = Refused("no")
+    with pytest.raises(ZeroDivisionError) as caught:
+        with form.open(once, sink, age=0.05) as checkpoint:
+            checkpoint.add({"id": 1})
+            form.until(lambda: statuses(once) == {"1": RELEASED})
+            raise ZeroDivisionError
+    assert "Refused('no')" in caught.value.__notes__[0]
+
+
+# --- flushes that fail ------------------------------------------------------------------------------------------------
+
+
+def test_a_flush_that_fails_gives_all_back_with_an_attempt_counted_and_the_error_goes_on(once, sink, form):
+    sink.error = Refused("no")
+    with pytest.raises(Refused):
+        with form.open(once, sink) as checkpoint:
+            for item in items(1, 2, 3):
+                checkpoint.add(item)
+    assert statuses(once) == dict.fromkeys("123", RELEASED)
+    assert attempts(once) == {1}
+    assert all(record.error == "Refused: no" for record, _ in once.ledger.records())
+    assert sink.done == []
+    sink.error = None
+    with form.open(once, sink) as checkpoint:
+        for item in items(1, 2, 3):
+            assert checkpoint.add(item) == "added"
+    assert sink.flushes == [items(1, 2, 3)]
+    assert attempts(once) == {2}
+
+
+def test_what_was_flushed_before_the_failure_stays_completed(once, sink, form):
+    with pytest.raises(Refused):
+        with form.open(once, sink, count=2) as checkpoint:
+            for item in items(1, 2, 3):
+                checkpoint.add(item)
+            sink.error = Refused("no")
+    assert statuses(once) == {"1": COMPLETED, "2": COMPLETED, "3": RELEASED}
+    assert sink.done == items(1, 2)
+
+
+def test_after_a_failure_nothing_is_claimed_any_more(once, sink, form):
+    sink.error = Refused("no")
+    with pytest.raises(OncewardError, match="failed before") as caught:
+        with form.open(once, sink, count=2) as checkpoint:
+            checkpoint.add({"id": 1})
+            with pytest.raises(Refused):
+                checkpoint.add({"id": 2})
+            sink.error = None
+            with pytest.raises(OncewardError, match="failed before"):
+                checkpoint.add({"id": 3})
+            with pytest.raises(OncewardError, match="failed before"):
+                checkpoint.flush()
+    assert isinstance(caught.value.__cause__, Refused)
+    assert statuses(once) == {"1": RELEASED, "2": RELEASED}
+    assert sink.flushes == []
+
+
+def test_a_block_that_swallowed_the_failure_cannot_be_left_as_if_all_were_well(once, sink, form):
+    sink.error = Refused("no")
+    with pytest.raises(OncewardError, match="failed before"):
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+            with contextlib.suppress(Refused):
+                checkpoint.flush()
+
+
+def test_when_a_crowded_buffer_fails_to_flush_the_new_item_is_not_claimed(once, sink, form):
+    sink.error = Refused("no")
+    with pytest.raises(Refused):
+        with form.open(once, sink, bytes=10) as checkpoint:
+            checkpoint.add({"id": 1})
+            checkpoint.add({"id": 2})
+    assert statuses(once) == {"1": RELEASED}
+
+
+def test_attempts_are_limited_by_the_policy(once, sink, form):
+    sink.error = Refused("no")
+    for _ in range(2):
+        with pytest.raises(Refused):
+            with form.open(once, sink, max_attempts=2) as checkpoint:
+                checkpoint.add({"id": 1})
+    assert statuses(once) == {"1": PARKED}
+    with form.open(once, sink) as checkpoint:
+        with pytest.raises(Parked):
+            checkpoint.add({"id": 1})
+
+
+def test_a_final_exception_is_a_failure_here(sink, form):
+    once = Once("memory:", final=(Refused,), on_busy="skip", cache=5)
+    sink.error = Refused("no")
+    with pytest.raises(Refused):
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+    assert statuses(once) == {"1": RELEASED}
+
+
+# --- items that cannot be added ---------------------------------------------------------------------------------------
+
+
+def test_an_item_that_cannot_be_added_disturbs_no_other(once, sink, form):
+    held = once.acquire(2, name=NAME)
+    once.acquire(3, name=NAME).park("by hand")
+    with form.open(once, sink) as checkpoint:
+        checkpoint.add({"id": 1})
+        with pytest.raises(Busy):
+            checkpoint.add({"id": 2})
+        with pytest.raises(Parked):
+            checkpoint.add({"id": 3})
+        with pytest.raises(KeyMissing):
+            checkpoint.add({"number": 4})
+        with pytest.raises(KeyMissing):
+            checkpoint.add({"id": ""})
+        checkpoint.add({"id": 5})
+    assert sink.flushes == [items(1, 5)]
+    assert not held.lost
+
+
+def test_when_the_ledger_cannot_be_reached_the_item_is_not_added(sink, form):
+    store = Faults(MemoryStore(), lambda ask: None)
+    once = Once(store)
+    with form.open(once, sink) as checkpoint:
+        checkpoint.add({"id": 1})
+        store.plan = lambda ask: fail_before(StoreError)
+        with pytest.raises(StoreError):
+            checkpoint.add({"id": 2})
+        store.plan = lambda ask: None
+    assert sink.flushes == [items(1)]
+
+
+def test_a_callable_key_that_finds_nothing_is_a_missing_key(once, sink, form):
+    with form.open(once, sink, key=lambda item: item["id"]) as checkpoint:
+        with pytest.raises(KeyMissing):
+            checkpoint.add({})
+
+
+# --- blocks that fail -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+def test_an_error_in_the_block_gives_all_back_and_counts_no_attempt(once, sink, form, kind):
+    with pytest.raises(kind):
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+            checkpoint.add({"id": 2})
+            raise kind
+    assert statuses(once) == {"1": RELEASED, "2": RELEASED}
+    assert attempts(once) == {0}
+    assert sink.flushes == []
+    with form.open(once, sink) as checkpoint:
+        assert checkpoint.add({"id": 1}) == "added"
+
+
+def test_when_they_cannot_be_given_back_the_error_of_the_block_goes_on_with_a_note(sink, form):
+    store = Faults(MemoryStore(), when(settling, fail_before(StoreError)))
+    with pytest.raises(ZeroDivisionError) as caught:
+        with form.open(Once(store), sink) as checkpoint:
+            checkpoint.add({"id": 1})
+            raise ZeroDivisionError
+    assert "given back" in caught.value.__notes__[0]
+
+
+def test_it_takes_nothing_outside_of_its_block(once, sink, form):
+    with form.open(once, sink) as checkpoint:
+        pass
+    with pytest.raises(OncewardError, match="closed"):
+        checkpoint.add({"id": 1})
+    with pytest.raises(OncewardError, match="closed"):
+        checkpoint.flush()
+    assert statuses(once) == {}
+
+
+# --- leases -----------------------------------------------------------------------------------------------------------
+
+
+def test_claims_are_renewed_while_their_items_wait(sink, form):
+    once = Once("memory:")
+    with form.open(once, sink, lease=0.6) as checkpoint:
+        checkpoint.add({"id": 1})
+        form.sleep(1.5)
+        with pytest.raises(Busy):
+            once.acquire(1, name=NAME)
+    assert sink.flushes == [items(1)]
+
+
+def test_claims_are_renewed_while_the_flush_runs(sink, form):
+    once = Once("memory:")
+    sink.during = lambda: time.sleep(1.2)
+    with form.open(once, sink, lease=0.6) as checkpoint:
+        checkpoint.add({"id": 1})
+    assert statuses(once) == {"1": COMPLETED}
+
+
+def test_when_a_claim_was_lost_nothing_is_flushed_and_the_others_are_given_back(sink, form):
+    clock = ManualClock()
+    once = Once(MemoryStore(clock), clock=clock)
+    with pytest.raises(LeaseLost, match="sink:1"):
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+            clock.advance(40)
+            checkpoint.add({"id": 2})
+            clock.advance(40)
+            rival = once.acquire(1, name=NAME)
+    assert sink.flushes == []
+    assert statuses(once) == {"1": IN_PROGRESS, "2": RELEASED}
+    assert rival.attempt == 2
+    rival.complete()
+
+
+def test_claims_lost_while_the_flush_runs_are_told_and_the_others_are_recorded(sink, form):
+    clock = ManualClock()
+    once = Once(MemoryStore(clock), clock=clock)
+    rival = []
+
+    def during():
+        clock.advance(40)
+        rival.append(once.acquire(1, name=NAME))
+
+    with pytest.raises(LeaseLost, match="sink:1"):
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+            clock.advance(30)
+            checkpoint.add({"id": 2})
+            sink.during = during
+    assert sink.flushes == [items(1, 2)]
+    assert sink.done == items(2)
+    assert statuses(once) == {"1": IN_PROGRESS, "2": COMPLETED}
+    rival[0].complete("theirs")
+
+
+def test_after_a_flush_that_could_not_be_recorded_nothing_is_claimed_any_more(sink, form):
+    once = Once(Faults(MemoryStore(), when(settling, fail_before(StoreError))))
+    with pytest.raises(OncewardError, match="failed before"):
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+            with pytest.raises(ResultNotRecorded):
+                checkpoint.flush()
+            with pytest.raises(OncewardError, match="failed before"):
+                checkpoint.add({"id": 2})
+    assert statuses(once) == {"1": IN_PROGRESS}
+
+
+def test_an_error_about_many_keys_names_the_others(sink, form):
+    clock = ManualClock()
+    with pytest.raises(LeaseLost) as caught:
+        with form.open(Once(MemoryStore(clock), clock=clock), sink) as checkpoint:
+            for item in items(1, 2, 3, 4, 5):
+                checkpoint.add(item)
+            clock.advance(100)
+    assert caught.value.__notes__ == ["onceward: the same holds for sink:2, sink:3, sink:4, and 1 more"]
+
+
+# --- faults of the store after the flush ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [fail_before(), fail_after()], ids=lambda fault: fault.kind.name)
+def test_a_recording_that_fails_for_a_while_is_made_again_and_the_flush_is_not(sink, form, fault):
+    store = Faults(MemoryStore(), when(settling, fault, times=3))
+    once = Once(store)
+    with form.open(once, sink) as checkpoint:
+        for item in items(1, 2, 3):
+            checkpoint.add(item)
+    assert sink.flushes == [items(1, 2, 3)]
+    assert sink.done == items(1, 2, 3)
+    assert statuses(once) == dict.fromkeys("123", COMPLETED)
+
+
+def test_when_the_store_stays_away_after_a_flush_the_caller_is_told_that_it_is_not_recorded(sink, form):
+    store = Faults(MemoryStore(), when(settling, fail_before()))
+    with pytest.raises(ResultNotRecorded) as caught:
+        with form.open(Once(store), sink, lease=0.4, heartbeat=0) as checkpoint:
+            for item in items(1, 2):
+                checkpoint.add(item)
+    assert sink.flushes == [items(1, 2)]
+    assert sink.done == []
+    assert caught.value.key == "sink:1"
+    assert caught.value.__notes__ == ["onceward: the same holds for sink:2"]
+
+
+def test_one_key_that_the_store_refuses_to_record_harms_no_other(sink, form):
+    def refuses(ask):
+        return any(write.key == "sink:2" for write in ask.writes)
+
+    store = Faults(MemoryStore(), when(lambda ask: settling(ask) and refuses(ask), fail_before(StoreError)))
+    once = Once(store)
+    with pytest.raises(ResultNotRecorded, match="sink:2"):
+        with form.open(once, sink) as checkpoint:
+            for item in items(1, 2, 3):
+                checkpoint.add(item)
+    assert statuses(once) == {"1": COMPLETED, "2": IN_PROGRESS, "3": COMPLETED}
+    assert sink.done == items(1, 3)
+
+
+@pytest.mark.parametrize("fault", [fail_before(), fail_after()], ids=lambda fault: fault.kind.name)
+@pytest.mark.parametrize("number", range(1, 6))
+def test_one_fault_anywhere_changes_nothing(sink, form, fault, number):
+    once = Once(Faults(MemoryStore(), at({number: fault})))
+    with form.open(once, sink, count=2) as checkpoint:
+        for item in items(1, 2, 3):
+            checkpoint.add(item)
+    assert sink.flushes == [items(1, 2), items(3)]
+    assert len(once.store.asked) > number
+    assert statuses(once) == dict.fromkeys("123", COMPLETED)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_faults_at_random_neither_lose_nor_double_anything(sink, form, seed):
+    store = Faults(MemoryStore(), randomly(seed, 0.25))
+    once = Once(store)
+    for _ in range(2):
+        with form.open(once, sink, count=3) as checkpoint:
+            answers = [checkpoint.add(item) for item in items(*range(10))]
+    store.plan = lambda ask: None
+    assert sorted(item["id"] for flush in sink.flushes for item in flush) == list(range(10))
+    assert sorted(item["id"] for item in sink.done) == list(range(10))
+    assert answers == ["replayed"] * 10
+    assert statuses(once) == {str(number): COMPLETED for number in range(10)}
+
+
+def test_trouble_in_giving_back_is_a_note_at_the_error_of_the_flush(sink, form):
+    sink.error = Refused("no")
+    store = Faults(MemoryStore(), when(settling, fail_before(StoreError)))
+    with pytest.raises(Refused) as caught:
+        with form.open(Once(store), sink) as checkpoint:
+            checkpoint.add({"id": 1})
+    assert "failed" in caught.value.__notes__[0]
+
+
+# --- on_done ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_on_done_raises_is_logged_and_changes_nothing(once, sink, form, caplog):
+    def fails(items):
+        raise Refused("ack")
+
+    with form.open(once, sink, on_done=fails) as checkpoint:
+        checkpoint.add({"id": 1})
+    assert statuses(once) == {"1": COMPLETED}
+    assert "on_done raised" in caplog.text
+    assert "Refused: ack" in caplog.text
+
+
+def test_on_done_is_called_when_the_ledger_has_it(once, sink, form):
+    seen = []
+    with form.open(once, sink, on_done=lambda done: seen.append(statuses(once))) as checkpoint:
+        checkpoint.add({"id": 1})
+    assert seen == [{"1": COMPLETED}]
+
+
+# --- interrupts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_flush_leaves_its_keys_claimed(once, sink, form, kind):
+    def interrupt():
+        raise kind
+
+    sink.during = interrupt
+    with pytest.raises(kind):
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+    assert statuses(once) == {"1": IN_PROGRESS}
+
+
+def test_an_interrupt_while_a_key_is_claimed_gives_everything_back(sink, form):
+    store = Faults(MemoryStore(), lambda ask: None)
+    once = Once(store)
+    with pytest.raises(KeyboardInterrupt):
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+            store.plan = at({len(store.asked) + 1: fail_after(KeyboardInterrupt)})
+            checkpoint.add({"id": 2})
+    assert statuses(once) == {"1": RELEASED, "2": RELEASED}
+    assert attempts(once) == {0}
+
+
+def test_an_interrupt_while_it_is_recorded_waits_for_the_record(sink, form):
+    store = Faults(MemoryStore(), when(settling, fail_after(KeyboardInterrupt), times=1))
+    once = Once(store)
+    with pytest.raises(KeyboardInterrupt):
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+            checkpoint.add({"id": 2})
+    assert statuses(once) == {"1": COMPLETED, "2": COMPLETED}
+
+
+def test_the_keys_of_an_interrupted_flush_are_free_when_their_leases_are_over(sink, form):
+    once = Once("memory:")
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    sink.during = interrupt
+    with pytest.raises(KeyboardInterrupt) as caught:  # which keeps the claims alive
+        with form.open(once, sink, lease=0.5) as checkpoint:
+            checkpoint.add({"id": 1})
+    assert once.acquire(1, name=NAME, on_busy=PATIENCE).attempt == 2
+    assert caught.value is not None
+
+
+def test_a_recording_that_is_interrupted_for_good_is_a_failure(sink, form):
+    once = Once(Faults(MemoryStore(), when(settling, fail_before(KeyboardInterrupt))))
+    with pytest.raises(OncewardError, match="failed before"):
+        with form.open(once, sink) as checkpoint:
+            checkpoint.add({"id": 1})
+            with pytest.raises(KeyboardInterrupt):
+                checkpoint.flush()
+    assert sink.flushes == [items(1)]
+    assert statuses(once) == {"1": IN_PROGRESS}
+
+
+def test_a_cancelled_flush_leaves_its_keys_claimed_and_nothing_more_is_taken(once):
+    begun = asyncio.Event()
+
+    async def write(items):
+        begun.set()
+        await asyncio.sleep(60)
+
+    async def work():
+        async with once.checkpoint(write, key="id", name=NAME) as checkpoint:
+            await checkpoint.add({"id": 1})
+
+    async def main():
+        task = asyncio.create_task(work())
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert statuses(once) == {"1": IN_PROGRESS}
+
+
+def test_a_cancelled_block_gives_back_what_it_has_buffered(once, sink):
+    ready = asyncio.Event()
+
+    async def work():
+        async with once.checkpoint(sink.write_async, key="id", name=NAME) as checkpoint:
+            await checkpoint.add({"id": 1})
+            ready.set()
+            await asyncio.sleep(60)
+
+    async def main():
+        task = asyncio.create_task(work())
+        await ready.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert statuses(once) == {"1": RELEASED}
+    assert attempts(once) == {0}
+    assert sink.flushes == []
+
+
+def test_a_coroutine_that_is_closed_leaves_its_keys_claimed(once, sink):
+    async def work():
+        async with once.checkpoint(sink.write_async, key="id", name=NAME) as checkpoint:
+            await checkpoint.add({"id": 1})
+            yield
+            await checkpoint.add({"id": 2})
+
+    async def main():
+        agen = work()
+        await anext(agen)
+        with contextlib.suppress(GeneratorExit):
+            await agen.aclose()
+
+    asyncio.run(main())
+    assert statuses(once) == {"1": IN_PROGRESS}
+
+
+# --- threads, tasks and forms -----------------------------------------------------------------------------------------
+
+
+def test_threads_share_a_checkpoint(once, sink):
+    with once.checkpoint(sink.write, key="id", name=NAME, count=7, age=0.01) as checkpoint:
+        threads = [
+            threading.Thread(target=lambda n=n: [checkpoint.add({"id": number}) for number in range(n, n + 30)])
+            for n in range(0, 60, 10)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    written = [item["id"] for flush in sink.flushes for item in flush]
+    assert sorted(written) == list(range(80))
+    assert max(len(flush) for flush in sink.flushes) <= 7
+    assert set(statuses(once).values()) == {COMPLETED}
+
+
+def test_tasks_share_a_checkpoint(once, sink):
+    async def main():
+        async with once.checkpoint(sink.write_async, key="id", name=NAME, count=7, age=0.01) as checkpoint:
+            await asyncio.gather(*(checkpoint.add({"id": number % 80}) for number in range(180)))
+
+    asyncio.run(main())
+    written = [item["id"] for flush in sink.flushes for item in flush]
+    assert sorted(written) == list(range(80))
+    assert max(len(flush) for flush in sink.flushes) <= 7
+
+
+def test_a_block_that_was_left_leaves_no_task_behind(once, sink):
+    async def main():
+        async with once.checkpoint(sink.write_async, key="id", name=NAME, age=60) as checkpoint:
+            await checkpoint.add({"id": 1})
+        await asyncio.sleep(0)
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert asyncio.run(main()) == set()
+
+
+def test_two_checkpoints_race_for_the_same_items_and_each_is_written_once(once, sink):
+    busy = []
+
+    def work():
+        with once.checkpoint(sink.write, key="id", name=NAME, count=5) as checkpoint:
+            for number in range(50):
+                try:
+                    checkpoint.add({"id": number})
+                except Busy:
+                    busy.append(number)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    written = [item["id"] for flush in sink.flushes for item in flush]
+    assert sorted(written) == list(range(50))
+
+
+def test_a_plain_flush_runs_in_a_thread_beside_the_event_loop(once):
+    names = []
+
+    def write(items):
+        names.append(threading.current_thread())
+
+    async def main():
+        async with once.checkpoint(write, key="id", name=NAME) as checkpoint:
+            await checkpoint.add({"id": 1})
+
+    asyncio.run(main())
+    assert names != [threading.current_thread()]
+    assert len(names) == 1
+    assert statuses(once) == {"1": COMPLETED}
+
+
+def test_what_returns_something_to_await_is_awaited_or_refused(once, sink):
+    def write(items):
+        return sink.write_async(items)
+
+    async def main():
+        async with once.checkpoint(write, key="id", name=NAME) as checkpoint:
+            await checkpoint.add({"id": 1})
+
+    asyncio.run(main())
+    assert sink.flushes == [items(1)]
+    with pytest.raises(TypeError, match="await"):
+        with once.checkpoint(write, key="id", name=NAME) as checkpoint:
+            checkpoint.add({"id": 2})
+    assert status(once, 2) == RELEASED
+
+
+def test_a_coroutine_function_needs_async_with(once, sink):
+    with pytest.raises(TypeError, match="async with"):
+        with once.checkpoint(sink.write_async, key="id", name=NAME):
+            pass
+    with pytest.raises(TypeError, match="async with"):
+        with once.checkpoint(sink.write, key="id", name=NAME, on_done=sink.done_async):
+            pass
+
+
+def test_flush_cannot_use_its_own_checkpoint(once, sink, form):
+    if isinstance(form, Awaiting):
+
+        async def write(items):
+            await opened[0].add({"id": 2})
+
+        async def work():
+            async with once.checkpoint(write, key="id", name=NAME) as checkpoint:
+                opened.append(checkpoint)
+                await checkpoint.add({"id": 1})
+
+        run = lambda: form.runner.run(work())
+    else:
+
+        def run():
+            with once.checkpoint(lambda items: opened[0].add({"id": 2}), key="id", name=NAME) as checkpoint:
+                opened.append(checkpoint)
+                checkpoint.add({"id": 1})
+
+    opened = []
+    with pytest.raises(OncewardError, match="cannot use it"):
+        run()
+    assert statuses(once) == {"1": RELEASED}
+
+
+def test_a_context_is_entered_once(once, sink):
+    made = once.checkpoint(sink.write, key="id", name=NAME)
+    with made:
+        pass
+    with pytest.raises(RuntimeError, match="entered before"):
+        made.__enter__()
+
+
+def test_without_a_thread_for_the_age_the_next_add_looks_at_it(sink, monkeypatch):
+    clock = ManualClock()
+    once = Once(MemoryStore(clock), clock=clock)
+
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    with once.checkpoint(sink.write, key="id", name=NAME, age=5) as checkpoint:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        checkpoint.add({"id": 1})
+        clock.advance(6)
+        checkpoint.add({"id": 2})
+        assert sink.flushes == [items(1, 2)]
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"count": 0}, "count=0"),
+        ({"count": True}, "count=True"),
+        ({"count": 1.5}, "count=1.5"),
+        ({"bytes": -1}, "bytes=-1"),
+        ({"age": 0}, "age=0"),
+        ({"age": "1"}, "age='1'"),
+        ({"age": float("nan")}, "age=nan"),
+        ({"age": float("inf")}, "age=inf"),
+        ({"lease": -1}, "lease=-1"),
+        ({"key": "`1`"}, "same for every item"),
+        ({"key": "a["}, "not a JMESPath"),
+        ({"key": 5}, "key=5"),
+        ({"fingerprint": 5}, "fingerprint=5"),
+        ({"nonsense": 5}, "unknown option nonsense"),
+        ({"name": "a b"}, "name='a b'"),
+    ],
+    ids=str,
+)
+def test_options_that_are_not_valid_are_refused_before_anything_runs(once, options, error):
+    with pytest.raises((ValueError, TypeError), match=error.replace("[", r"\[")):
+        once.checkpoint(lambda items: None, **{"key": "id", "name": NAME, **options})
+
+
+def test_a_lambda_needs_a_name(once):
+    with pytest.raises(ValueError, match="name="):
+        once.checkpoint(lambda items: None, key="id")
+
+
+# --- on DynamoDB, and processes that are killed -----------------------------------------------------------------------
+
+
+def test_a_checkpoint_on_dynamodb_records_its_keys_in_few_requests(url, proxy, sink, form):
+    once = Once(url)
+    with form.open(once, sink, count=60) as checkpoint:
+        for number in range(60):
+            checkpoint.add({"id": number})
+    assert sink.flushes == [items(*range(60))]
+    assert proxy.actions.count("BatchExecuteStatement") == 3
+    with form.open(once, sink) as checkpoint:
+        assert {checkpoint.add({"id": number}) for number in range(60)} == {"replayed"}
+    once.close()
+
+
+def test_killed_before_or_after_the_flush_the_items_come_again_and_none_is_lost(tmp_path):
+    ledger, log = tmp_path / "ledger.db", tmp_path / "log"
+    once = Once(f"sqlite:///{ledger}")
+    with workers("checkpoint_worker.py") as start:
+        for moment in ("buffered", "flushed"):
+            process = start(ledger, log, moment, 0.8)
+            assert process.stdout.readline() == f"{moment}\n"
+            process.kill()
+            process.wait()
+            assert statuses(once) == dict.fromkeys("0123", IN_PROGRESS)
+            assert len(log.read_text().splitlines() if log.exists() else []) == 4 * (moment == "flushed")
+            time.sleep(1.0)  # the leases lapse
+        last = start(ledger, log, "never", 0.8)
+        output, _ = last.communicate(timeout=PATIENCE)
+    assert output.splitlines() == ["added"] * 4 + ["done"]
+    # The flush is an external effect: a kill between it and its record makes it happen again, and nothing else does.
+    assert sorted(log.read_text().splitlines()) == sorted(["0", "1", "2", "3"] * 2)
+    assert statuses(once) == dict.fromkeys("0123", COMPLETED)
+    assert attempts(once) == {3}
+    once.close()
+
+
+def test_a_worker_that_was_stopped_past_its_leases_flushes_nothing(tmp_path):
+    import signal
+
+    ledger, log = tmp_path / "ledger.db", tmp_path / "log"
+    once = Once(f"sqlite:///{ledger}")
+    with workers("checkpoint_worker.py") as start:
+        process = start(ledger, log, "buffered", 0.8)
+        assert process.stdout.readline() == "buffered\n"
+        process.send_signal(signal.SIGSTOP)
+        heir = once.acquire(2, name=NAME, on_busy=PATIENCE)
+        process.send_signal(signal.SIGCONT)
+        output, _ = process.communicate("\n", timeout=PATIENCE)
+    assert output.splitlines() == ["LeaseLost"]
+    assert not log.exists()
+    assert statuses(once) == {"0": RELEASED, "1": RELEASED, "2": IN_PROGRESS, "3": RELEASED}
+    heir.complete()
+    once.close()
+
+
+def test_nothing_is_logged_when_all_is_well(once, sink, form, caplog):
+    with caplog.at_level(logging.DEBUG, logger="onceward"), form.open(once, sink) as checkpoint:
+        checkpoint.add({"id": 1})
+    assert caplog.text == ""

@@ -1,0 +1,683 @@
+"""The client of a queue, against a real one: what it sends and reads, and what it does when requests fail."""
+
+import asyncio
+import itertools
+import json
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from onceward.aws import queue_steps
+from onceward.aws.address import Address, address_of
+from onceward.aws.message import TOGETHER
+from onceward.aws.queue import Attribute, Outgoing, Queue, QueueError
+from servers import Fault, Proxy, Refuse
+
+NAMES = itertools.count()
+OWN = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
+ODD = "\t\n\r ~\x7f\x85\ud7ff\ue000\ufffd\U00010000\U0010ffff \u2028 {\"a\": 'ü'} 🔑"
+
+
+@pytest.fixture(scope="module")
+def _front(ministack):
+    proxy = Proxy(ministack.port)
+    yield proxy
+    proxy.stop()
+
+
+@pytest.fixture
+def front(_front, aws, monkeypatch):
+    """A proxy in front of the queues, without faults; pauses between tries are short."""
+    _front.clear()
+    monkeypatch.setattr(queue_steps, "_PAUSES", (0.01,) * 5)
+    return _front
+
+
+class Face:
+    """Calls a queue's methods by blocking, or awaits them."""
+
+    def __init__(self, kind, proxy, ministack):
+        self.kind, self.proxy, self.ministack = kind, proxy, ministack
+        self.runner = asyncio.Runner() if kind == "async" else None
+        self.open = []
+
+    def made(self, fifo=False, **attributes):
+        """Make a queue and return its URL."""
+        return self.ministack.queue(f"queue-{next(NAMES)}{'.fifo' if fifo else ''}", **attributes)
+
+    def queue(self, url=None, **options):
+        self.open.append(Queue(url or self.made(), **{"endpoint": self.proxy.url, **options}))
+        return self.open[-1]
+
+    def __call__(self, queue, method, *args, **options):
+        if self.runner is None:
+            return getattr(queue, method)(*args, **options)
+        return self.runner.run(getattr(queue, f"{method}_async")(*args, **options))
+
+    def close(self):
+        for queue in self.open:
+            queue.close()
+        if self.runner is not None:
+            self.runner.close()
+
+
+@pytest.fixture(params=["sync", "async"])
+def ask(request, front, ministack):
+    face = Face(request.param, front, ministack)
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def blocking(front, ministack):
+    face = Face("sync", front, ministack)
+    yield face
+    face.close()
+
+
+def first(count, what, action=None):
+    """A rule that applies ``what`` to the first requests with an action, or with any."""
+    left = itertools.count(1)
+    return lambda seen: what if action in {None, seen.action} and next(left) <= count else None
+
+
+def of(proxy, action):
+    return [seen.body for seen in proxy.seen if seen.action == action]
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_comes_out_as_it_went_in_until_it_is_deleted(ask, ministack):
+    queue = ask.queue()
+    given = {"text": "ü", "whole": 7, "part": 2.5, "raw": b"\x00\xff", "own": Attribute("Number.int", "12")}
+    before = time.time()
+    sent = ask(queue, "send", ODD, given)
+    (message,) = ask(queue, "receive", wait=0)
+    assert (message.id, message.body, message.receive_count) == (sent, ODD, 1)
+    assert message.user_attributes == {
+        "text": ("String", "ü"),
+        "whole": ("Number", "7"),
+        "part": ("Number", "2.5"),
+        "raw": ("Binary", b"\x00\xff"),
+        "own": ("Number.int", "12"),
+    }
+    assert before - 1 < message.sent_at < time.time() + 1
+    assert (message.group, message.dedup) == (None, None)
+    assert ask(queue, "receive", wait=0) == []  # it is invisible
+    assert ministack.left(ask(queue, "url")) == 1
+    assert ask(queue, "delete_many", [message.receipt]) == [None]
+    assert ministack.left(ask(queue, "url")) == 0
+
+
+def test_boto3_reads_what_is_sent_and_sends_what_is_read(blocking):
+    import boto3
+
+    url = blocking.made()
+    theirs = boto3.client("sqs", "eu-west-1", endpoint_url=blocking.proxy.url)
+    ours = blocking.queue(url)
+    ours.send(ODD, {"n": 1, "b": b"\xff", "s": "ü"})
+    (got,) = theirs.receive_message(QueueUrl=url, MessageAttributeNames=["All"])["Messages"]
+    assert got["Body"] == ODD
+    assert got["MessageAttributes"] == {
+        "n": {"DataType": "Number", "StringValue": "1"},
+        "b": {"DataType": "Binary", "BinaryValue": b"\xff"},
+        "s": {"DataType": "String", "StringValue": "ü"},
+    }
+    theirs.send_message(QueueUrl=url, MessageBody=ODD, MessageAttributes=got["MessageAttributes"])
+    (message,) = ours.receive(wait=0)
+    assert message.body == ODD
+    assert message.user_attributes == {"n": ("Number", "1"), "b": ("Binary", b"\xff"), "s": ("String", "ü")}
+    theirs.close()
+
+
+def test_many_are_sent_received_held_and_deleted_in_tens(ask, front, ministack):
+    queue = ask.queue(ask.made(VisibilityTimeout=30))
+    ids = ask(queue, "send_many", [Outgoing(str(number)) for number in range(23)])
+    assert [len(body["Entries"]) for body in of(front, "SendMessageBatch")] == [10, 10, 3]
+    got = [message for _ in range(3) for message in ask(queue, "receive", wait=0)]
+    assert {message.id: message.body for message in got} == {id: str(number) for number, id in enumerate(ids)}
+    assert ask(queue, "receive", wait=0) == []
+    receipts = [message.receipt for message in got]
+    assert ask(queue, "change_many", [(receipt, 0) for receipt in receipts[:12]]) == [None] * 12
+    again = [message for _ in range(2) for message in ask(queue, "receive", wait=0)]
+    assert {message.id for message in again} == {message.id for message in got[:12]}
+    assert {message.receive_count for message in again} == {2}
+    receipts = [message.receipt for message in again] + receipts[12:]
+    assert ask(queue, "delete_many", receipts) == [None] * 23
+    assert ministack.left(ask(queue, "url")) == 0
+
+
+def test_nothing_to_do_sends_nothing(ask, front):
+    queue = ask.queue("nowhere")
+    assert [ask(queue, method, []) for method in ("send_many", "delete_many", "change_many")] == [[], [], []]
+    assert front.seen == []
+
+
+def test_large_messages_are_not_sent_together(ask, front):
+    queue = ask.queue()
+    sizes = [100_000, 150_000, 20_000, 300_000, 5, 5]
+    messages = [Outgoing("x" * size, {"b": b"\0" * 1000}) for size in sizes]
+    assert all(isinstance(one, str) for one in ask(queue, "send_many", messages))
+    batches = [[len(entry["MessageBody"]) for entry in body["Entries"]] for body in of(front, "SendMessageBatch")]
+    assert batches == [[100_000, 150_000], [20_000], [300_000], [5, 5]]
+    assert max(sum(batch) for batch in batches if len(batch) > 1) <= TOGETHER
+
+
+def test_a_fifo_queue_keeps_the_order_of_a_group_and_takes_a_deduplication_id_once(ask, ministack):
+    queue = ask.queue(ask.made(fifo=True))
+    assert queue.fifo
+    ask(queue, "send_many", [Outgoing(str(n), group=f"g{n % 2}", dedup=str(n)) for n in range(14)])
+    ids = {ask(queue, "send", "again", group="g0", dedup="0") for _ in range(2)}
+    assert len(ids) == 1
+    assert ministack.left(ask(queue, "url")) == 14
+    got = []
+    while batch := ask(queue, "receive", wait=0):
+        got += batch
+        ask(queue, "delete_many", [message.receipt for message in batch])
+    for group in ("g0", "g1"):
+        assert [int(message.body) for message in got if message.group == group] == list(range(int(group[1]), 14, 2))
+    assert {message.dedup for message in got} == {str(number) for number in range(14)}
+
+
+def test_a_message_may_be_delayed_and_held_from_the_receipt_on(ask):
+    queue = ask.queue(ask.made(VisibilityTimeout=0))
+    ask(queue, "send", "later", delay=900)
+    ask(queue, "send", "now")
+    (message,) = ask(queue, "receive", wait=0, visibility=0.5)  # whole seconds: one
+    assert message.body == "now"
+    assert ask(queue, "receive", wait=0) == []
+    assert [message.body for message in ask(queue, "receive", wait=3)] == ["now"]
+
+
+@pytest.mark.parametrize(
+    ("body", "attributes", "says"),
+    [
+        ("a\x00", None, r"the body of the message holds U\+0000 at 1.*JSON"),
+        ("\ufffe", None, r"U\+FFFE at 0"),
+        ("\ud800", None, r"U\+D800 at 0"),
+        ("a", {"b": "\x1b"}, r"the attribute b of the message holds U\+001B"),
+    ],
+)
+def test_characters_that_a_queue_does_not_take_are_told_before_anything_is_sent(ask, front, body, attributes, says):
+    queue = ask.queue("nowhere")
+    with pytest.raises(ValueError, match=says):
+        ask(queue, "send", body, attributes)
+    with pytest.raises(ValueError, match=says):
+        ask(queue, "send_many", [Outgoing("fine"), Outgoing(body, attributes)])
+    assert front.seen == []
+
+
+@pytest.mark.parametrize(
+    ("body", "attributes", "says"),
+    [
+        (b"a", None, "a message's body is text, not bytes"),
+        ("a", {"b": True}, "attribute b is True"),
+        ("a", {"b": None}, "b is None"),
+    ],
+)
+def test_what_a_queue_cannot_hold_is_told_before_anything_is_sent(blocking, front, body, attributes, says):
+    with pytest.raises(TypeError, match=says):
+        blocking.queue("nowhere").send(body, attributes)
+    assert front.seen == []
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("receive", {"count": 0}),
+        ("receive", {"count": 11}),
+        ("receive", {"wait": 20.5}),
+        ("receive", {"wait": -1}),
+        ("receive", {"visibility": 43201}),
+        ("change_many", {"holds": [("r", 1), ("r", -1)]}),
+        ("change_many", {"holds": [("r", float("nan"))]}),
+    ],
+)
+def test_numbers_that_sqs_does_not_know_are_told_before_anything_is_sent(blocking, front, method, arguments):
+    with pytest.raises(ValueError, match=r"give |can stay invisible"):
+        blocking(blocking.queue("nowhere"), method, **arguments)
+    assert front.seen == []
+
+
+def test_a_message_that_arrives_damaged_is_left_out_and_logged(ask, front, caplog):
+    queue = ask.queue()
+    ask(queue, "send_many", [Outgoing("one"), Outgoing("two")])
+
+    def damage(answer):
+        answer["Messages"][0]["Body"] += "x"
+        return answer
+
+    front.rule = lambda seen: Fault(edit_reply=damage)
+    (message,) = ask(queue, "receive", wait=0)
+    assert message.body == "two"
+    assert "1 message(s) arrived damaged" in caplog.text
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_long_poll_outlasts_the_timeout_of_a_request(ask):
+    queue = ask.queue(timeout=0.5)
+    began = time.monotonic()
+    assert ask(queue, "receive", wait=1) == []
+    assert time.monotonic() - began > 0.9
+
+
+def test_a_long_poll_ends_when_a_message_comes(ask, ministack):
+    queue = ask.queue()
+    url = ask(queue, "url")
+    timer = threading.Timer(0.2, ministack.send, (url, "here"))
+    timer.start()
+    began = time.monotonic()
+    assert [message.body for message in ask(queue, "receive", wait=20)] == ["here"]
+    assert time.monotonic() - began < 15
+    timer.join()
+
+
+def test_a_try_after_a_cut_long_poll_waits_only_for_what_is_left(ask, front):
+    queue = ask.queue()
+    front.rule = first(1, Fault(delay=1.2, lose_request=True))
+    assert ask(queue, "receive", wait=2) == []
+    assert [body["WaitTimeSeconds"] for body in of(front, "ReceiveMessage")] == [2, 0]
+
+
+def test_a_cancelled_receive_leaves_no_connection_that_would_mix_up_answers(front, ministack):
+    async def main():
+        queue = Queue(ministack.queue(f"queue-{next(NAMES)}", VisibilityTimeout=1), endpoint=front.url)
+        for number in range(30):
+            task = asyncio.ensure_future(queue.receive_async(wait=1))
+            await asyncio.sleep(number * 0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert "QueueArn" in await queue.attributes_async()
+        await queue.send_async("still")
+        while True:  # a cancelled one may have taken it along: then it comes when its visibility is over
+            if got := await queue.receive_async(wait=20):
+                break
+        assert [message.body for message in got] == ["still"]
+        queue.close()
+
+    asyncio.run(main())
+
+
+def test_threads_share_one_queue(blocking):
+    queue = blocking.queue()
+    got, lock = [], threading.Lock()
+
+    def work(number):
+        queue.send_many([Outgoing(f"{number}-{n}") for n in range(10)])
+        while batch := queue.receive(wait=1):
+            assert queue.delete_many([message.receipt for message in batch]) == [None] * len(batch)
+            with lock:
+                got.extend(message.body for message in batch)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(got) == sorted(f"{number}-{n}" for number in range(6) for n in range(10))
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------------
+
+PASSING = [
+    Refuse("RequestThrottled"),
+    Refuse("ThrottlingException"),
+    Refuse("InternalFailure", 500),
+    Refuse("ServiceUnavailable", 503),
+    Fault(lose_request=True),
+    Fault(reset_reply=True),
+]
+
+
+@pytest.mark.parametrize("what", PASSING, ids=str)
+def test_what_passes_by_itself_is_tried_again(ask, front, what):
+    queue = ask.queue(ask.made(fifo=True, VisibilityTimeout=0))
+    for method, action, arguments in [
+        ("send", "SendMessage", ("a", {"n": 1})),
+        ("send_many", "SendMessageBatch", ([Outgoing("b", group="h", dedup="b")],)),
+        ("attributes", "GetQueueAttributes", ()),
+        ("receive", "ReceiveMessage", (10, 0)),
+    ]:
+        front.clear()
+        front.rule = first(2, what)
+        options = {"group": "g", "dedup": "a"} if method == "send" else {}
+        value = ask(queue, method, *arguments, **options)
+        assert not isinstance(value, list) or not any(isinstance(one, Exception) for one in value)
+        assert len(of(front, action)) == 3
+    assert {message.body for message in value} == {"a", "b"}
+    held = [(message.receipt, 60) for message in value]
+    front.rule = first(2, what)
+    assert ask(queue, "change_many", held) == [None, None]
+    # A lost answer to a delete is another matter here: this server, unlike SQS, knows a deleted message no more.
+    front.rule = first(2, what if what != Fault(reset_reply=True) else Refuse("RequestThrottled"))
+    assert ask(queue, "delete_many", [receipt for receipt, _ in held]) == [None, None]
+
+
+def test_a_retry_of_a_receive_from_a_fifo_queue_asks_for_the_same_messages(ask, front):
+    queue = ask.queue(ask.made(fifo=True))
+    front.rule = first(2, Fault(lose_request=True))
+    ask(queue, "receive", wait=0)
+    ask(queue, "receive", wait=0)
+    ids = [body["ReceiveRequestAttemptId"] for body in of(front, "ReceiveMessage")]
+    assert ids[0] == ids[1] == ids[2] != ids[3]
+
+
+def test_what_does_not_pass_is_given_up_after_some_tries(ask, front):
+    queue = ask.queue()
+    front.rule = lambda seen: Refuse("RequestThrottled")
+    with pytest.raises(QueueError, match="sqs:ReceiveMessage was refused, RequestThrottled") as caught:
+        ask(queue, "receive", wait=0)
+    assert (caught.value.code, caught.value.transient, caught.value.unsure) == ("RequestThrottled", True, False)
+    assert front.actions == ["ReceiveMessage"] * 6
+    errors = ask(queue, "delete_many", ["r"] * 11)  # all pauses are used up by the first ten
+    assert [(error.code, error.transient) for error in errors] == [("RequestThrottled", True)] * 11
+    assert front.actions[6:] == ["DeleteMessageBatch"] * 7
+
+
+def test_a_service_that_is_away_is_told_with_its_address(ask):
+    queue = ask.queue("https://sqs.eu-west-1.amazonaws.com/1/orders", endpoint="http://127.0.0.1:1")
+    with pytest.raises(QueueError, match=r"queue orders: ReceiveMessage at http://127.0.0.1:1: ") as caught:
+        ask(queue, "receive", wait=0)
+    assert (caught.value.code, caught.value.transient) == ("", True)
+
+
+@pytest.mark.parametrize(
+    "what", [Refuse("InternalFailure", 500), Fault(lose_reply=True), Fault(reset_reply=True)], ids=str
+)
+def test_a_message_that_may_have_been_sent_to_a_standard_queue_is_not_sent_again(ask, front, what):
+    url = ask.made()
+    for method, action in [("send", "SendMessage"), ("send_many", "SendMessageBatch")]:
+        queue = ask.queue(url)  # with no connection that could be kept
+        front.clear()
+        front.rule = first(1, what)
+        if method == "send":
+            with pytest.raises(QueueError) as caught:
+                ask(queue, method, "a")
+            error = caught.value
+        else:
+            error, _ = ask(queue, method, [Outgoing("a"), Outgoing("b")])
+        assert (error.transient, error.unsure) == (True, True)
+        assert len(of(front, action)) == 1
+
+
+def test_a_message_that_was_refused_for_now_is_sent_again(ask, front, ministack):
+    queue = ask.queue()
+    front.rule = first(3, Refuse("RequestThrottled"))
+    ask(queue, "send", "a")
+    assert front.actions == ["SendMessage"] * 4
+    assert ministack.left(ask(queue, "url")) == 1
+
+
+def test_a_message_to_a_fifo_queue_is_sent_once_although_the_answer_is_lost(ask, front, ministack):
+    queue = ask.queue(ask.made(fifo=True))
+    front.rule = first(1, Fault(lose_reply=True))
+    assert isinstance(ask(queue, "send", "a", group="g", dedup="d"), str)
+    assert len(of(front, "SendMessage")) == 2
+    assert ministack.left(ask(queue, "url")) == 1
+
+
+def test_what_fails_in_a_batch_is_told_for_its_message_alone(ask):
+    queue = ask.queue()
+    ask(queue, "send_many", [Outgoing(str(number)) for number in range(9)])
+    receipts = [message.receipt for message in ask(queue, "receive", wait=0)]
+    receipts[4:4] = ["wrong", "also"]
+    held = ask(queue, "change_many", [(receipt, 60) for receipt in receipts])
+    gone = ask(queue, "delete_many", receipts)
+    for errors in (held, gone):
+        assert [error is None for error in errors] == [True] * 4 + [False] * 2 + [True] * 5
+        assert (errors[4].code, errors[4].transient) == ("ReceiptHandleIsInvalid", False)
+    assert "sqs:DeleteMessageBatch was refused, ReceiptHandleIsInvalid" in str(gone[5])
+    assert "the receipt has expired" in str(gone[5])
+
+
+def test_a_receipt_that_a_fifo_queue_knows_no_more_is_told_as_such(blocking, front):
+    queue = blocking.queue(blocking.made(fifo=True))
+    why = "Value r for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
+    failed = {"Id": "0", "Code": "InvalidParameterValue", "Message": why, "SenderFault": True}
+    front.rule = lambda seen: Fault(edit_reply=lambda _: {"Failed": [failed]})
+    (error,) = queue.delete_many(["r"])
+    assert error.code == "InvalidParameterValue"
+    assert "has expired, or is another queue's" in str(error)
+
+
+def _without(number):
+    """A fault of the service for one message of a batch of sends."""
+
+    def request(body):
+        return {**body, "Entries": [entry for entry in body["Entries"] if entry["Id"] != number]}
+
+    def reply(answer):
+        failed = {"Id": number, "Code": "InternalError", "SenderFault": False}
+        return {**answer, "Failed": [failed]}
+
+    return Fault(edit_request=request, edit_reply=reply)
+
+
+def test_a_message_of_a_batch_that_failed_for_now_is_sent_again_alone(ask, front, ministack):
+    queue = ask.queue()
+    front.rule = first(1, _without("1"), "SendMessageBatch")
+    ids = ask(queue, "send_many", [Outgoing(str(number)) for number in range(3)])
+    tries = [[entry["Id"] for entry in body["Entries"]] for body in of(front, "SendMessageBatch")]
+    assert tries == [["0", "1", "2"], ["1"]]
+    got = {message["MessageId"]: message["Body"] for message in ministack.messages(ask(queue, "url"))}
+    assert got == {id: str(number) for number, id in enumerate(ids)}
+
+
+def test_a_message_that_an_answer_does_not_mention_has_an_error(ask, front):
+    queue = ask.queue()
+    front.rule = lambda seen: Fault(edit_reply=lambda _: {"Successful": [{"Id": "1", "MessageId": "m"}]})
+    missed, told = ask(queue, "send_many", [Outgoing("a"), Outgoing("b")])
+    assert told == "m"
+    assert "the answer does not say what became of this message" in str(missed)
+    assert missed.unsure
+
+
+def test_an_error_that_does_not_pass_says_what_to_do(ask, front):
+    with pytest.raises(QueueError, match=r"QueueDoesNotExist .*check its name, its account and the region") as caught:
+        ask(ask.queue("nowhere"), "receive")
+    assert (caught.value.code, caught.value.transient, caught.value.unsure) == ("QueueDoesNotExist", False, False)
+    queue = ask.queue()
+    front.clear()
+    front.rule = lambda seen: Refuse("AccessDeniedException", 403, "no")
+    for method, action, arguments in [
+        ("receive", "sqs:ReceiveMessage", ()),
+        ("delete_many", "sqs:DeleteMessage", (["r"],)),
+        ("change_many", "sqs:ChangeMessageVisibility", ([("r", 1)],)),
+        ("send", "sqs:SendMessage", ("a",)),
+    ]:
+        try:
+            (error,) = ask(queue, method, *arguments)
+        except QueueError as raised:
+            error = raised
+        assert f"was refused, AccessDenied (no): allow {action} on the queue" in str(error)
+    assert len(front.seen) == 4  # none is tried again
+
+
+def test_an_answer_that_is_not_json_is_told_as_not_sqss(ask, front):
+    queue = ask.queue()
+    front.rule = lambda seen: Fault(edit_reply=lambda _: "<html>")
+    with pytest.raises(QueueError, match="the answer is not SQS's: '\"<html>\"'"):
+        ask(queue, "receive", wait=0)
+
+
+def test_credentials_that_have_expired_are_renewed_once(ask, front, monkeypatch):
+    queue = ask.queue()
+    front.rule = lambda seen: (
+        None if "AKIANEW" in seen.headers["Authorization"] else Refuse("ExpiredTokenException", 403)
+    )
+    with pytest.raises(QueueError, match="the credentials have expired") as caught:
+        ask(queue, "receive", wait=0)
+    assert caught.value.code == "ExpiredToken"
+    assert len(front.seen) == 2
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIANEW")
+    time.sleep(1.1)  # renewals of one second are one
+    assert ask(queue, "receive", wait=0) == []
+    assert len(front.seen) == 4
+
+
+@pytest.mark.parametrize("ahead", [-3600, 3600])
+def test_a_machine_with_a_wrong_clock_signs_with_the_services(ask, front, ahead):
+    queue = ask.queue()
+    front.date, front.tolerance = (lambda: time.time() + ahead), 300
+    assert ask(queue, "receive", wait=0) == []
+    assert ask(queue, "receive", wait=0) == []
+    assert front.actions == ["ReceiveMessage"] * 3
+
+
+def test_a_closed_queue_opens_again(ask):
+    queue = ask.queue()
+    ask(queue, "send", "a")
+    queue.close()
+    assert [message.body for message in ask(queue, "receive", wait=0)] == ["a"]
+
+
+# --- the queue itself -------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_is_found_by_its_url_its_arn_or_its_name(ask, front, ministack):
+    url = ask.made()
+    arn = ministack.queue_arn(url)
+    ministack.send(url, "a")
+    for queue in (url, arn, arn.rpartition(":")[2]):
+        made = ask.queue(queue)
+        front.clear()
+        (message,) = ask(made, "receive", wait=0)
+        ask(made, "change_many", [(message.receipt, 0)])
+        located = [] if queue == url else ["GetQueueUrl"]
+        assert front.actions == [*located, "ReceiveMessage", "ChangeMessageVisibilityBatch"]
+        assert ask(made, "url") == url
+        assert made.name == arn.rpartition(":")[2]
+        if queue == arn:
+            assert front.seen[0].body["QueueOwnerAWSAccountId"] == arn.split(":")[4]
+
+
+def test_a_queue_tells_its_attributes(ask, ministack):
+    url = ask.made(MessageRetentionPeriod=1209600)
+    told = ask(ask.queue(url), "attributes")
+    assert (told["MessageRetentionPeriod"], told["QueueArn"]) == ("1209600", ministack.queue_arn(url))
+
+
+class Listing(BaseHTTPRequestHandler):
+    """Answers ListDeadLetterSourceQueues, which the other server does not know, as the SQS API Reference shows it."""
+
+    def do_POST(self):
+        assert self.headers["X-Amz-Target"] == "AmazonSQS.ListDeadLetterSourceQueues"
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert (body["QueueUrl"], body["MaxResults"]) == (OWN, 1000)  # without MaxResults there is no NextToken
+        pages = {None: {"queueUrls": ["a", "b"], "NextToken": "t"}, "t": {"queueUrls": ["c"]}}
+        answer = json.dumps(pages[body.get("NextToken")]).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *args):
+        pass
+
+
+def test_a_queue_tells_whose_dead_letters_it_gets_page_by_page(ask):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Listing) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,)).start()
+        queue = ask.queue(OWN, endpoint=f"http://127.0.0.1:{server.server_port}")
+        assert ask(queue, "sources") == ["a", "b", "c"]
+        server.shutdown()
+
+
+def test_requests_go_where_the_caller_or_the_environment_or_the_url_says(blocking, front, ministack, monkeypatch):
+    url = blocking.made()
+    there = url.replace(ministack.url, front.url)
+    assert there != url
+    for endpoint, environment in [(None, None), (None, front.url), (front.url, "http://127.0.0.1:1")]:
+        if environment is not None:
+            monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", environment)
+        front.clear()
+        made = Queue(there if environment is None else url, endpoint=endpoint)
+        assert made.receive(wait=0) == []
+        made.close()
+        assert front.actions == ["ReceiveMessage"]
+
+
+@pytest.mark.parametrize(
+    ("queue", "address"),
+    [
+        ("orders", Address("orders")),
+        ("orders.fifo", Address("orders.fifo")),
+        ("arn:aws:sqs:eu-west-1:123456789012:orders", Address("orders", None, "123456789012", "eu-west-1")),
+        ("arn:aws-cn:sqs:cn-north-1:1:a.fifo", Address("a.fifo", None, "1", "cn-north-1")),
+        (OWN, Address("orders", OWN, None, "eu-west-1")),
+        (OWN.replace("https", "http"), Address("orders", OWN.replace("https", "http"), None, "eu-west-1")),
+        (u := "https://sqs.cn-north-1.amazonaws.com.cn/1/a", Address("a", u, None, "cn-north-1")),
+        (u := "https://queue.amazonaws.com/1/a", Address("a", u, None, "us-east-1")),
+        (u := "https://us-west-2.queue.amazonaws.com/1/a", Address("a", u, None, "us-west-2")),
+        (
+            u := "https://sqs-fips.us-gov-west-1.amazonaws.com/1/a",
+            Address("a", u, None, "us-gov-west-1", "https://sqs-fips.us-gov-west-1.amazonaws.com"),
+        ),
+        (
+            u := "https://vpce-0a-1b.sqs.us-east-1.vpce.amazonaws.com/1/a",
+            Address("a", u, None, "us-east-1", "https://vpce-0a-1b.sqs.us-east-1.vpce.amazonaws.com"),
+        ),
+        (u := "http://localhost:4566/000000000000/a", Address("a", u, None, None, "http://localhost:4566")),
+        (
+            u := "http://sqs.us-east-1.localhost.localstack.cloud:4566/0/a.fifo",
+            Address("a.fifo", u, None, "us-east-1", "http://sqs.us-east-1.localhost.localstack.cloud:4566"),
+        ),
+    ],
+)
+def test_what_a_queues_name_tells(queue, address):
+    assert address_of(queue) == address
+    where = address.region or "eu-west-1"
+    assert address_of(queue, where) == address._replace(region=where)
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        "",
+        "a b",
+        "orders.fif",
+        "a" * 81,
+        "https://",
+        "https://host/",
+        "ftp://host/1/a",
+        "arn:aws:sns:eu-west-1:1:a",
+        "http://[/1/a",
+    ],
+)
+def test_what_is_no_queue_is_told_when_it_is_opened(queue):
+    with pytest.raises(ValueError, match="is not a queue: give its URL, its ARN, or its name"):
+        Queue(queue)
+
+
+def test_options_that_cannot_be_are_told_when_it_is_opened(aws):
+    with pytest.raises(ValueError, match="is in eu-west-1, and region='us-east-1'"):
+        Queue(OWN, region="us-east-1")
+    with pytest.raises(ValueError, match="an endpoint is written"):
+        Queue(OWN, endpoint="localhost:4566")
+    with pytest.raises(ValueError, match="timeout=0"):
+        Queue(OWN, timeout=0)
+
+
+def test_an_error_of_a_queue_can_be_sent_to_another_process():
+    import pickle
+
+    error = pickle.loads(pickle.dumps(QueueError("no", code="c", transient=True, unsure=True)))
+    assert (str(error), error.code, error.transient, error.unsure) == ("no", "c", True, True)
+
+
+def test_the_client_loads_nothing_that_it_does_not_need():
+    code = (
+        "import sys, msgspec, onceward; had = set(sys.modules); import onceward.aws.queue;"
+        "print([name for name in sys.modules.keys() - had if name in ('asyncio', 'ssl', 'email', 'http.client', 'urllib.parse',"
+        " 'botocore', 'logging', 'concurrent.futures', 'datetime', 'socket')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,343 @@
+"""Messages that are sent once: on real queues, through faults of queue and ledger, by processes that are killed."""
+
+import asyncio
+import itertools
+import json
+import time
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from onceward import Busy, KeyMissing, Once, Parked, ResultNotRecorded, StoreError
+from onceward.aws import on_sqs, queue_steps
+from onceward.aws.message import Attribute
+from onceward.aws.queue import Queue, QueueError
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
+from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults, fail_after, fail_before, settling, when
+from processes import PATIENCE, lines, workers
+from servers import Fault, Proxy, Refuse
+
+NAMES = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def _front(ministack):
+    proxy = Proxy(ministack.port)
+    yield proxy
+    proxy.stop()
+
+
+@pytest.fixture
+def front(_front, aws, monkeypatch):
+    """A proxy in front of the queues, without faults; pauses between tries are short."""
+    _front.clear()
+    monkeypatch.setattr(queue_steps, "_PAUSES", (0.01,) * 5)
+    return _front
+
+
+class Target:
+    """A queue, and what a send to it needs."""
+
+    def __init__(self, kind, ministack, front):
+        self.fifo = kind == "fifo"
+        self.name = f"send-{next(NAMES)}{'.fifo' if self.fifo else ''}"
+        self.url = ministack.queue(self.name)
+        self.group = {"group": "g"} if self.fifo else {}
+        self.front = front
+        self.queue = Queue(self.url, endpoint=front.url)
+        self._ministack = ministack
+
+    @property
+    def messages(self):
+        return self._ministack.messages(self.url)
+
+
+@pytest.fixture(params=["standard", "fifo"])
+def target(request, ministack, front):
+    made = Target(request.param, ministack, front)
+    yield made
+    made.queue.close()
+
+
+@pytest.fixture
+def standard(ministack, front):
+    made = Target("standard", ministack, front)
+    yield made
+    made.queue.close()
+
+
+@pytest.fixture
+def fifo(ministack, front):
+    made = Target("fifo", ministack, front)
+    yield made
+    made.queue.close()
+
+
+@pytest.fixture
+def once():
+    return Once("memory:")
+
+
+@pytest.fixture(params=["send", "send_async"])
+def send(request, once):
+    def call(queue, message, once=once, **options):
+        if request.param == "send":
+            return once.send(queue, message, **options)
+        return asyncio.run(once.send_async(queue, message, **options))
+
+    return call
+
+
+def records(once):
+    return {record.key: record for record, _ in once.ledger.records()}
+
+
+def status(once):
+    (record,) = records(once).values()
+    return record.status
+
+
+def once_key(message):
+    return message["MessageAttributes"]["onceward-key"]["StringValue"]
+
+
+# --- what goes well ---------------------------------------------------------------------------------------------------
+
+
+def test_a_message_is_sent_once_for_its_key_and_duplicates_get_its_id(send, once, target):
+    first = send(target.queue, "hello", key="order-42", **target.group)
+    assert [send(target.queue, text, key="order-42", **target.group) for text in ("hello", "other")] == [first, first]
+    (message,) = target.messages
+    assert (message["MessageId"], message["Body"]) == (first, "hello")
+    (record,) = records(once).values()
+    assert record.key == f"send:({target.name},order-42)"
+    assert (record.status, json.loads(record.result)) == (COMPLETED, first)
+
+
+def test_a_url_and_a_name_say_which_queue_it_is(send, target, ministack, monkeypatch):
+    first = send(target.url, "hello", key=1, **target.group)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", ministack.url)
+    assert send(target.name, "hello", key=1, **target.group) == first
+    assert send(target.name, "hello", key=2, **target.group) != first
+    assert len(target.messages) == 2
+
+
+def test_one_key_sends_to_each_queue_that_it_is_for(once, ministack, aws):
+    urls = [ministack.queue(f"send-{next(NAMES)}") for _ in range(2)]
+    assert once.send(urls[0], "a", key=1) != once.send(urls[1], "b", key=1)
+    assert [ministack.messages(url)[0]["Body"] for url in urls] == ["a", "b"]
+
+
+def test_the_derived_key_is_in_the_message_and_the_same_on_every_attempt(standard):
+    for _ in range(2):
+        Once("memory:").send(standard.url, "hello", key=1)
+    Once("memory:").send(standard.url, "hello", key=2)
+    Once("memory:").send(standard.url, "hello", key=1, name="other")
+    keys = [once_key(message) for message in standard.messages]
+    assert sorted(keys.count(key) for key in keys) == [1, 1, 2, 2]
+    assert all(UUID(key) for key in keys)
+
+
+def test_a_fifo_queue_gets_the_group_and_the_derived_key_to_deduplicate_by(once, fifo):
+    once.send(fifo.url, "hello", key=1, group="customer-7")
+    (message,) = fifo.messages
+    assert message["Attributes"]["MessageGroupId"] == "customer-7"
+    assert message["Attributes"]["MessageDeduplicationId"] == once_key(message)
+
+
+def test_a_fifo_queue_drops_what_a_ledger_that_forgot_sends_again(fifo):
+    for _ in range(2):
+        Once("memory:").send(fifo.url, "hello", key=1, group="g")
+    assert len(fifo.messages) == 1
+
+
+def test_attributes_and_delay_are_passed_on(once, standard):
+    given = {"kind": "order", "weight": 2.5, "own": Attribute("Number.int", "12")}
+    once.send(standard.queue, "hello", key=1, attributes=given, delay=3)
+    (body,) = [seen.body for seen in standard.front.seen if seen.action == "SendMessage"]
+    assert body["DelaySeconds"] == 3
+    assert body["MessageAttributes"].keys() == {"kind", "weight", "own", "onceward-key"}
+    assert body["MessageAttributes"]["own"] == {"DataType": "Number.int", "StringValue": "12"}
+
+
+def test_what_is_no_text_is_sent_as_json(once, standard):
+    import pydantic
+
+    class Order(pydantic.BaseModel):
+        number: int
+
+    messages = [{"id": 1, "at": datetime(2026, 1, 1, tzinfo=UTC)}, [1, None], Order(number=5), 7, "text", '"text"']
+    for number, message in enumerate(messages):
+        once.send(standard.url, message, key=number)
+    sent = {message["Body"] for message in standard.messages}
+    assert sent == {'{"id":1,"at":"2026-01-01T00:00:00Z"}', "[1,null]", '{"number":5}', "7", "text", '"text"'}
+
+
+def test_the_namespace_is_that_of_the_once_or_the_one_given(standard):
+    once = Once("memory:", name="shop")
+    once.send(standard.url, "hello", key=1)
+    once.send(standard.url, "hello", key=1, name="audit")
+    assert {key.partition(":")[0] for key in records(once)} == {"shop", "audit"}
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_send_gives_the_key_back_and_the_retry_sends(send, once, target):
+    target.front.rule = lambda seen: Refuse("AccessDenied") if seen.action == "SendMessage" else None
+    with pytest.raises(QueueError, match="AccessDenied"):
+        send(target.queue, "hello", key=1, **target.group)
+    assert status(once) == RELEASED
+    assert target.messages == []
+    target.front.clear()
+    send(target.queue, "hello", key=1, **target.group)
+    assert len(target.messages) == 1
+    (record,) = records(once).values()
+    assert (record.status, record.attempts) == (COMPLETED, 2)
+
+
+def test_a_send_whose_answer_is_lost_is_sent_again_with_the_same_key(send, once, target):
+    queue = Queue(target.url, endpoint=target.front.url, timeout=0.2)
+    target.front.rule = lambda seen: Fault(delay_reply=0.3) if seen.action == "SendMessage" else None
+    with pytest.raises(QueueError):
+        send(queue, "hello", key=1, **target.group)
+    assert status(once) == RELEASED
+    target.front.clear()
+    send(queue, "hello", key=1, **target.group)
+    queue.close()
+    messages = target.messages
+    assert len({once_key(message) for message in messages}) == 1
+    assert len(messages) == (1 if target.fifo else 2)
+
+
+def test_a_message_that_was_sent_twice_takes_effect_once_at_our_consumers(standard):
+    for _ in range(2):  # two ledgers, as when the first was lost
+        Once("memory:").send(standard.url, {"id": 1}, key=1)
+    effects = []
+    handler = on_sqs(Once("memory:"), name="effects")(effects.append)
+    for message in standard.messages:
+        record = {
+            "messageId": message["MessageId"],
+            "body": message["Body"],
+            "eventSource": "aws:sqs",
+            "messageAttributes": {"onceward-key": {"stringValue": once_key(message), "dataType": "String"}},
+        }
+        assert handler({"Records": [record]}, None) == {"batchItemFailures": []}
+    assert len(standard.messages) == 2
+    assert effects == [{"id": 1}]
+
+
+def test_attempts_are_limited_by_the_policy(send, once, target):
+    target.front.rule = lambda seen: Refuse("AccessDenied")
+    for _ in range(2):
+        with pytest.raises(QueueError):
+            send(target.queue, "hello", key=1, max_attempts=2, **target.group)
+    with pytest.raises(Parked):
+        send(target.queue, "hello", key=1, **target.group)
+
+
+def test_while_it_is_sent_elsewhere_the_key_is_busy(send, once, target):
+    once.acquire((target.name, 1), name="send")
+    with pytest.raises(Busy):
+        send(target.queue, "hello", key=1, **target.group)
+    with pytest.raises(Busy):
+        send(target.queue, "hello", key=1, on_busy=0.05, **target.group)
+    assert target.front.actions == []
+
+
+@pytest.mark.parametrize("fault", [fail_before(), fail_after()], ids=lambda fault: fault.kind.name)
+def test_a_ledger_that_is_away_for_a_moment_changes_nothing(send, target, fault):
+    store = Faults(MemoryStore(), when(lambda ask: ask.number % 2 == 1, fault))
+    once = Once(store)
+    first = send(target.queue, "hello", once=once, key=1, **target.group)
+    assert send(target.queue, "hello", once=once, key=1, **target.group) == first
+    assert len(target.messages) == 1
+
+
+def test_without_a_ledger_nothing_is_sent(send, target):
+    once = Once(Faults(MemoryStore(), lambda ask: fail_before(StoreError)))
+    with pytest.raises(StoreError):
+        send(target.queue, "hello", once=once, key=1, **target.group)
+    assert target.front.actions == []
+
+
+def test_what_was_sent_but_not_recorded_says_so_with_the_id(send, target):
+    once = Once(Faults(MemoryStore(), when(settling, fail_before())))
+    with pytest.raises(ResultNotRecorded) as caught:
+        send(target.queue, "hello", once=once, key=1, lease=0.4, heartbeat=0, **target.group)
+    assert caught.value.result == target.messages[0]["MessageId"]
+
+
+# --- what cannot be sent ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "options", "error"),
+    [
+        ("a\x00b", {}, "U\\+0000"),
+        (b"bytes", {}, "base64"),
+        (object(), {}, "JSON"),
+        ("a", {"key": None}, "missing"),
+        ("a", {"key": ""}, "empty"),
+        ("a", {"attributes": {"onceward-key": "mine"}}, "onceward-key"),
+        ("a", {"attributes": {f"a{n}": n for n in range(10)}}, "SQS takes 10"),
+        ("a", {"attributes": {"a": None}}, "attribute a"),
+        ("a", {"delay": 901}, "delay=901"),
+        ("a", {"delay": 1.5}, "delay=1.5"),
+        ("a", {"delay": True}, "delay=True"),
+        ("a", {"on_busy": "skip"}, "on_busy"),
+        ("a", {"lease": 0}, "lease=0"),
+        ("a", {"nonsense": 0}, "unknown option"),
+        ("a", {"name": "a:b"}, "name="),
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_sent_is_refused_before_anything_is_claimed(send, once, message, options, error):
+    with pytest.raises((ValueError, TypeError, KeyMissing), match=error):
+        send("orders", message, **{"key": 1, **options})
+    assert records(once) == {}
+
+
+@pytest.mark.parametrize(("options", "error"), [({}, "group="), ({"group": "g", "delay": 1}, "delay=")], ids=repr)
+def test_a_fifo_queue_needs_a_group_and_takes_no_delay(send, once, options, error):
+    with pytest.raises(ValueError, match=error):
+        send("orders.fifo", "hello", key=1, **options)
+    assert records(once) == {}
+
+
+def test_what_is_no_queue_is_refused_before_anything_is_claimed(send, once):
+    with pytest.raises(ValueError, match="not a queue"):
+        send("no queue at all", "hello", key=1)
+    assert records(once) == {}
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_producer_killed_after_the_send_leaves_one_effect_for_consumers(standard, tmp_path):
+    """Its record is missing, so the next one sends again: with the same key, by which consumers know it."""
+    ledger = f"sqlite:///{tmp_path}/ledger.db"
+    once = Once(ledger)
+    with workers("send_worker.py") as start:
+        process = start(ledger, standard.url, "kill")
+        assert process.wait(PATIENCE) == -9
+        assert status(once) == IN_PROGRESS
+        assert len(standard.messages) == 1
+        time.sleep(1.1)  # its lease lapses
+        (first,) = lines(start(ledger, standard.url, "live"))
+        (second,) = lines(start(ledger, standard.url, "live"))
+    assert first == second
+    messages = standard.messages
+    assert len(messages) == 2
+    assert len({once_key(message) for message in messages}) == 1
+    once.close()
+
+
+def test_producers_that_are_triggered_at_once_send_once(standard, tmp_path):
+    ledger = f"sqlite:///{tmp_path}/ledger.db"
+    with workers("send_worker.py") as start:
+        said = [lines(process) for process in [start(ledger, standard.url, "live") for _ in range(4)]]
+    (message,) = standard.messages
+    assert said == [[message["MessageId"]]] * 4

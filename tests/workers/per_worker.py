@@ -1,0 +1,28 @@
+"""What the processes of test_per.py run: ``python per_worker.py URL LOG OFFSET``."""
+
+import sys
+import threading
+import time
+
+from onceward import Once
+
+
+def main(url, log, offset):
+    try:
+        time.sleep(0.001)
+    except OSError:
+        time.sleep = threading.Event().wait  # see worker.py
+    once = Once(url)
+    print(time.time())
+
+    @once.per("1h", "report", offset=float(offset))
+    def report():
+        with open(log, "a") as file:
+            file.write("run\n")
+        return "done"
+
+    print(report(), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
