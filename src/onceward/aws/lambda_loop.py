@@ -1,0 +1,40 @@
+"""The one event loop of a Lambda function's coroutines, kept from one invocation to the next.
+
+Lambda calls a handler and awaits nothing. A loop of its own for each invocation, as ``asyncio.run`` makes one, would leave
+every async connection behind with its loop.
+"""
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_LOCK = threading.Lock()
+_runner: asyncio.Runner | None = None
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end in this process's loop, and return its result.
+
+    Raises:
+        RuntimeError: this thread runs an event loop already, which a Lambda handler must not be called in.
+    """
+    global _runner  # noqa: PLW0603 - one for the life of the process is the point
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        work.close()
+        raise RuntimeError(
+            "a Lambda handler of an async function runs an event loop, so it cannot be called within one: call it in a thread, as "
+            "in asyncio.to_thread(handler, event, context)"
+        )
+    with _LOCK:
+        if _runner is None:
+            _runner = asyncio.Runner()
+            atexit.register(_runner.close)
+        return _runner.run(work)

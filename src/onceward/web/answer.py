@@ -1,0 +1,93 @@
+r"""Answers: what the first request got, how it is recorded, and what of it a later one gets.
+
+In the ledger an answer is readable JSON: its status, its headers, and its body as text when it is UTF-8, else as base64::
+
+    {"status": 201, "headers": [["content-type", "application/json"]], "body": "{\"id\": 7}"}
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+REPLAYED: Final = "Idempotent-Replayed"
+
+# RFC 9110, section 7.6.1, and what RFC 2616, section 13.5.1, listed besides: they are about one connection.
+_HOP_BY_HOP: Final = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authentication-info",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+# A cookie is for whoever was answered first, and for that moment. The Date of an answer is when it was made (RFC 9110, section
+# 6.6.1), so the server gives a replay its own. The length is the body's, which the host counts.
+_OF_THE_FIRST_ONLY: Final = frozenset({"set-cookie", "set-cookie2", "date", "content-length", REPLAYED.lower()})
+
+
+class Answer(NamedTuple):
+    """A response.
+
+    Attributes:
+        status: its code, such as 201.
+        headers: one pair for each header line, in any case: a host that wants lower case makes it so. There is no Content-Length among those of the rules' own answers and of
+            replays: the host counts the body.
+        body: all of it.
+    """
+
+    status: int
+    headers: Sequence[tuple[str, str]] = ()
+    body: bytes = b""
+
+
+class Recorded(msgspec.Struct, omit_defaults=True, frozen=True):
+    """An answer as it stands in the ledger.
+
+    Attributes:
+        status: its code.
+        headers: those that a replay carries.
+        body: its text, when it is UTF-8.
+        base64: its bytes, when it is not.
+        missing: why there is no body to replay; None when there is one.
+    """
+
+    status: int
+    headers: tuple[tuple[str, str], ...] = ()
+    body: str = ""
+    base64: bytes = b""  # msgspec writes bytes as base64
+    missing: str | None = None
+
+
+def recorded(answer: Answer) -> Recorded:
+    """Return what is recorded of an answer."""
+    headers = tuple(replayable(answer.headers))
+    try:
+        return Recorded(answer.status, headers, body=answer.body.decode())
+    except UnicodeDecodeError:
+        return Recorded(answer.status, headers, base64=answer.body)
+
+
+def bodiless(status: int, headers: Iterable[tuple[str, str]], why: str) -> Recorded:
+    """Return what is recorded of an answer whose body cannot be replayed: the key is completed all the same."""
+    return Recorded(status, tuple(replayable(headers)), missing=why)
+
+
+def replay(record: Recorded) -> Answer:
+    """Return the answer to a later request, marked as a replay; the record has its body."""
+    return Answer(record.status, [*record.headers, (REPLAYED, "true")], record.base64 or record.body.encode())
+
+
+def replayable(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the headers that a replay carries: all but cookies, the date, the length and those about one connection."""
+    held = list(headers)
+    named = {
+        option.strip().lower() for name, value in held if name.lower() == "connection" for option in value.split(",")
+    }
+    left_out = _HOP_BY_HOP | _OF_THE_FIRST_ONLY | named
+    return [(name, value) for name, value in held if name.lower() not in left_out]

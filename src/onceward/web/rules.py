@@ -1,0 +1,229 @@
+"""The rules of the Idempotency-Key header, without I/O and without a framework.
+
+They follow draft-ietf-httpapi-idempotency-key-header-07. A shell drives them so::
+
+    pending = rules.begin(request)           # None: not ours, call the application; an Answer: send it
+    asked = rules.ask(pending, body)         # the same; else a key and a fingerprint for the guard
+
+and hands what it got to an :class:`onceward.web.exchange.Exchange`, which is one request under a guard.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Final, Literal, NamedTuple, cast
+
+import msgspec
+
+from onceward.errors import KeyMissing, OncewardError
+from onceward.web import problem
+from onceward.web.answer import Answer, Recorded, bodiless, recorded, replay
+from onceward.web.body import BadBody, fingerprint
+from onceward.web.header import BadKey, read_key
+from onceward.web.problem import DOCS, Problem
+from onceward.web.request import Request
+from onceward.web.route import Route
+from onceward.web.scope import Scope, Unscoped, credentials, scope_of
+
+MIB: Final = 1 << 20
+Event = Literal["claimed", "replayed", "conflict", "mismatch"]
+OnEvent = Callable[[Event, str], object]
+_EVENTS: Final[dict[int, Event]] = {409: "conflict", 422: "mismatch"}
+_ESCAPED: Final = 6  # bytes that JSON takes for one byte of text, at most
+# The request was not carried out, or nobody knows how far: 408 and 425 ask for it again, 429 comes before it.
+_NEVER: Final = frozenset({408, 425, 429})
+
+
+class Pending(NamedTuple):
+    """A request that may carry a key; its body is wanted next, of ``Rules.max_request`` bytes at most."""
+
+    request: Request
+    route: Route
+    key: str | None
+    scope: object
+
+
+class Ask(NamedTuple):
+    """What a request asks the guard for.
+
+    Attributes:
+        key: a tuple of scope and key, for ``once.run`` and its like.
+        fingerprint: the SHA-256 of what must not change under that key.
+        route: method and path pattern, for metrics.
+    """
+
+    key: object
+    fingerprint: str
+    route: str
+
+
+def lasting(status: int) -> bool:
+    """Tell whether an answer is an outcome to be recorded, by default: all but 5xx, 408, 425 and 429.
+
+    A redirect is one, too: it is how many applications answer a form that was accepted (RFC 9110, section 15.4.4).
+    """
+    return status < 500 and status not in _NEVER
+
+
+class Rules:
+    """Which requests take effect once, and how they are answered.
+
+    Args:
+        *routes: the requests that carry a key; the first that covers a request counts. None given is every POST and PATCH.
+        strict: refuse keys without quotes, which the draft does not allow and most clients send.
+        length: how many characters a key has, at least and at most.
+        scope: whose key it is: a callable that is given the :class:`Request`, the name of a header, ``cookie:NAME``, or None
+            for one scope for all. By default the Authorization header, see :func:`onceward.web.scope.credentials`.
+        record: which answers are recorded and replayed: a callable that is given the status, or a collection of statuses.
+            After any other answer the key is given back, and the next request is carried out.
+        max_request: bytes of a request's body; a longer one is refused with 413.
+        max_response: bytes of an answer's body; a longer one is recorded without it.
+        docs: the URL of the documentation of your API's keys. A problem's type is this and a fragment.
+        on_event: called with "claimed", "replayed", "conflict" or "mismatch" and the route, such as ``POST /orders/{id}``.
+
+    Raises:
+        ValueError, TypeError: an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        *routes: Route,
+        strict: bool = False,
+        length: tuple[int, int] = (1, 255),
+        scope: Scope | str | None = credentials,
+        record: Callable[[int], bool] | Collection[int] = lasting,
+        max_request: int = MIB,
+        max_response: int = MIB,
+        docs: str = DOCS,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        for route in cast("tuple[object, ...]", routes):
+            if not isinstance(route, Route):
+                raise TypeError(f"{route!r}: give routes, as in Rules(Route('/orders'))")
+        least, most = length
+        if not 1 <= least <= most:
+            raise ValueError(f"length={length!r}: give at least and at most so many characters, as in (16, 255)")
+        for name, value in (("max_request", max_request), ("max_response", max_response)):
+            if type(value) is not int or value < 0:
+                raise ValueError(f"{name}={value!r}: give a number of bytes")
+        if any(character in docs for character in '<>"# \r\n'):
+            raise ValueError(f"docs={docs!r}: give a URL without a fragment")
+        self.routes = routes or (Route(),)
+        self.max_request = max_request
+        self.max_response = max_response
+        self.strict = strict
+        self.length = length
+        self._scope = None if scope is None else scope_of(scope)
+        self._records = record if callable(record) else frozenset(record).__contains__
+        self._docs = docs
+        self._on_event = on_event
+
+    # --- a request --------------------------------------------------------------------------------------------------
+
+    def begin(self, request: Request) -> Pending | Answer | None:
+        """Look at a request before its body is there.
+
+        Returns:
+            None for a request that is let through as it is, an answer for one that is refused, else what to go on with.
+        """
+        route = next((route for route in self.routes if route.covers(request.method, request.path)), None)
+        if route is None:
+            return None
+        key: str | None = None
+        try:
+            if route.read is None:
+                lines = request.lines(route.header)
+                if not lines:
+                    return self._keyless(route)
+                least, most = self.length
+                key = read_key(lines, strict=self.strict, least=least, most=most)
+            scope = None if self._scope is None else self._scope(request)
+        except BadKey as error:
+            return self._refuse(problem.malformed(_where(route), str(error)))
+        except Unscoped as error:
+            return self._refuse(problem.unscoped(str(error)))
+        length = request.lines("content-length")
+        if length and length[0].isdecimal() and int(length[0][:20]) > self.max_request:
+            return self.too_large()
+        return Pending(request, route, key, scope)
+
+    def ask(self, pending: Pending, body: bytes) -> Ask | Answer | None:
+        """Look at a request with its body; returns as :meth:`begin` does.
+
+        Raises:
+            TypeError: the scope is of a type that no key can be made of.
+        """
+        request, route, key, scope = pending
+        if len(body) > self.max_request:
+            return self.too_large()
+        name: tuple[object, ...] = (key,)
+        if route.read is not None:
+            try:
+                found = route.read(body)
+            except (BadBody, KeyMissing) as error:
+                return self._refuse(problem.malformed(_where(route), str(error)))
+            if found is None:
+                return self._keyless(route)
+            # A client chooses a header's key for this one request; what stands in a body is the number of something, and the
+            # things of another path have numbers of their own.
+            name = (request.root + request.path, found)
+        if self._scope is not None:
+            name = (scope, *name)
+        return Ask(name, fingerprint(request, body), f"{request.method} {route.path}")
+
+    def too_large(self) -> Answer:
+        """Return the answer to a request whose body has more than ``max_request`` bytes."""
+        return self._refuse(problem.too_large(self.max_request))
+
+    # --- its answer -------------------------------------------------------------------------------------------------
+
+    def records(self, status: int) -> bool:
+        """Tell whether an answer of that status is recorded; after any other the key is given back."""
+        return self._records(status)
+
+    def keep(self, answer: Answer, most: int) -> Recorded:
+        """Return what to record of an answer; ``most`` is how many bytes the ledger takes (``Policy.max_result``)."""
+        if len(answer.body) > self.max_response:
+            return bodiless(answer.status, answer.headers, f"its body has more than {self.max_response} bytes")
+        kept = recorded(answer)
+        if _ESCAPED * len(answer.body) > most // 2 and len(msgspec.json.encode(kept)) > most:
+            return bodiless(answer.status, answer.headers, f"it takes more than {most} bytes in the ledger")
+        return kept
+
+    def repeat(self, kept: Recorded, route: str) -> Answer:
+        """Return the answer to a request that was carried out before."""
+        if kept.missing is not None:
+            self.tell("conflict", route)
+            return self._refuse(problem.bodiless(kept.status, kept.missing))
+        self.tell("replayed", route)
+        return replay(kept)
+
+    def refusal(self, error: OncewardError, route: str) -> Answer | None:
+        """Return the answer to a request that the guard refused with ``error``; None for an error that is none of its own."""
+        found = problem.refused(error)
+        if found is None:
+            return None
+        if found.status in _EVENTS:
+            self.tell(_EVENTS[found.status], route)
+        return self._refuse(found)
+
+    def tell(self, event: Event, route: str) -> None:
+        """Call ``on_event``; what it raises is logged and changes nothing."""
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(event, route)
+        except Exception:
+            import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+
+            logging.getLogger("onceward").exception("%s: on_event raised, which changes nothing", route)
+
+    def _keyless(self, route: Route) -> Answer | None:
+        return self._refuse(problem.missing(_where(route))) if route.required else None
+
+    def _refuse(self, found: Problem) -> Answer:
+        return found.answer(self._docs)
+
+
+def _where(route: Route) -> str:
+    return (
+        f"the header {route.key}" if route.read is None else f"the field {route.key.removeprefix('body:')} of the body"
+    )

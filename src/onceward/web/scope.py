@@ -1,0 +1,111 @@
+"""Whose key it is: a key counts within one scope, so that no client reads another's answer by guessing its key.
+
+The draft's section on security advises the same: "implement a unique composite key ... by combining the idempotency key sent
+by the client with other client specific attributes known only to the resource".
+"""
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Final
+
+from onceward.web.request import Request
+
+Scope = Callable[[Request], object]
+ANONYMOUS: Final = "anonymous"
+_COOKIE: Final = "cookie:"
+
+# Schemes whose credentials are made anew for each request, by a time, a nonce or a signature: the retry of a request would
+# be taken for somebody else's, and run again.
+_NEW_EACH_TIME: Final = frozenset(
+    {
+        "aws4-ecdsa-p256-sha256",
+        "aws4-hmac-sha256",
+        "digest",
+        "eg1-hmac-sha256",
+        "hawk",
+        "hoba",
+        "mutual",
+        "negotiate",
+        "ntlm",
+        "oauth",
+        "scram-sha-1",
+        "scram-sha-256",
+        "signature",
+    }
+)
+
+
+class Unscoped(ValueError):
+    """Nobody can tell whose key it is; the text says to whoever reads the answer what is missing."""
+
+
+def credentials(request: Request) -> str:
+    """Return the default scope: a hash of who the host says the caller is, or else of the credentials it sent.
+
+    These are the Authorization header or, without one, X-Api-Key. A request with neither, and without cookies, is anonymous:
+    all such requests share one scope.
+
+    Raises:
+        Unscoped: the credentials change with each request; or there are cookies and nothing else, so that the caller may
+            be known by one of them, and which one only the application knows.
+    """
+    if request.identity is not None:
+        return _digest("identity", request.identity)
+    for header in ("authorization", "x-api-key"):
+        lines = request.lines(header)
+        if lines:
+            scheme = lines[0].strip().partition(" ")[0].lower()
+            if header == "authorization" and scheme in _NEW_EACH_TIME:
+                raise Unscoped(
+                    f"credentials of the scheme {scheme} are new for each request, so a retry cannot be recognised by "
+                    "them. This server has to be told who its callers are (scope=)"
+                )
+            return _digest(header, "\n".join(lines))
+    if request.lines("cookie"):
+        raise Unscoped(
+            "the request has cookies and no Authorization. This server has to be told which cookie says who its callers are "
+            "(scope='cookie:NAME'), or that it does not matter (scope=None)"
+        )
+    return ANONYMOUS
+
+
+def scope_of(source: Scope | str) -> Scope:
+    """Return what tells the scope of a request.
+
+    Args:
+        source: a callable, the name of a header, or ``cookie:`` and the name of a cookie.
+
+    Returns:
+        A callable that raises Unscoped when there is none.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if callable(source):
+        return lambda request: _told(source(request))
+    if not source or type(source) is not str:
+        raise TypeError(
+            f"scope={source!r}: give a callable, a header's name, 'cookie:NAME', or None for one scope for all"
+        )
+    if source.startswith(_COOKIE):
+        cookie = source.removeprefix(_COOKIE)
+        return lambda request: _digest(source, _sent(request.cookie(cookie), f"the cookie {cookie}"))
+    header = source.lower()
+    return lambda request: _digest(header, _sent("\n".join(request.lines(header)), f"the header {source}"))
+
+
+def _told(scope: object) -> object:
+    if scope is None or scope == "":
+        raise Unscoped("this server cannot tell who the caller is")
+    return scope
+
+
+def _sent(value: str | None, what: str) -> str:
+    if not value:
+        raise Unscoped(f"{what} is missing, which says who the caller is")
+    return value
+
+
+def _digest(kind: str, text: str) -> str:
+    """Return 128 bits of a hash: in the ledger, where operators read it, nobody's credentials are to be seen."""
+    return sha256(f"{kind}\n{text}".encode("utf-8", "surrogateescape")).hexdigest()[:32]

@@ -1,0 +1,274 @@
+"""Events in the shapes that Lambda gives to functions, as the AWS documentation of each source shows them."""
+
+import base64
+import copy
+import json
+
+
+def encoded(data) -> str:
+    return base64.b64encode(data if isinstance(data, bytes) else data.encode()).decode()
+
+
+def body_of(payload) -> str:
+    return payload if isinstance(payload, str) else json.dumps(payload)
+
+
+class Context:
+    """What Lambda gives beside the event."""
+
+    aws_request_id = "c6af9ac6-7b61-11e6-9a41-93e8deadbeef"
+
+    def __init__(self, millis=30_000):
+        self.millis = millis
+
+    def get_remaining_time_in_millis(self):
+        return self.millis
+
+
+# --- SQS --------------------------------------------------------------------------------------------------------------
+
+QUEUE = "arn:aws:sqs:us-east-2:123456789012:my-queue"
+
+
+def sqs_record(message_id, payload, *, group=None, arn=QUEUE):
+    attributes = {
+        "ApproximateReceiveCount": "1",
+        "SentTimestamp": "1545082649183",
+        "SenderId": "AIDAIENQZJOLO23YVJ4VO",
+        "ApproximateFirstReceiveTimestamp": "1545082649185",
+    }
+    if group is not None:
+        arn = f"{arn}.fifo"
+        attributes |= {
+            "MessageGroupId": group,
+            "MessageDeduplicationId": f"dedup-{message_id}",
+            "SequenceNumber": "18849496460467696128",
+        }
+    return {
+        "messageId": message_id,
+        "receiptHandle": "AQEBwJnKyrHigUMZj6rYigCgxlaS3SLy0a...",
+        "body": body_of(payload),
+        "attributes": attributes,
+        "messageAttributes": {},
+        "md5OfBody": "e4e68fb7bd0e697a0ae8f1bb342846b3",
+        "eventSource": "aws:sqs",
+        "eventSourceARN": arn,
+        "awsRegion": "us-east-2",
+    }
+
+
+def sqs(*payloads):
+    return {"Records": [sqs_record(f"m-{number}", payload) for number, payload in enumerate(payloads)]}
+
+
+def fifo(*groups_and_payloads):
+    return {
+        "Records": [
+            sqs_record(f"m-{number}", payload, group=group)
+            for number, (group, payload) in enumerate(groups_and_payloads)
+        ]
+    }
+
+
+def sns_envelope(payload, message_id="d88d4479-6ec0-54fe-b63f-1cf9df4bb16e"):
+    """What a queue gets from a topic without raw message delivery."""
+    return {
+        "Type": "Notification",
+        "MessageId": message_id,
+        "TopicArn": "arn:aws:sns:eu-west-1:231436140809:topic",
+        "Message": body_of(payload),
+        "Timestamp": "2021-01-19T10:07:07.287Z",
+        "SignatureVersion": "1",
+        "Signature": "tEo2i6Lw6...",
+        "SigningCertURL": "https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-0.pem",
+        "UnsubscribeURL": "https://sns.eu-west-1.amazonaws.com/?Action=Unsubscribe",
+    }
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+STREAM = "arn:aws:kinesis:us-east-2:123456789012:stream/lambda-stream"
+SHARD = "shardId-000000000006"
+
+
+def kinesis_record(number, data):
+    return {
+        "kinesis": {
+            "kinesisSchemaVersion": "1.0",
+            "partitionKey": "1",
+            "sequenceNumber": str(number),
+            "data": encoded(data if isinstance(data, bytes) else body_of(data)),
+            "approximateArrivalTimestamp": 1545084650.987,
+        },
+        "eventSource": "aws:kinesis",
+        "eventVersion": "1.0",
+        "eventID": f"{SHARD}:{number}",
+        "eventName": "aws:kinesis:record",
+        "invokeIdentityArn": "arn:aws:iam::123456789012:role/lambda-role",
+        "awsRegion": "us-east-2",
+        "eventSourceARN": STREAM,
+    }
+
+
+FIRST = 49590338271490256608559692538361571095921575989136588898
+
+
+def kinesis(*payloads):
+    return {"Records": [kinesis_record(FIRST + number, payload) for number, payload in enumerate(payloads)]}
+
+
+def change_record(number, **images):
+    return {
+        "eventID": f"c4ca4238a0b923820dcc509a6f7584{number:02}",
+        "eventVersion": "1.1",
+        "eventName": "MODIFY",
+        "dynamodb": {
+            "ApproximateCreationDateTime": 1479499740,
+            "Keys": {"Id": {"N": str(number)}},
+            **images,
+            "StreamViewType": "NEW_AND_OLD_IMAGES",
+            "SequenceNumber": f"{11100000000000000000 + number}",
+            "SizeBytes": 26,
+        },
+        "awsRegion": "us-west-2",
+        "eventSource": "aws:dynamodb",
+        "eventSourceARN": "arn:aws:dynamodb:us-west-2:123456789012:table/orders/stream/2015-06-27T00:48:05.899",
+    }
+
+
+def dynamodb(count):
+    return {"Records": [change_record(n, NewImage={"Id": {"N": str(n)}}) for n in range(count)]}
+
+
+# --- Kafka ------------------------------------------------------------------------------------------------------------
+
+
+def kafka_record(topic, partition, offset, payload):
+    record = {
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "timestamp": 1545084650987,
+        "timestampType": "CREATE_TIME",
+        "key": "cmVjb3JkS2V5",
+        "headers": [{"headerKey": [104, 101, 97, 100]}],
+    }
+    return record if payload is None else record | {"value": encoded(body_of(payload))}
+
+
+def kafka(partitions):
+    """An event of MSK; ``partitions`` maps a partition of ``mytopic`` to its payloads."""
+    return {
+        "eventSource": "aws:kafka",
+        "eventSourceArn": "arn:aws:kafka:us-east-1:123456789012:cluster/Sales/abcd1234-4",
+        "bootstrapServers": "b-2.demo.kafka.us-east-1.amazonaws.com:9092,b-1.demo.kafka.us-east-1.amazonaws.com:9092",
+        "records": {
+            f"mytopic-{partition}": [
+                kafka_record("mytopic", partition, 15 + number, payload) for number, payload in enumerate(payloads)
+            ]
+            for partition, payloads in partitions.items()
+        },
+    }
+
+
+def self_managed_kafka(partitions):
+    event = kafka(partitions)
+    del event["eventSourceArn"]
+    return event | {"eventSource": "SelfManagedKafka"}
+
+
+# --- notices ----------------------------------------------------------------------------------------------------------
+
+
+def sns(payload, message_id="95df01b4-ee98-5cb9-9903-4c221d41eb5e"):
+    return {
+        "Records": [
+            {
+                "EventVersion": "1.0",
+                "EventSubscriptionArn": "arn:aws:sns:us-east-2:123456789012:sns-lambda:21be56ed",
+                "EventSource": "aws:sns",
+                "Sns": {
+                    "SignatureVersion": "1",
+                    "Timestamp": "2019-01-02T12:45:07.000Z",
+                    "MessageId": message_id,
+                    "Message": body_of(payload),
+                    "MessageAttributes": {"Test": {"Type": "String", "Value": "TestString"}},
+                    "Type": "Notification",
+                    "TopicArn": "arn:aws:sns:us-east-2:123456789012:sns-lambda",
+                    "Subject": "TestInvoke",
+                },
+            }
+        ]
+    }
+
+
+def eventbridge(detail, event_id="6a7e8feb-b491-4cf7-a9f1-bf3703467718"):
+    return {
+        "version": "0",
+        "id": event_id,
+        "detail-type": "Order placed",
+        "source": "shop",
+        "account": "111122223333",
+        "time": "2017-12-22T18:43:48Z",
+        "region": "us-west-1",
+        "resources": [],
+        "detail": detail,
+    }
+
+
+def s3_record(key="photos/a+b%281%29.jpg", *, version="yd3d4HaWOT2z", sequencer="0C0F6F405D6ED209E1"):
+    about = {"key": key, "size": 1305107, "eTag": "b21b84d653bb07b05b1e6b33684dc11b"}
+    about |= {} if version is None else {"versionId": version}
+    about |= {} if sequencer is None else {"sequencer": sequencer}
+    return {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "awsRegion": "us-east-2",
+        "eventTime": "2019-09-03T19:37:27.192Z",
+        "eventName": "ObjectCreated:Put",
+        "userIdentity": {"principalId": "AWS:AIDAINPONIXQXHT3IKHL2"},
+        "requestParameters": {"sourceIPAddress": "205.255.255.255"},
+        "responseElements": {"x-amz-request-id": "D82B88E5F771F645"},
+        "s3": {
+            "s3SchemaVersion": "1.0",
+            "configurationId": "828aa6fc-f7b5-4305-8584-487c791949c1",
+            "bucket": {"name": "pictures", "arn": "arn:aws:s3:::pictures"},
+            "object": about,
+        },
+    }
+
+
+def s3(*keys):
+    return {"Records": [s3_record(key) for key in keys]}
+
+
+# --- Firehose ---------------------------------------------------------------------------------------------------------
+
+
+def firehose(*payloads):
+    return {
+        "invocationId": "2b4d1ad9-2f48-94bd-a088-767c317e994a",
+        "deliveryStreamArn": "arn:aws:firehose:us-east-2:123456789012:deliverystream/logs",
+        "region": "us-east-2",
+        "records": [
+            {
+                "recordId": f"4964091282117881783351798646616894514717062757285573427400000{number}",
+                "approximateArrivalTimestamp": 1664029185290,
+                "data": encoded(payload if isinstance(payload, bytes) else body_of(payload)),
+            }
+            for number, payload in enumerate(payloads)
+        ],
+    }
+
+
+def changed(event, *path, to=...):
+    """Return a copy of ``event`` with what is at ``path`` replaced, or removed."""
+    event = copy.deepcopy(event)
+    inner = event
+    for step in path[:-1]:
+        inner = inner[step]
+    if to is ...:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = to
+    return event

@@ -1,0 +1,85 @@
+"""The functions of test_e2e_lambda.py. Their effect is a line in the file EFFECTS; an order says what happens before it.
+
+``fails`` and ``hangs`` are how many attempts fail, or never end; ``broken`` ones fail, and ``waiting`` ones wait, until
+somebody has made the file FIXED. Each attempt is a line in TRIES, each delivery one in DELIVERIES.
+"""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from onceward import Claim, Once
+from onceward.aws import (
+    Delivery,
+    on_dynamodb_stream,
+    on_eventbridge,
+    on_invoke,
+    on_kinesis,
+    on_sns,
+    on_sqs,
+    on_sqs_fifo,
+)
+
+once = Once(os.environ["LEDGER"], name="orders")
+
+
+class Refused(Exception):
+    pass
+
+
+def append(name, *words):
+    log = os.open(os.environ[name], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(log, (" ".join(map(str, words)) + "\n").encode())
+    finally:
+        os.close(log)
+
+
+def fixed():
+    return Path(os.environ["FIXED"]).exists()
+
+
+def work(order: dict, delivery: Delivery, claim: Claim) -> str:
+    line = (order["id"], delivery.id, claim.attempt)
+    append("TRIES", *line)
+    if claim.attempt <= order.get("fails", 0):
+        raise Refused(f"attempt {claim.attempt} at {order['id']} shall fail")
+    if order.get("broken") and not fixed():
+        raise Refused(f"{order['id']} fails until it is fixed")
+    if claim.attempt <= order.get("hangs", 0):
+        time.sleep(600)
+    while order.get("waiting") and not fixed():
+        time.sleep(0.02)
+    append("EFFECTS", *line)
+    return order["id"]
+
+
+async def work_async(order: dict, delivery: Delivery, claim: Claim) -> str:
+    return await asyncio.to_thread(work, order, delivery, claim)
+
+
+def changed(change: dict, delivery: Delivery, claim: Claim) -> str:
+    return work(change["NewImage"], delivery, claim)
+
+
+def told(handler):
+    def handle(event, context):
+        for record in event["Records"]:
+            append("DELIVERIES", record.get("messageId") or record["kinesis"]["sequenceNumber"])
+        return handler(event, context)
+
+    return handle
+
+
+sqs = told(on_sqs(once, key="id")(work))
+sqs_threads = told(on_sqs(once, key="id", concurrency=4)(work))
+sqs_async = told(on_sqs(once, key="id", concurrency=4)(work_async))
+fifo_group = told(on_sqs_fifo(once, key="id", stop="group")(work))
+fifo_batch = told(on_sqs_fifo(once, key="id", stop="batch")(work))
+kinesis = told(on_kinesis(once, key="id")(work))
+kinesis_whole = told(on_kinesis(once, key="id", partial=False)(work))
+dynamodb = on_dynamodb_stream(once, key="NewImage.id", partial=False)(changed)
+sns = on_sns(once, key="id")(work)
+eventbridge = on_eventbridge(once, key="id")(work)
+invoked = on_invoke(once, key="id")(work)
