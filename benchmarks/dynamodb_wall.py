@@ -1,7 +1,6 @@
 """What is waited for with 5 ms of network: a batch of 10 records, and 1,000 messages over 64 connections."""
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,12 +14,6 @@ from dynamodb_limit import AsyncLimit, Limit
 from dynamodb_peers import CONNECTIONS, REGION, Context, Order, boto3_client, peers
 from measure import Cost, interleaved, table, timed
 from onceward import Once
-from onceward.core.clock import boottime
-from onceward.core.drive import drive
-from onceward.core.policy import Policy
-from onceward.core.protocol import completed
-from onceward.core.record import IN_PROGRESS, Write
-from onceward.core.steps import end_many
 
 DELAY = 0.005
 RECORDS, BATCHES, BATCH_ROUNDS = 10, 5, 7
@@ -43,7 +36,7 @@ def batches(url: str, threads: ThreadPoolExecutor) -> None:
             return lambda batch: runner.run(all_of([{"id": f"{prefix}-{batch}-{n}"} for n in range(RECORDS)]))
 
         ways: dict[str, Callable[[str], object]] = {
-            "onceward, insert_many and end_many": _onceward(url),
+            "onceward, a batch": _onceward(url),
             "Powertools, BatchProcessor": _powertools(url),
             "onceward, 10 awaited at once": at_once(guards["onceward"].await_, "o"),
             "idemkit, 10 awaited at once": at_once(guards["idemkit"].await_, "i"),
@@ -61,27 +54,24 @@ def batches(url: str, threads: ThreadPoolExecutor) -> None:
         ["", "wall", "CPU", "times faster than Powertools", "goal", "met"],
         rows,
     )
-    print("\n  onceward has no public batch yet: this is its store's insert_many, the handler, and the steps' end_many")
-
 
 def _batches(way: Callable[[str], object]) -> Callable[[int], Cost]:
     return lambda turn: timed(lambda: [way(f"{turn}-{n}") for n in range(BATCHES)], BATCHES)
 
 
 def _onceward(url: str) -> Callable[[str], object]:
-    store = Once(f"dynamodb://onceward?region={REGION}&endpoint={quote(url)}").store
+    once = Once(f"dynamodb://onceward?region={REGION}&endpoint={quote(url)}")
 
-    def batch(name: str) -> None:
-        writes = [
-            Write(f"b:{name}-{n}", IN_PROGRESS, os.urandom(16).hex(), 0, 0, 1, None, None, None, None, 60.0, 604800.0)
-            for n in range(RECORDS)
-        ]
-        replies = drive(store.insert_many(writes), store)
-        assert all(reply.won for reply in replies)
-        ends = [(reply.record, completed('{"ok":true}'), Policy()) for reply in replies if reply.record is not None]
-        drive(end_many(store, ends, boottime, lambda: 0.0), store)
+    def handle(order: Order) -> dict[str, bool]:
+        return {"ok": True}
 
-    return batch
+    batch = once.batch(handle, key="order.id")
+
+    def run(name: str) -> None:
+        outcomes = batch.run([{"id": f"{name}-{n}"} for n in range(RECORDS)])
+        assert all(outcome.status == "done" for outcome in outcomes)
+
+    return run
 
 
 def _powertools(url: str) -> Callable[[str], object]:

@@ -1,0 +1,181 @@
+"""A message of a dead-letter queue: its key in the ledger, what is done about its record, and its copy for another queue.
+
+No I/O: ``redrive.py`` asks the queues and the ledger.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+from onceward.aws.delivery import KEY_ATTRIBUTE, Delivery
+from onceward.aws.lambda_reader import Reader
+from onceward.aws.message import Attribute, Message, Outgoing
+from onceward.aws.queue_facts import read_facts
+from onceward.aws.serving import record_of
+from onceward.aws.sqs_event import Unwrap, message_delivery
+from onceward.core.policy import Policy
+from onceward.core.protocol import Verdict, decide
+from onceward.core.record import Record
+from onceward.errors import KeyMissing, OncewardError
+from onceward.keys import derived_key, ledger_key
+from onceward.paths import Path
+
+MOST_ATTRIBUTES: Final = 10  # of a message (SQS Developer Guide, "Amazon SQS message metadata")
+
+_FACTS: Final = read_facts({})  # nothing that is read here is told by them
+
+OnCompleted = Literal["keep", "rerun", "drop"]
+
+
+class Refusal(OncewardError):
+    """A message stays in the dead-letter queue, for the reason that this says."""
+
+
+class Reading(NamedTuple):
+    """What is read from a message.
+
+    Attributes:
+        origin: the default key of our consumers: that of the message that was first sent.
+        key: in the ledger.
+    """
+
+    origin: str
+    key: str
+
+
+class Letters:
+    """Reads the messages of a dead-letter queue as the consumer of its source queue does.
+
+    Args:
+        name: the namespace of the consumer's keys.
+        key: its ``key=``, when that is a JMESPath expression over the body; None when it goes by the default key.
+        where: a JMESPath expression over the same, which is true for the messages that are meant; None is all.
+        unwrap: the consumer's ``unwrap=``.
+
+    Raises:
+        ValueError: an expression is not valid.
+    """
+
+    def __init__(
+        self, name: str, key: str | None = None, where: str | None = None, unwrap: Unwrap | None = None
+    ) -> None:
+        self.name = name
+        self._unwrap = unwrap
+        self._reader = Reader(_handler, key, None)
+        self._by_default = key is None
+        self._where = None if where is None else Path(where, "where")
+
+    def meant(self, message: Message) -> bool:
+        """Tell whether ``where`` is true for a message, in JMESPath's sense: an empty value is false."""
+        if self._where is None:
+            return True
+        try:
+            found = self._where.search(self._delivery(message).data)
+        except KeyMissing:
+            return False  # a function of the expression was given a part that this message does not have
+        return found is not None and found is not False and found not in ("", [], {})
+
+    def read(self, message: Message) -> Reading:
+        """Return the keys of a message.
+
+        Raises:
+            Refusal: it has none.
+        """
+        try:
+            found = self._reader.read(self._delivery(message)).key
+            return Reading(origin(message), ledger_key(self.name, found))
+        except (OncewardError, TypeError) as error:
+            raise Refusal(f"its key cannot be read: {error}") from error
+
+    def copy(self, message: Message, own_key: str, *, fifo: bool) -> Outgoing:
+        """Return what is sent for a message: the same, with an attribute that says its default key.
+
+        The copy gets a message id of its own from SQS. Were that its key, the effect could happen again.
+
+        Args:
+            message: the message.
+            own_key: the key under which its sending is recorded, for a deduplication id that is the same each time.
+            fifo: whether it is sent to a FIFO queue.
+
+        Raises:
+            Refusal: it has ten attributes already, and its consumer needs ours.
+        """
+        attributes = dict(message.user_attributes)
+        if _text(attributes.get(KEY_ATTRIBUTE)) is None:
+            if len(attributes) < MOST_ATTRIBUTES or KEY_ATTRIBUTE in attributes:
+                attributes[KEY_ATTRIBUTE] = Attribute("String", message.id)
+            elif self._by_default:
+                raise Refusal(
+                    f"it has {MOST_ATTRIBUTES} attributes, SQS takes no more, and {KEY_ATTRIBUTE} is needed: without it the "
+                    "copy has another key, and its effect could happen twice. Send it by hand, or give the consumer a key "
+                    "from the body, and --key here"
+                )
+        dedup = derived_key(own_key, ("send",)) if fifo else None
+        return Outgoing(message.body, attributes, message.group, dedup)
+
+    def _delivery(self, message: Message) -> Delivery:
+        return message_delivery(record_of(message, _FACTS), unwrap=self._unwrap, fifo=False)
+
+
+def origin(message: Message) -> str:
+    """Return the default key of our consumers for a message: the attribute's, or else the message's id."""
+    return _text(message.user_attributes.get(KEY_ATTRIBUTE)) or message.id
+
+
+Step = Literal["move", "unpark", "reset", "rerun", "drop", "finish", "keep", "wait"]
+
+
+class Plan(NamedTuple):
+    """What is to be done about a message because of its record.
+
+    Attributes:
+        step: "move" it as it is; "unpark" its key, "reset" its attempts, or "rerun" (clear the key), and move it; "drop" the
+            message, for its effect is made; "finish" what an earlier run began, for the effect is made since; "keep" it,
+            because its key is completed; or "wait" for a worker that has the key.
+        reason: why, for people.
+    """
+
+    step: Step
+    reason: str
+
+    @property
+    def moves(self) -> bool:
+        """Whether a copy is to be sent."""
+        return self.step in {"move", "unpark", "reset", "rerun"}
+
+
+_COMPLETED: Final[dict[OnCompleted, Plan]] = {
+    "keep": Plan("keep", "completed already: --completed drop deletes the message, --completed rerun runs it again"),
+    "rerun": Plan("rerun", "completed, and to be run again as told"),
+    "drop": Plan("drop", "completed: its effect is made"),
+}
+
+
+def planned(record: Record | None, now: float, completed: OnCompleted, *, begun: bool, intended: bool) -> Plan:
+    """Return what is to be done about a message.
+
+    Args:
+        record: of its key, or None.
+        now: the store's time.
+        completed: what to do about a completed key.
+        begun: whether an earlier run had begun to move the message.
+        intended: whether a run was to clear this very completed record, and to run the key again.
+    """
+    verdict = decide(record, now, "", None, Policy())
+    if record is None or verdict is Verdict.START:
+        return Plan("move", "no record of its key")
+    if verdict is Verdict.BUSY:
+        left = record.lease_until - now
+        return Plan("wait", f"a worker holds its key for {left:.0f} s more, or longer: try again later")
+    if verdict is not Verdict.REPLAY:
+        step: Step = "unpark" if verdict is Verdict.PARKED else "reset" if record.attempts else "move"
+        return Plan(step, f"{record.status} after {record.attempts} attempt(s)")
+    if begun and not intended:
+        return Plan("finish", "an earlier run had begun to move it, and its effect is made")
+    return _COMPLETED[completed]
+
+
+def _handler(payload: object) -> None:
+    """Stand for the consumer's function, whose key is read as usual."""
+
+
+def _text(attribute: Attribute | None) -> str | None:
+    return attribute.value if attribute is not None and isinstance(attribute.value, str) and attribute.value else None

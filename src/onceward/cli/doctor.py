@@ -1,0 +1,127 @@
+"""The command that looks for unsafe settings: doctor."""
+
+import sys
+from collections import Counter
+from typing import Annotated
+
+import msgspec
+import typer
+
+from onceward.aws.doctor import LEVELS, Finding, Level, diagnosis
+from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse
+from onceward.core.policy import Policy
+
+UNSAFE, UNSEEN = 1, 2
+_DEFAULTS = Policy()
+_COLOURS: dict[Level, str] = {"error": "bold red", "warning": "yellow", "unknown": "magenta", "ok": "green"}
+
+QueueOption = Annotated[
+    str | None,
+    typer.Option(metavar="QUEUE", help="The queue that is consumed: its URL, ARN or name.", show_default=False),
+]
+LedgerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store", metavar="URL", envvar="ONCEWARD_STORE", help="The ledger of its consumers.", show_default=False
+    ),
+]
+LeaseOption = Annotated[float, typer.Option(metavar="S", help="The guard's lease=, in seconds.")]
+RetentionOption = Annotated[
+    str, typer.Option(metavar="S", help="The guard's retention=, in seconds, or none for one that never ends.")
+]
+AttemptsOption = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="The guard's max_attempts=.", show_default="no limit")
+]
+FunctionOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="The Lambda function that consumes the queue.", show_default="those that are mapped"
+    ),
+]
+
+
+def doctor(
+    *,
+    queue: QueueOption = None,
+    store: LedgerOption = None,
+    lease: LeaseOption = _DEFAULTS.lease,
+    retention: RetentionOption = f"{_DEFAULTS.retention:.0f}",
+    max_attempts: AttemptsOption = None,
+    function: FunctionOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Look at the settings of a queue, its dead-letter queue, its Lambda functions and a ledger, and say what is unsafe.
+
+    Nothing is changed. The exit status is 0 when nothing is unsafe (there may be warnings), 1 when something is, and 2 when
+    something could not be looked at.
+    """
+    if queue is None and store is None:
+        refuse("name what to look at: --queue, --store, or both", USAGE)
+    if function is not None and queue is None:
+        refuse("--function needs --queue, whose event source mappings are looked at", USAGE)
+    from onceward.aws.doctor_look import Look  # noqa: PLC0415 - for this command only
+
+    try:
+        policy = Policy(lease=lease, retention=_seconds(retention), max_attempts=max_attempts).checked()
+        look = Look(policy, function)
+        if queue is not None:
+            look.queue(queue)
+    except (ValueError, TypeError) as error:
+        refuse(str(error), USAGE)
+    if store is not None:
+        once = opened(store)
+        try:
+            look.ledger(once.store)
+        finally:
+            once.close()
+    findings = diagnosis(look.facts)
+    if json:
+        typer.echo(msgspec.json.encode({"findings": [finding._asdict() for finding in findings]}))
+    elif sys.stdout.isatty():
+        _show(findings)
+    else:
+        typer.echo("\n".join([*map(_as_text, findings), _sum(findings)]))
+    levels = {finding.level for finding in findings}
+    raise typer.Exit(UNSAFE if "error" in levels else UNSEEN if "unknown" in levels else 0)
+
+
+def _seconds(text: str) -> float | None:
+    if text.lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--retention {text}: give a number of seconds, or none") from None
+
+
+def _as_text(finding: Finding) -> str:
+    lines = [f"{finding.level:<8} {finding.check}: {finding.says}"]
+    return "\n".join(lines + [f"         {name} {text}" for name, text in _more(finding)])
+
+
+def _show(findings: list[Finding]) -> None:
+    """Write a table, the worst first."""
+    from rich import box  # noqa: PLC0415 - for terminals only
+    from rich.console import Console  # noqa: PLC0415 - as above
+    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    for heading in ("", "check", "what is so, why that matters, and what to do"):
+        table.add_column(heading)
+    for finding in findings:
+        told = Text(finding.says)
+        for name, text in _more(finding):
+            told.append(f"\n{name} ", "bold").append(text)
+        table.add_row(Text(finding.level, _COLOURS[finding.level]), Text(finding.check), told)
+    Console(highlight=False).print(table, Text(_sum(findings)))
+
+
+def _more(finding: Finding) -> list[tuple[str, str]]:
+    parts = (("why:", finding.why), ("mend:", finding.mend), ("see:", finding.source))
+    return [(name, text) for name, text in parts if text]
+
+
+def _sum(findings: list[Finding]) -> str:
+    counts = Counter(finding.level for finding in findings)
+    return ", ".join(f"{level} {counts[level]}" for level in LEVELS if counts[level])

@@ -1,0 +1,221 @@
+"""The command that moves messages out of a dead-letter queue: redrive."""
+
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+import typer
+
+from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
+from onceward.cli.progress import shown
+from onceward.cli.stop import Stop
+from onceward.errors import OncewardError
+
+if TYPE_CHECKING:
+    from onceward.aws.redrive import Fate, Redrive, Waiting
+    from onceward.ledger import Ledger
+    from onceward.once import Once
+
+_OUTCOMES = ("moved", "finished", "dropped", "refused", "filtered", "failed")
+
+DlqArgument = Annotated[str, typer.Argument(metavar="DLQ", help="The dead-letter queue: its URL, ARN or name.")]
+ToOption = Annotated[str, typer.Option("--to", metavar="QUEUE", help="Where its messages go: URL, ARN or name.")]
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMESPACE",
+        help="What the consumer's keys start with in the ledger: its name=, or its handler's module and name.",
+        show_default="the only one in the ledger",
+    ),
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="JMESPATH", help="The consumer's key=, over the body.", show_default="its default, the message id"
+    ),
+]
+WhereOption = Annotated[
+    str | None, typer.Option(metavar="JMESPATH", help="Only messages for whose body this is true.", show_default="all")
+]
+UnwrapOption = Annotated[
+    Literal["sns"] | None, typer.Option(help="The consumer's unwrap=: the messages are in SNS's envelopes.")
+]
+CompletedOption = Annotated[
+    Literal["keep", "drop", "rerun"],
+    typer.Option(
+        help="A message whose key is completed: keep it there; drop it, for its effect is made; or clear its key and move it, "
+        "so that it runs again."
+    ),
+]
+DryOption = Annotated[
+    bool, typer.Option("--dry-run", help="Tell what would be done, and change nothing. SQS counts a receive.")
+]
+LimitOption = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Until N messages have left.", show_default="all")
+]
+VisibilityOption = Annotated[
+    int, typer.Option(min=1, max=43200, metavar="S", help="Seconds that messages stay hidden if this is killed.")
+]
+YesOption = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask before completed messages are dropped or rerun.")
+]
+
+
+def redrive(
+    dlq: DlqArgument,
+    to: ToOption,
+    *,
+    name: NameOption = None,
+    key: KeyOption = None,
+    where: WhereOption = None,
+    unwrap: UnwrapOption = None,
+    completed: CompletedOption = "keep",
+    dry_run: DryOption = False,
+    limit: LimitOption = None,
+    visibility: VisibilityOption = 60,
+    yes: YesOption = False,
+    store: StoreOption = DEFAULT_STORE,
+    json: JsonOption = False,
+) -> None:
+    """Move the messages of a dead-letter queue back, by what the ledger says of each: parked keys are unparked.
+
+    Messages whose keys are completed, or held by a worker, stay. Interrupted or killed at any time, the same command goes on
+    where it was. The exit status is 0 when nothing is left but what --where excludes, 1 when something had to stay.
+    """
+    from onceward.aws.queue import Queue  # noqa: PLC0415 - for this command only
+    from onceward.aws.redrive import Redrive  # noqa: PLC0415 - as above
+
+    with looking_at(store) as ledger:
+        try:
+            source, target = Queue(dlq), Queue(to)
+            found = _namespace(ledger, store) if name is None else name
+            run = Redrive(
+                _once(ledger),
+                source,
+                target,
+                name=found,
+                key=key,
+                where=where,
+                unwrap=unwrap,
+                completed=completed,
+                visibility=visibility,
+                limit=limit,
+                dry_run=dry_run,
+            )
+        except (ValueError, TypeError) as error:
+            refuse(str(error), USAGE)
+        try:
+            told = _Told(found, dry_run=dry_run, json=json)
+            waiting = run.waiting()
+            if completed != "keep" and not (dry_run or yes):
+                _confirm(completed, source.name)
+            status = told.all(run, waiting)
+        finally:
+            source.close()
+            target.close()
+    raise typer.Exit(status)
+
+
+class _Told:
+    """Tells what becomes of the messages, and counts."""
+
+    def __init__(self, name: str, *, dry_run: bool, json: bool) -> None:
+        self._name, self._dry_run, self._json = name, dry_run, json
+        self._counts = dict.fromkeys(_OUTCOMES, 0)
+        self._without = 0  # messages without a record
+
+    def all(self, run: "Redrive", waiting: "Waiting") -> int:
+        """Do it, and return the exit status."""
+        stop = Stop()
+        stop.listen()
+        screen = shown(waiting.visible)
+        for note in waiting.notes:
+            screen.say(f"onceward: {note}\n")
+        trouble: OncewardError | None = None
+        screen.start()
+        try:
+            with closing(run.run(lambda: stop.asked)) as fates:
+                for fate in fates:
+                    self._counts[fate.outcome] += 1
+                    self._without += fate.outcome == "moved" and fate.record is None
+                    line = _as_json(fate) if self._json else self._line(fate)
+                    screen.out([f"{line}\n".encode(errors="replace")])
+                    screen.update(sum(self._counts.values()), self._summary())
+        except OncewardError as error:
+            trouble = error
+        finally:
+            screen.stop()
+        if self._json:
+            summary = {**self._counts, "hidden": waiting.hidden, "dry_run": self._dry_run, "name": self._name}
+            typer.echo(msgspec.json.encode({"summary": summary}).decode())
+        typer.echo(f"onceward: {self._summary()}{'; stopped' if stop.asked else ''}", err=True)
+        self._hint()
+        if trouble is not None:
+            raise trouble
+        stays = self._counts["refused"] + self._counts["failed"]
+        return TROUBLE if stays or stop.asked else 0
+
+    def _line(self, fate: "Fate") -> str:
+        what = f"would be {fate.outcome}" if self._dry_run and fate.gone else fate.outcome
+        record = fate.record
+        error = "" if record is None or not record.error else f"; last error: {record.error}"
+        key = "" if fate.key is None else f"{fate.key}: "
+        return _printable(f"{what:<8} {fate.message.id} {key}{fate.reason}{error}")
+
+    def _summary(self) -> str:
+        told = ", ".join(f"{outcome} {count}" for outcome, count in self._counts.items() if count)
+        return (
+            f"{'a dry run: nothing was changed; ' if self._dry_run else ''}{told or 'no message there to be received'}"
+        )
+
+    def _hint(self) -> None:
+        if self._without and self._without == self._counts["moved"]:
+            typer.echo(
+                f"onceward: no message that was moved has a record under {self._name}. If they should have one, compare --name, "
+                "--key and --store with the consumer's",
+                err=True,
+            )
+
+
+def _namespace(ledger: "Ledger", url: str) -> str:
+    from onceward.aws.redrive import namespaces  # noqa: PLC0415 - as above
+
+    names, whole = namespaces(ledger)
+    if len(names) == 1 and whole:
+        return names.pop()
+    there = ", ".join(sorted(names)[:10]) or "none"
+    raise ValueError(
+        f"give --name, which the consumer's keys start with in {url}: its name=, or its handler's module and name. "
+        f"{'There are' if whole else 'Among the first are'}: {there}"
+    )
+
+
+def _once(ledger: "Ledger") -> "Once":
+    from onceward.once import Once  # noqa: PLC0415 - as above
+
+    return Once(ledger.store)
+
+
+def _confirm(completed: str, dlq: str) -> None:
+    what = "are deleted" if completed == "drop" else "run again"
+    if not sys.stdin.isatty():
+        refuse(f"messages of {dlq} whose keys are completed {what}; --yes says that this is wanted", USAGE)
+    if not typer.confirm(f"Messages of {dlq} whose keys are completed {what}. Go on?", err=True):
+        refuse("nothing was changed", TROUBLE)
+
+
+def _as_json(fate: "Fate") -> str:
+    told: dict[str, object] = {
+        "message": fate.message.id,
+        "outcome": fate.outcome,
+        "reason": fate.reason,
+        "key": fate.key,
+        "record": None if fate.record is None else fate.record._asdict(),
+    }
+    return msgspec.json.encode(told).decode()
+
+
+def _printable(text: str) -> str:
+    """Return a text in one line, without what could drive a terminal."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
