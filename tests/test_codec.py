@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onceward import Once, ResultUnavailable, ResultWarning
+from onceward.alike import same
 from onceward.codec import Codec, NotReplayable, decode_exception, encode_exception
 from onceward.stores.memory import MemoryStore
 
@@ -472,6 +473,13 @@ def test_annotations_that_leave_the_type_open_are_accepted(annotation):
     handle.__annotations__["return"] = annotation
     guarded = Once(MemoryStore())(key="order")(handle)
     assert guarded((1, 2)) == guarded((1, 2)) == (1, 2)
+
+
+@pytest.mark.parametrize("annotation", [dict[str, object], dict[str, list[object]]])
+def test_parts_that_may_be_anything_replay_as_what_they_were(annotation):
+    codec = Codec(annotation)
+    for value in ({"a": [1, (2, 3), {4}]}, {"b": [dt.date(2026, 11, 21)]}):
+        assert same(codec.decode(codec.encode(value)), value)
 
 
 # --- exceptions -----------------------------------------------------------------------------------------------------------

@@ -252,6 +252,17 @@ def end_without(recognising: bool, checking: bool):
     return end
 
 
+def test_a_heartbeat_that_opens_an_ended_key_again_is_caught(capsys):
+    def heartbeat(store, claims, policy_of, clock):
+        pairs = [(writes.next_version(record, IN_PROGRESS, lease=60.0, keep=60.0), record) for record, _ in claims]
+        replies = yield from store.swap_many(pairs)
+        return [Won(reply.record, clock() + 30.0) if reply.won else Lost(reply.record) for reply in replies]
+
+    bounds = Bounds(lapses=0, faults=0, crashes=0)
+    found = finds(capsys, "renews what has ended", parts=Parts(heartbeat=heartbeat), bounds=bounds, fails=False)
+    assert any("completed record was changed" in wrong for wrong in found)
+
+
 def test_a_settle_that_does_not_recognise_its_own_write_is_caught(capsys):
     found = finds(capsys, "own write not recognised", parts=Parts(end=end_without(recognising=False, checking=True)))
     assert any("told that its claim is lost, and its completion stands" in wrong for wrong in found)

@@ -422,3 +422,15 @@ def test_an_interrupted_handler_is_no_longer_renewed():
         once.run("k", handle)
     time.sleep(0.3)
     assert once.using(name=f"{__name__}.{handle.__qualname__}").acquire("k").attempt == 2
+
+
+@pytest.mark.parametrize("ending", ["complete", "release", "park"])
+def test_a_renewal_that_comes_after_the_end_does_not_open_the_key_again(once, ending):
+    claim, other = once.acquire("k"), once.acquire("other")
+    getattr(claim, ending)()
+    ended, _ = once.ledger.show("claim:k")
+    heartbeat.renew([claim, other])
+    assert once.ledger.show("claim:k")[0] == ended
+    assert once.ledger.show("claim:other")[0].beat == 1
+    assert claim.settled == ended.status
+    assert not other.lost

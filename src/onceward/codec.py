@@ -222,6 +222,8 @@ def _is_precise(info: object, seen: frozenset[int] = frozenset()) -> bool:
     if isinstance(info, msgspec.inspect.AnyType):
         return False
     if isinstance(info, msgspec.inspect.CustomType):
+        if info.cls is object:
+            return False
         if not is_model(info.cls):
             raise NotReplayable(f"{info.cls.__module__}.{info.cls.__qualname__} is not a type that can be encoded")
         return True

@@ -196,8 +196,9 @@ def heartbeat(
 
     A record that stands at a later beat of the same owner is a renewal whose reply was lost: it is renewed from there.
     """
-    outcomes: dict[int, Won | Lost] = {}
-    todo = {i: record for i, (record, _) in enumerate(claims)}
+    # A claim that has ended while it was on its way to here is not to be opened again: its version still stands.
+    todo = {i: record for i, (record, _) in enumerate(claims) if is_mine(record, record.owner)}
+    outcomes: dict[int, Won | Lost] = {i: Lost(record) for i, (record, _) in enumerate(claims) if i not in todo}
     while todo:
         pairs = [
             (next_version(record, IN_PROGRESS, lease=claims[i][1], keep=policy_of[i].retention), record)

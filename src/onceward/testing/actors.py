@@ -233,6 +233,12 @@ def _settle(
         return "not recorded", record
     if isinstance(ended, Lost):
         return "lost", ended.record
+    if cast.beats and (yield Choice(("end", "late beat"))) == "late beat":
+        # The heartbeat's thread had chosen this claim before it ended, and reads it now.
+        try:
+            yield from cast.parts.heartbeat(cast.register, [(ended.record, bid.policy.lease)], [bid.policy], bid.clock)
+        except StoreError:
+            pass
     if outcome.status == COMPLETED:
         return "completed", ended.record
     return ("parked" if outcome.status == PARKED else "released"), ended.record
