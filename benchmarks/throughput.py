@@ -16,10 +16,10 @@ from measure import Cost, interleaved, places, table, timed
 from onceward import Once
 from onceward.core.clock import boottime
 from onceward.core.drive import drive
+from onceward.core.many import end_many
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed
 from onceward.core.record import IN_PROGRESS, Write
-from onceward.core.many import end_many
 from onceward.stores.sqlite import SqliteStore
 from raw_sqlite import RawLedger
 

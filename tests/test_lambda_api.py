@@ -990,7 +990,7 @@ DOCS = (Path(__file__).parent.parent / "docs" / "http.md").read_text(encoding="u
 
 
 def test_the_documented_example_runs():
-    (example,) = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
+    example = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)[0]
     space = {"__name__": "example"}
     exec(example.replace("dynamodb://orders-ledger?region=eu-west-1", "memory:"), space)
     first, again = (space["handler"](keyed(http), Context(10)) for _ in range(2))
@@ -1011,5 +1011,5 @@ def test_every_option_and_every_problem_is_documented():
     options = [*inspect.signature(Rules).parameters, *inspect.signature(Route).parameters]
     assert [name for name in options if name != "routes" and f"| `{name}` |" not in DOCS] == []
     kinds = set(re.findall(r'Problem\(\s*"([a-z-]+)"', inspect.getsource(onceward.web.problem)))
-    assert len(kinds) == 9
+    assert len(kinds) == 10
     assert [kind for kind in kinds if f"| `{kind}` |" not in DOCS] == []

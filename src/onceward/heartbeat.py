@@ -119,6 +119,9 @@ class Heartbeat:
 
 def renew(claims: list[Claim]) -> None:
     """Renew claims of one store together; each alone when that fails, so that one that cannot be renewed harms no other."""
+    claims = [claim for claim in claims if not claim.over and not claim.paused]  # since they were chosen
+    if not claims:
+        return
     store: Store = claims[0].store
     asked = [(c.record, c.renewal) for c in claims]
     try:

@@ -81,6 +81,13 @@ def too_large(most: int) -> Problem:
     )
 
 
+def unreadable(why: str) -> Problem:
+    """Return the problem of a request whose body cannot be had in full."""
+    return Problem(
+        "unreadable", 400, "Request cannot be read", f"The request's body is incomplete: {why}. Nothing was done."
+    )
+
+
 def bodiless(status: int, why: str) -> Problem:
     """Return the problem of an answer that was recorded without its body."""
     return Problem(

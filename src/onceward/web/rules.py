@@ -173,6 +173,10 @@ class Rules:
         """Return the answer to a request whose body has more than ``max_request`` bytes."""
         return self._refuse(problem.too_large(self.max_request))
 
+    def unreadable(self, why: str) -> Answer:
+        """Return the answer to a request whose body cannot be had in full; ``why`` says so to its sender."""
+        return self._refuse(problem.unreadable(why))
+
     # --- its answer -------------------------------------------------------------------------------------------------
 
     def records(self, status: int) -> bool:

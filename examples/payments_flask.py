@@ -1,0 +1,91 @@
+"""A payment service on Flask: each payment is charged once, however often its request is sent.
+
+    pip install onceward flask gunicorn
+    gunicorn --workers 4 payments_flask:app
+
+    curl -i localhost:8000/payments -H 'Idempotency-Key: "8e03978e"' -H 'Content-Type: application/json' \
+        -d '{"order": "A-1", "amount": 1250, "currency": "EUR"}'
+
+The second time, curl gets the same receipt, and `Idempotent-Replayed: true`. The charge and the answer to it are recorded in
+one transaction, so that it holds also for a worker that is killed in the middle. Both are in `payments.db`; with DynamoDB:
+
+    LEDGER='dynamodb://payments-ledger?region=eu-west-1' CHARGES=charges gunicorn payments_flask:app
+"""
+
+import os
+import sqlite3
+import time
+from contextlib import closing
+from typing import Annotated, Literal
+from uuid import uuid4
+
+import msgspec
+from flask import Flask, Response, request
+
+from onceward import Claim, Once, current
+from onceward.web import Answer
+from onceward.web.flask import answer, idempotent
+
+LEDGER = os.environ.get("LEDGER", "sqlite:///payments.db")
+CHARGES = os.environ.get("CHARGES", "charges")  # the table
+once = Once(LEDGER, lease=float(os.environ.get("LEASE", "30")))
+app = Flask(__name__)
+
+
+class Payment(msgspec.Struct, forbid_unknown_fields=True):
+    """What is to be paid."""
+
+    order: Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
+    amount: Annotated[int, msgspec.Meta(gt=0, le=1_000_000)]  # in cents
+    currency: Literal["EUR", "USD"]
+
+
+@app.post("/payments")
+@idempotent(once, wait=5)
+def pay() -> Response:
+    """Charge an order."""
+    payment = msgspec.json.decode(request.get_data(), type=Payment)
+    authorize()
+    receipt = {"id": str(uuid4()), **msgspec.to_builtins(payment)}
+    response = Response(msgspec.json.encode(receipt), 201, content_type="application/json")
+    charge(current(), receipt, answer(response))
+    return response
+
+
+@app.errorhandler(msgspec.DecodeError)
+def invalid(error: msgspec.DecodeError) -> tuple[dict[str, str], int]:
+    """Say what is wrong with a payment."""
+    return {"detail": str(error)}, 422
+
+
+def authorize() -> None:
+    """Ask the bank, which takes its time."""
+    time.sleep(float(os.environ.get("BANK_SECONDS", "0")))
+
+
+def charge(claim: Claim, receipt: dict[str, object], given: Answer) -> None:
+    """Write down the charge together with the answer that retries get: both, or neither."""
+    if LEDGER.startswith("dynamodb:"):
+        item = {
+            "id": {"S": receipt["id"]},
+            "reference": {"S": receipt["order"]},
+            "amount": {"N": str(receipt["amount"])},
+        }
+        claim.transact([{"Put": {"TableName": CHARGES, "Item": item}}], given)
+        return
+    with closing(connect()) as connection, claim.transaction(connection) as transaction:
+        connection.execute(
+            f"INSERT INTO {CHARGES} VALUES (?, ?, ?)",
+            (receipt["id"], receipt["order"], receipt["amount"]),
+        )
+        transaction.result = given
+
+
+def connect() -> sqlite3.Connection:
+    """Open the file in which the ledger and the charges are."""
+    return sqlite3.connect(LEDGER.removeprefix("sqlite:///"), timeout=30)
+
+
+if LEDGER.startswith("sqlite:"):
+    with closing(connect()) as opened:
+        opened.execute(f"CREATE TABLE IF NOT EXISTS {CHARGES} (id TEXT, reference TEXT, amount INTEGER)")

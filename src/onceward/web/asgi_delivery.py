@@ -1,0 +1,159 @@
+"""What an ASGI application receives and sends while it holds a claim.
+
+Its answer goes to the client as it comes, but for its end, which waits until the answer is recorded: who has all of an answer
+can send the request again and get the same. The end is the last message, or before it the chunk that completes the
+Content-Length, for with that a client has everything.
+
+That the client has left is not told to the application, for many frameworks cancel the handler then, in the middle of its
+effect: ``receive`` waits until the answer is complete. Answers whose body is not going to be replayed are the exception, which
+are server-sent events and what is longer than the rules record: nothing is gained by producing the rest of these.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from onceward.errors import OncewardError
+from onceward.web.answer import Answer
+from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Send, lines_of, reply
+
+_EVENTS: Final = "text/event-stream"
+
+
+class Delivery:
+    """The messages between an application and its client.
+
+    Args:
+        body: the request's.
+        receive: the server's.
+        send: the server's.
+        most: bytes of an answer's body that are kept, to be recorded.
+        settle: awaited when the application has sent its answer's end, which is held back meanwhile. It returns what the client
+            gets instead of the answer, or None.
+
+    Attributes:
+        status: the answer's, or None before it begins.
+        headers: the answer's.
+        complete: whether the application has sent its answer to the end.
+        left: set it when the server has given the request up and takes no more messages.
+        torn: raise it to the server when the application is through, so that it breaks off the answer: the client has a part of
+            it, and is not to get the end. Else None.
+    """
+
+    def __init__(
+        self,
+        body: bytes,
+        receive: Receive,
+        send: Send,
+        most: int,
+        settle: Callable[[], Awaitable[Answer | None]],
+    ) -> None:
+        self.status: int | None = None
+        self.headers: list[tuple[str, str]] = []
+        self.complete = False
+        self.left = False
+        self.torn: Exception | None = None
+        self._body: bytes | None = body
+        self._receive = receive
+        self._send = send
+        self._most = most
+        self._settle = settle
+        self._kept: list[bytes] | None = []  # None when there is too much
+        self._size = 0
+        self._length: int | None = None  # as the answer's head declares it
+        self._held: list[Message] = []
+        self._sent = False  # whether the client has a part of it
+        self._open = False  # whether the application may know that the client has left
+        self._gone = False  # whether it does
+        self._told = asyncio.Event()
+
+    @property
+    def body(self) -> bytes | None:
+        """The answer's body so far; None when it is longer than is kept."""
+        return None if self._kept is None else b"".join(self._kept)
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether the application has reason to stop in the middle of its answer: nobody takes the rest of it."""
+        return self._open and not self.complete and (self._gone or self.left)
+
+    async def receive(self) -> Message:
+        """Return the request; and after that, what there is to tell of the client."""
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._told.wait()
+        if self.complete or self._gone or self.left:
+            return {"type": DISCONNECT}
+        message = await self._receive()
+        if message["type"] == DISCONNECT:
+            self._gone = True
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Take in a message of the application's."""
+        kind = message["type"]
+        if kind == "http.response.start" and self.status is None:
+            self._begin(message)
+        elif kind == "http.response.body" and self.status is not None and not self.complete:
+            await self._take(message)
+        else:
+            await self._forward(message)  # an extension's, or a mistake, which the server tells
+
+    async def flush(self) -> None:
+        """Send what is held back."""
+        held, self._held = self._held, []
+        for message in held:
+            self._sent = True
+            await self._forward(message)
+
+    def _begin(self, message: Message) -> None:
+        self._held.append(message)
+        self.status = message["status"]
+        self.headers = lines_of(message.get("headers", ()))
+        for name, value in self.headers:
+            if name == "content-length" and value.isdecimal():
+                self._length = int(value)
+            elif name == "content-type" and value.lower().startswith(_EVENTS):
+                self._end_with_client()
+
+    async def _take(self, message: Message) -> None:
+        self._keep(message.get("body", b""))
+        self._held.append(message)
+        if message.get("more_body", False):
+            if self._size != self._length:
+                await self.flush()
+            return
+        self.complete = True
+        try:
+            instead = await self._settle()
+            if instead is None:
+                await self.flush()
+            elif self._sent:
+                self.torn = OncewardError("the answer was not recorded, and is broken off before its end; see above")
+            else:
+                await reply(self._forward, instead)
+        finally:
+            self._told.set()
+
+    def _keep(self, chunk: bytes) -> None:
+        self._size += len(chunk)
+        if self._size > self._most:
+            self._kept = None
+            self._end_with_client()
+        elif self._kept is not None:
+            self._kept.append(bytes(chunk))
+
+    def _end_with_client(self) -> None:
+        self._open = True
+        self._told.set()
+
+    async def _forward(self, message: Message) -> None:
+        if self.left:
+            return
+        try:
+            await self._send(message)
+        except OSError:  # the client has left, as servers since ASGI 2.4 say it
+            self._gone = True
+            if self._open and not self.complete:
+                raise

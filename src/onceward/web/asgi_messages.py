@@ -1,0 +1,80 @@
+"""ASGI's messages: requests as the rules see them, bodies, and whole answers."""
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from onceward.web.answer import Answer
+from onceward.web.request import Request
+
+# As ASGI's own types have it: what a scope or a message holds is told by its "type".
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+DISCONNECT = "http.disconnect"
+# RFC 9110, section 8.6: no Content-Length in an answer with 204; one with 304 would have that of another answer.
+_WITHOUT_LENGTH = frozenset({204, 304})
+
+
+def request_of(scope: Scope) -> Request:
+    """Return the request of an HTTP scope; its path is the one that the application routes by, without ``root_path``."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path") or ""
+    if root and (path + "/").startswith(root.rstrip("/") + "/"):
+        root = root.rstrip("/")
+        path = path[len(root) :] or "/"
+    else:
+        root = ""  # servers disagree on whether the path begins with it
+    return Request(
+        scope["method"],
+        path,
+        scope.get("query_string", b"").decode("latin-1"),
+        lines_of(scope["headers"]),
+        native=scope,
+        root=root,
+    )
+
+
+def lines_of(headers: Iterable[Iterable[bytes]]) -> list[tuple[str, str]]:
+    """Return header lines as text, the names in lower case."""
+    return [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
+
+
+async def body_of(receive: Receive, most: int) -> bytes | None:
+    """Return a request's body, or as much of it as is more than ``most`` bytes; None when its sender has left before."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == DISCONNECT:
+            return None
+        part: bytes = message.get("body", b"")
+        parts.append(part)
+        size += len(part)
+        if size > most or not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a ``receive`` that gives the body that was taken from ``receive``, and then goes on with it."""
+    pending: Message | None = {"type": "http.request", "body": body, "more_body": False}
+
+    async def receive_again() -> Message:
+        nonlocal pending
+        if pending is None:
+            return await receive()
+        message, pending = pending, None
+        return message
+
+    return receive_again
+
+
+async def reply(send: Send, answer: Answer) -> None:
+    """Send a whole answer."""
+    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
+    if answer.status not in _WITHOUT_LENGTH:
+        headers.append((b"content-length", str(len(answer.body)).encode()))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body, "more_body": False})

@@ -1,0 +1,88 @@
+"""Django's responses: what is recorded of them, and how they are sent while a key is claimed."""
+
+from collections.abc import Callable
+from typing import cast
+
+from asgiref.sync import async_to_sync
+from django.http import HttpResponse, HttpResponseBase  # type: ignore[import-untyped]  # Django has no types
+
+from onceward.web.answer import Answer
+from onceward.web.sending import Held, Passage, Sending
+from onceward.web.sending_async import HeldAsync, SendingAsync
+
+
+def ended(held: Held, response: HttpResponseBase, most: int) -> HttpResponseBase:
+    """Return what the client gets; it is recorded, or will be when it is sent.
+
+    Args:
+        held: the request.
+        response: the handler's.
+        most: bytes of a body that are kept.
+    """
+    if response.streaming and response.is_async:
+        return _streamed_async(HeldAsync.of(held), response, most)
+    if response.streaming:
+        return _streamed(held, response, most)
+    instead = held.end(answer(response))
+    return response if instead is None else _instead(response, instead)
+
+
+async def ended_async(held: HeldAsync, response: HttpResponseBase, most: int) -> HttpResponseBase:
+    """As :func:`ended`, for a coroutine."""
+    if response.streaming and response.is_async:
+        return _streamed_async(held, response, most)
+    if response.streaming:
+        return _streamed(held.blocking(), response, most)  # Django iterates it in a thread
+    instead = await held.end(answer(response))
+    return response if instead is None else _instead(response, instead)
+
+
+def response_of(given: Answer) -> HttpResponseBase:
+    """Return an answer as a response."""
+    response = HttpResponse(given.body, status=given.status)
+    del response["Content-Type"]  # the class's default
+    for name, value in given.headers:
+        response[name] = f"{response[name]}, {value}" if name in response else value
+    return response
+
+
+def answer(response: HttpResponseBase) -> Answer:
+    """Return a response, which is not a streaming one, as the answer to complete a claim with, together with its effect."""
+    return Answer(response.status_code, list(response.items()), response.content)
+
+
+def _instead(response: HttpResponseBase, given: Answer) -> HttpResponseBase:
+    response.close()
+    return response_of(given)
+
+
+def _streamed(held: Held, response: HttpResponseBase, most: int) -> HttpResponseBase:
+    passage = Passage(response.status_code, response.items(), most)
+    # The close of the content is one of the response's own.
+    sending = Sending(held, passage, iter(response.streaming_content), response.close)
+    return _replaced(response, sending, sending.close)
+
+
+def _streamed_async(held: HeldAsync, response: HttpResponseBase, most: int) -> HttpResponseBase:
+    passage = Passage(response.status_code, response.items(), most)
+    sending = SendingAsync(held, passage, response.streaming_content)
+    close = cast("Callable[[], None]", response.close)
+
+    def drained() -> None:
+        try:
+            if not sending.is_over:
+                async_to_sync(sending.drain)()
+        finally:
+            close()
+
+    return _replaced(response, sending, drained)
+
+
+def _replaced(
+    response: HttpResponseBase, content: Sending | SendingAsync, close: Callable[[], None]
+) -> HttpResponseBase:
+    response.streaming_content = content
+    response.close = close  # before the content's own, which would end it
+    if getattr(response, "file_to_stream", None) is not None:
+        response.file_to_stream = None  # or the server would send the file by itself
+    return response

@@ -1,0 +1,105 @@
+"""A WSGI environ (PEP 3333) as the rules see it, and the body behind it. Django's ``request.META`` is one, too."""
+
+from collections.abc import Mapping, MutableMapping
+from io import BytesIO
+from typing import Protocol, cast
+
+from onceward.web.answer import Answer
+from onceward.web.request import Request
+from onceward.web.rules import Ask, Pending, Rules
+
+
+class Unreadable(Exception):
+    """The request's body cannot be had in full; the text says to its sender why."""
+
+
+class Stream(Protocol):
+    """Something with the bytes of a body, such as ``wsgi.input``."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most ``size`` bytes; none at the end."""
+
+
+def ask(rules: Rules, environ: MutableMapping[str, object]) -> Ask | Answer | None:
+    """Return what the rules make of a request, whose body is read for that and put back.
+
+    Returns:
+        As ``rules.ask`` does: None for a request that is let through, an answer for one that is refused.
+    """
+    pending = rules.begin(request_of(environ))
+    if not isinstance(pending, Pending):
+        return pending
+    try:
+        body = body_of(environ, rules.max_request)
+    except Unreadable as error:
+        return rules.unreadable(str(error))
+    environ["wsgi.input"] = BytesIO(body)
+    return rules.ask(pending, body)
+
+
+def request_of(environ: Mapping[str, object], native: Mapping[str, object] | None = None) -> Request:
+    """Return the request of an environ; its path is the one that the application routes by, without ``SCRIPT_NAME``.
+
+    The identity is ``REMOTE_USER``, which a server sets when it has authenticated the caller (RFC 3875, section 4.1.11).
+
+    Args:
+        environ: the environ.
+        native: what a ``scope`` is given, when it is not the environ.
+    """
+    return Request(
+        str(environ["REQUEST_METHOD"]),
+        _text(environ, "PATH_INFO") or "/",
+        str(environ.get("QUERY_STRING", "")),
+        _lines(environ),
+        cast("str | None", environ.get("REMOTE_USER") or None),
+        environ if native is None else native,
+        _text(environ, "SCRIPT_NAME").rstrip("/"),
+    )
+
+
+def body_of(environ: Mapping[str, object], most: int) -> bytes:
+    """Return the body of a request, or ``most`` + 1 bytes of it when it has more than ``most``.
+
+    Raises:
+        Unreadable: it ends before its Content-Length, or nobody can tell where it ends.
+    """
+    length = str(environ.get("CONTENT_LENGTH") or "")
+    if length and not (length.isascii() and length.isdecimal()):
+        raise Unreadable("its Content-Length is no number")
+    stream = cast("Stream", environ["wsgi.input"])
+    if length and "chunked" not in str(environ.get("HTTP_TRANSFER_ENCODING", "")).lower():
+        wanted = min(int(length), most + 1)
+        body = read(stream, wanted)
+        if len(body) < wanted:
+            raise Unreadable(f"it has {len(body)} bytes, and its Content-Length is {length}")
+        return body
+    if environ.get("wsgi.input_terminated"):  # the server decodes chunked bodies, and says where they end
+        return read(stream, most + 1)
+    if length or environ.get("HTTP_TRANSFER_ENCODING"):
+        raise Unreadable("this server does not decode chunked bodies; send it with a Content-Length")
+    return b""
+
+
+def read(stream: Stream, size: int) -> bytes:
+    """Return the next ``size`` bytes of a stream, or fewer at its end."""
+    parts: list[bytes] = []
+    while size > 0 and (part := stream.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _lines(environ: Mapping[str, object]) -> list[tuple[str, str]]:
+    lines = [
+        (name[5:].replace("_", "-").lower(), str(value))
+        for name, value in environ.items()
+        if name.startswith("HTTP_") and name not in {"HTTP_CONTENT_TYPE", "HTTP_CONTENT_LENGTH"}
+    ]
+    # these may be empty, and are absent then
+    present = [name for name in ("CONTENT_TYPE", "CONTENT_LENGTH") if environ.get(name)]
+    return lines + [(name.replace("_", "-").lower(), str(environ[name])) for name in present]
+
+
+def _text(environ: Mapping[str, object], name: str) -> str:
+    """Return a path, which an environ has as bytes in the guise of Latin-1."""
+    return str(environ.get(name, "")).encode("latin-1", "replace").decode("utf-8", "surrogateescape")

@@ -1,0 +1,79 @@
+"""What every shell of a web server is made of: the rules, and a guard that records answers."""
+
+from typing import TYPE_CHECKING, Final
+
+from onceward.codec import Codec
+from onceward.core.policy import Options
+from onceward.errors import ResultUnavailable
+from onceward.guard import Guard
+from onceward.keys import ledger_key
+from onceward.web.answer import Answer, Recorded, recorded
+from onceward.web.exchange import Exchange
+from onceward.web.rules import Ask, Rules
+
+if TYPE_CHECKING:
+    from onceward.once import Once
+
+NAME: Final = "http"  # the namespace of keys, so that one application has the same ones behind each kind of server
+
+
+class Guarded:
+    """Rules and the guard behind them, decided once for an application.
+
+    Args:
+        once: the ledger and the defaults of the policy.
+        rules: which requests carry a key and how they are answered; None is ``Rules()``.
+        name: the namespace of the keys; None is that of ``once``, or else "http".
+        wait: seconds for which a request waits for the answer to the one before it; None answers it with 409 at once.
+        options: see :class:`onceward.Policy`.
+
+    Attributes:
+        rules: the rules.
+        guard: the guard. What it returns for a duplicate goes through :meth:`recorded`.
+        methods: all methods of the routes, to tell cheaply that a request is let through.
+
+    Raises:
+        TypeError, ValueError: an option is not valid.
+    """
+
+    def __init__(
+        self, once: "Once", rules: Rules | None, name: str | None, wait: float | None, options: Options
+    ) -> None:
+        if "on_busy" in options:
+            raise TypeError(
+                "on_busy=...: give wait=SECONDS instead; without it a request under way is answered with 409"
+            )
+        if wait is not None:
+            options = {**options, "on_busy": wait}
+        self.rules = Rules() if rules is None else rules
+        self.methods = frozenset[str]().union(*(route.methods for route in self.rules.routes))
+        self._name = once._claim_name(name, NAME)  # noqa: SLF001 - shells are part of the house
+        guard = once._claim_guard(options, "each request is answered")  # noqa: SLF001 - as above
+        self.guard = Guard(guard.store, guard.policy, guard.clock, AnswerCodec())
+
+    def begin(self, ask: Ask) -> tuple[str, Exchange]:
+        """Return the key in the ledger and the exchange of a request that the rules have read."""
+        most = self.guard.policy.max_result
+        assert most is not None  # the guard has asked the store
+        return ledger_key(self._name, ask.key), Exchange(self.rules, ask, most)
+
+    def recorded(self, key: str, value: object) -> Recorded:
+        """Return the answer that stands in the ledger.
+
+        Raises:
+            ResultUnavailable: the handler has completed its claim by itself, and not with an :class:`Answer`.
+        """
+        if isinstance(value, Recorded):
+            return value
+        raise ResultUnavailable(key, "its handler completed the claim with what is no onceward.web.Answer")
+
+
+class AnswerCodec(Codec):
+    """Stores answers; also those with which handlers complete their claims themselves, together with their effects."""
+
+    def __init__(self) -> None:
+        super().__init__(Recorded)
+
+    def encode(self, value: object) -> str:
+        """As :meth:`Codec.encode`, taking an :class:`Answer`, too."""
+        return super().encode(recorded(value) if isinstance(value, Answer) else value)

@@ -1,0 +1,101 @@
+"""What rules mean for the callers of an API, as OpenAPI: the header, and the answers that they add. For any framework."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from onceward.web.answer import REPLAYED
+from onceward.web.route import Route
+from onceward.web.rules import Rules
+
+Schema = dict[str, Any]  # an OpenAPI document, or a part of one
+
+_PROBLEM: Final = "application/problem+json"
+_METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
+_RETRY: Final = {
+    "Retry-After": {"description": "Seconds until it is worth while to ask again.", "schema": {"type": "integer"}}
+}
+_OUTCOMES: Final[Mapping[str, tuple[str, Schema]]] = {
+    "400": ("The idempotency key is missing, or cannot be used. Nothing was done.", {}),
+    "409": (
+        "A request with this idempotency key is being carried out, or it was, and its answer cannot be repeated.",
+        _RETRY,
+    ),
+    "413": ("The request is too large to be repeated safely. Nothing was done.", {}),
+    "422": ("The idempotency key was used for another request. Nothing was done.", {}),
+    "503": ("Idempotency keys cannot be checked now. Nothing was done.", _RETRY),
+}
+
+
+def document(schema: Schema, rules: Rules) -> Schema:
+    """Add to each operation that ``rules`` cover the idempotency key and the answers that are due to it.
+
+    Args:
+        schema: an OpenAPI document, which is changed; one that was documented before stays as it is.
+        rules: their paths are compared with those of the document, in which ``{name}`` is one part, too.
+
+    Returns:
+        ``schema``.
+    """
+    for path, operations in schema.get("paths", {}).items():
+        for method in _METHODS:
+            if method in operations:
+                route = next((route for route in rules.routes if route.covers(method.upper(), path)), None)
+                if route is not None:
+                    describe(operations[method], rules, route)
+    return schema
+
+
+def describe(operation: Schema, rules: Rules, route: Route) -> None:
+    """Add the idempotency key to one operation, and the answers that are due to it."""
+    if route.read is None:
+        parameters = operation.setdefault("parameters", [])
+        if not any(held.get("in") == "header" and held.get("name", "").lower() == route.header for held in parameters):
+            parameters.append(_header(rules, route))
+    responses = operation.setdefault("responses", {})
+    for status, response in responses.items():
+        if str(status)[:1] == "2":
+            response.setdefault("headers", {})[REPLAYED] = {
+                "description": "The answer is that of an earlier request with the same idempotency key.",
+                "schema": {"type": "string", "enum": ["true"]},
+            }
+    for status, (text, headers) in _OUTCOMES.items():
+        response = responses.setdefault(status, {})
+        told = response.get("description")
+        if not told or text not in told:
+            response["description"] = f"{told}; or: {text}" if told else text
+        response.setdefault("content", {}).setdefault(_PROBLEM, {"schema": _problem()})
+        if headers:
+            response.setdefault("headers", {}).update(headers)
+
+
+def _header(rules: Rules, route: Route) -> Schema:
+    least, most = rules.length
+    first = max(0, least - 1)
+    # What clients do well to send; the header's reader takes some more, such as escapes.
+    quoted = rf'"[!#-\[\]-~][ !#-\[\]-~]{{{first},{most - 1}}}"'
+    bare = rf"[!#-+\--:<-\[\]-~]{{{least},{most}}}"
+    return {
+        "name": route.key,
+        "in": "header",
+        "required": route.required,
+        "description": "Names this operation: choose a new one for each, such as a UUID, and send the same one each time the "
+        f"request is sent again. {least} to {most} characters, in quotes (or without them, when there are none of comma, "
+        "semicolon, backslash and spaces in it). See also draft-ietf-httpapi-idempotency-key-header.",
+        "schema": {"type": "string", "pattern": f"^{quoted}$" if rules.strict else f"^({quoted}|{bare})$"},
+        "example": '"8e03978e-40d5-43e8-bc93-6894a57f9324"',
+    }
+
+
+def _problem() -> Schema:
+    """Return the schema of problem details (RFC 9457, appendix A, as far as it is used here)."""
+    return {
+        "title": "Problem",
+        "type": "object",
+        "properties": {
+            "type": {"type": "string", "format": "uri-reference"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+        },
+        "required": ["type", "title", "status", "detail"],
+    }

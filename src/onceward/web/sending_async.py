@@ -1,0 +1,200 @@
+"""As ``sending.py``, for hosts that await: an answer on its way to its client while its key is claimed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+from onceward.claim import CURRENT, Claim
+from onceward.guard import Guard
+from onceward.web.answer import Answer, Recorded
+from onceward.web.exchange import Exchange, Unrecorded
+from onceward.web.guarded import Guarded
+from onceward.web.rules import Ask
+from onceward.web.sending import CUT_SHORT, Held, Passage
+
+T = TypeVar("T")
+
+
+async def claim_async(guarded: Guarded, ask: Ask) -> "HeldAsync | Answer":
+    """As :func:`onceward.web.sending.claim`, for a coroutine."""
+    key, exchange = guarded.begin(ask)
+    try:
+        entry = await guarded.guard.enter_async(key, ask.fingerprint)
+        if isinstance(entry, Claim):
+            exchange.begun()
+            return HeldAsync(guarded.guard, exchange, entry)
+        answer = exchange.repeated(guarded.recorded(key, entry.value))
+    except Exception as error:  # noqa: BLE001 - translated, or raised there
+        answer = exchange.refused(error)
+    assert answer is not None  # no handler has run
+    return answer
+
+
+async def to_its_end(work: Awaitable[T], abandoned: Callable[[T], Awaitable[object]]) -> T:
+    """Await what must not be left half-done: a cancellation waits for its end, and goes on then.
+
+    Args:
+        work: what is awaited, in a task of its own.
+        abandoned: awaited with the outcome when nobody takes it any more.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if task.cancelled():
+            raise
+        await asyncio.wait((task,))  # to be cancelled here is to be cancelled for good: the loop is being closed
+        if task.cancelled() or task.exception() is not None:
+            raise
+        await abandoned(task.result())
+        raise
+
+
+class HeldAsync:
+    """As :class:`onceward.web.sending.Held`, for coroutines.
+
+    Attributes:
+        ends_with_client: set it before the handler is cancelled because nobody takes the rest of its answer.
+    """
+
+    def __init__(self, guard: Guard, exchange: Exchange, claim: Claim) -> None:
+        self.ends_with_client = False
+        self.is_over = False
+        self.error: Exception | None = None
+        self._guard = guard
+        self._exchange = exchange
+        self._claim = claim
+
+    @classmethod
+    def of(cls, held: Held) -> "HeldAsync":
+        """Return a request for who awaits; ``held`` is not to be used any more then."""
+        return cls(*held.parts)
+
+    def blocking(self) -> Held:
+        """Return the same request for who does not await; this is not to be used any more then."""
+        return Held(self._guard, self._exchange, self._claim)
+
+    async def call(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Await a part of the handler under the claim. What it raises gives the key back, and goes on."""
+        CURRENT.set(self._claim)
+        try:
+            return await function()
+        except Exception as error:
+            self.is_over = True
+            await self._guard.fail_async(self._claim, error)
+            raise
+        except BaseException:
+            if not self.ends_with_client:
+                self.is_over = True
+                self._guard.drop(self._claim)
+            raise
+        finally:
+            CURRENT.set(self._claim.outer)
+
+    async def end(self, answer: Answer) -> Answer | None:
+        """Record the handler's answer; returns as :meth:`onceward.web.sending.Held.end` does."""
+        return await self._end(lambda: self._exchange.answered(answer))
+
+    async def cut(self, answer: Answer) -> None:
+        """Record that the handler has answered, and was not asked for all of it."""
+        await self._end(lambda: self._exchange.headed(answer.status, answer.headers, CUT_SHORT))
+
+    async def _end(self, outcome: Callable[[], Recorded]) -> Answer | None:
+        self.is_over = True
+        try:
+            record = outcome()
+        except Unrecorded as error:
+            await self._guard.fail_async(self._claim, error)
+            return None
+        try:
+            await self._guard.finish_async(self._claim, record)
+        except Exception as error:  # noqa: BLE001 - translated, or raised there
+            instead = self._exchange.refused(error)
+            self.error = None if instead is None else error
+            return instead
+        return None
+
+
+class SendingAsync:
+    """A body to be iterated over once, with ``async for``. When that ends early, the rest is made and recorded first.
+
+    Args:
+        held: the request.
+        passage: its answer, of which the head is out already.
+        parts: the answer's body, to be iterated under the claim.
+    """
+
+    def __init__(self, held: HeldAsync, passage: Passage, parts: AsyncIterator[bytes]) -> None:
+        self._held = held
+        self._passage = passage
+        self._parts = parts
+        self._left = False
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(1)
+        self._task: asyncio.Task[None] | None = None
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._sent()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the answer was made to its end, or the handler has failed."""
+        return self._held.is_over
+
+    async def drain(self) -> None:
+        """Have the answer made and recorded, when nobody iterates any more, or nobody has begun to."""
+        self._left = True
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._make())
+        elif self._passage.ends_with_client and not self._held.is_over:
+            self._held.ends_with_client = True
+            self._task.cancel()
+        while not self._queue.empty():
+            self._queue.get_nowait()  # who waits to put another goes on
+        await asyncio.wait((self._task,))
+        self._task.result()
+
+    async def _sent(self) -> AsyncIterator[bytes]:
+        # In a task, because frameworks cancel who iterates when the client leaves.
+        self._task = asyncio.ensure_future(self._make())
+        try:
+            while (part := await self._queue.get()) is not None:
+                yield part
+        except (GeneratorExit, asyncio.CancelledError):
+            await self.drain()
+            raise
+        await self._task
+
+    async def _make(self) -> None:
+        try:
+            while not self._nobody_waits and (part := await self._held.call(self._next)) is not None:
+                await self._put(self._passage.take(part))
+            await self._end()
+        except asyncio.CancelledError:
+            if not self._held.ends_with_client:
+                raise
+            await self._held.cut(self._passage.answer)
+        finally:
+            if callable(close := getattr(self._parts, "aclose", None)):
+                await close()
+            if not self._left:
+                await self._queue.put(None)
+
+    async def _end(self) -> None:
+        if self._nobody_waits:
+            await self._held.cut(self._passage.answer)
+        elif await self._held.end(self._passage.answer) is None:
+            await self._put(self._passage.held)
+        else:
+            assert self._held.error is not None
+            raise self._held.error
+
+    @property
+    def _nobody_waits(self) -> bool:
+        return self._left and self._passage.ends_with_client
+
+    async def _next(self) -> bytes | None:
+        return await anext(self._parts, None)
+
+    async def _put(self, part: bytes) -> None:
+        if part and not self._left:
+            await self._queue.put(part)

@@ -1,0 +1,300 @@
+"""The decorator for views of Flask."""
+
+import io
+import time
+
+import flask
+import pytest
+from flask import Flask, Response, abort, current_app, request, send_file, stream_with_context
+
+from onceward import Once, current
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
+from onceward.web import Answer, Route, Rules, WsgiIdempotency
+from onceward.web.flask import answer, idempotent
+
+KEY = {"Idempotency-Key": '"k"'}
+
+
+@pytest.fixture
+def once(tmp_path):
+    made = Once(f"sqlite:///{tmp_path}/ledger.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def app():
+    return Flask(__name__)
+
+
+@pytest.fixture
+def view(app, once):
+    """Guard a function and return what posts to it."""
+
+    def guard(function, *rules, **options):
+        runs = []
+
+        def counted(*args, **kwargs):
+            runs.append(1)
+            return function(*args, **kwargs)
+
+        app.add_url_rule(
+            "/orders/<int:number>",
+            view_func=idempotent(once, *rules, **options)(counted),
+            methods=["GET", "POST"],
+        )
+
+        def post(headers=KEY, method="POST", **how):
+            with app.test_client() as client:
+                return client.open("/orders/7", method=method, headers=headers, **how)
+
+        post.runs = runs
+        return post
+
+    return guard
+
+
+def statuses(once):
+    return [record.status for record, _ in once.ledger.records()]
+
+
+def problem(response):
+    assert response.content_type == "application/problem+json"
+    return response.json["type"].partition("#")[2]
+
+
+def test_a_view_runs_once_and_its_response_is_replayed(view, once):
+    post = view(lambda number: ({"order": number}, 201, {"X-Order": "7", "Set-Cookie": "a=b"}))
+    first, second = post(json={}), post(json={})
+    assert (first.status_code, first.json, second.status_code, second.json) == (201, {"order": 7}) * 2
+    assert "Idempotent-Replayed" not in first.headers
+    assert (second.headers["Idempotent-Replayed"], second.headers["X-Order"]) == ("true", "7")
+    assert second.content_type == "application/json"
+    assert "Set-Cookie" not in second.headers
+    assert (len(post.runs), statuses(once)) == (1, [COMPLETED])
+
+
+def test_methods_that_the_rules_do_not_cover_pass_through(view, once):
+    get = view(lambda number: "seen")
+    assert [get(method="GET").text, get(method="GET").text, len(get.runs)] == ["seen", "seen", 2]
+    assert statuses(once) == []
+
+
+def test_requests_are_refused_by_the_rules(view):
+    post = view(lambda number: "done", Rules(max_request=10))
+    assert problem(post(headers={})) == "missing"
+    assert problem(post(data=b"x" * 11)) == "too-large"
+    assert problem(post(input_stream=io.BytesIO(b"x" * 11), environ_overrides={"wsgi.input_terminated": True})) == (
+        "too-large"
+    )
+    assert post(data=b"x").text == "done"
+    assert problem(post(data=b"y")) == "reused"
+    assert len(post.runs) == 1
+
+
+def test_the_view_gets_its_body_also_a_form(view):
+    post = view(lambda number: [request.form["a"], request.files["f"].read().decode()])
+    form = {"a": "1", "f": (io.BytesIO(b"file"), "f.txt")}
+    assert post(data=form).json == ["1", "file"]
+
+
+def test_a_body_that_was_read_and_kept_before_counts(app, view):
+    app.before_request(lambda: request.get_data() and None)
+    post = view(lambda number: [request.get_json()])
+    assert [post(json=1).json, post(json=1).json, problem(post(json=2))] == [[1], [1], "reused"]
+
+
+def test_a_body_that_was_read_and_not_kept_before_is_told_before_anything_has_run(app, view, once):
+    app.before_request(lambda: request.form and None)
+    app.testing = True
+    post = view(lambda number: "done")
+    with pytest.raises(RuntimeError, match="was read before its idempotency key"):
+        post(data={"a": "1"}, content_type="multipart/form-data")
+    assert (post.runs, statuses(once)) == ([], [])
+
+
+def test_an_error_that_the_application_handles_is_recorded_as_its_answer(app, view, once):
+    @app.errorhandler(LookupError)
+    def missing(error):
+        return {"missing": str(error)}, 404
+
+    def find(number):
+        raise LookupError("order")
+
+    post = view(find)
+    assert [(one.status_code, one.json) for one in (post(), post())] == [(404, {"missing": "order"})] * 2
+    assert (len(post.runs), statuses(once)) == (1, [COMPLETED])
+
+
+def test_an_abort_is_recorded_as_its_answer(view, once):
+    post = view(lambda number: abort(410))
+    assert [post().status_code, post().status_code, len(post.runs), statuses(once)] == [410, 410, 1, [COMPLETED]]
+
+
+def test_any_other_exception_gives_the_key_back_and_goes_on(app, view, once):
+    app.testing = True
+
+    def fail(number):
+        raise LookupError("its own")
+
+    post = view(fail)
+    for _ in range(2):
+        with pytest.raises(LookupError, match="its own"):
+            post()
+    assert [(r.status, r.attempts, r.error) for r, _ in once.ledger.records()] == [
+        (RELEASED, 2, "LookupError: its own")
+    ]
+
+
+def test_after_request_sees_replays_as_it_sees_answers_and_is_not_recorded(app, view):
+    seen = []
+
+    @app.after_request
+    def stamp(response):
+        seen.append(response.get_data(as_text=True))
+        response.headers["X-Stamp"] = str(len(seen))
+        return response
+
+    post = view(lambda number: "done")
+    assert [post().headers["X-Stamp"], post().headers["X-Stamp"], seen] == ["1", "2", ["done", "done"]]
+
+
+def test_a_scope_may_ask_flask_who_the_caller_is(app, view):
+    app.before_request(lambda: setattr(flask.g, "user", request.headers["X-User"]))
+    post = view(lambda number: str(len(post.runs)), Rules(scope=lambda _: flask.g.user))
+    assert [post(headers={**KEY, "X-User": user}).text for user in ("ann", "bob", "ann")] == ["1", "2", "1"]
+
+
+def test_the_route_is_told_as_flask_has_it(view):
+    told = []
+    post = view(lambda number: "done", Rules(on_event=lambda *event: told.append(event)))
+    post(), post()
+    assert told == [("claimed", "POST /orders/<int:number>"), ("replayed", "POST /orders/<int:number>")]
+
+
+def test_a_coroutine_view_runs_once(app, once):
+    runs = []
+
+    @app.post("/later")
+    @idempotent(once)
+    async def later():
+        runs.append(current().attempt)
+        return "later"
+
+    client = app.test_client()
+    assert [client.post("/later", headers=KEY).text for _ in range(2)] == ["later"] * 2
+    assert runs == [1]
+
+
+def test_a_streamed_response_is_sent_as_it_is_made_and_ends_when_it_is_recorded(app, view, once):
+    log = []
+
+    def stream(number):
+        def parts():
+            for part in ("a", "b"):
+                log.append(part)
+                assert current().record.status == IN_PROGRESS
+                yield part
+            log.append(request.path)
+
+        return Response(stream_with_context(parts()), 201)
+
+    post = view(stream)
+    first = post(buffered=False)
+    parts = first.iter_encoded()
+    assert [next(parts), log, statuses(once)] == [b"a", ["a"], [IN_PROGRESS]]
+    assert [*parts, log, statuses(once)] == [b"b", ["a", "b", "/orders/7"], [COMPLETED]]
+    first.close()
+    assert [post().data, len(post.runs)] == [b"ab", 1]
+
+
+def test_a_client_that_leaves_in_the_middle_does_not_lose_the_effect(view, once):
+    log = []
+
+    def stream(number):
+        def parts():
+            yield from ("a", "b", "c")
+            log.append("effect")
+
+        return Response(parts())
+
+    post = view(stream)
+    first = post(buffered=False)
+    next(first.iter_encoded())
+    first.close()
+    assert (log, statuses(once)) == (["effect"], [COMPLETED])
+    assert [post().data, log] == [b"abc", ["effect"]]
+
+
+def test_a_file_is_sent_and_replayed(view):
+    post = view(lambda number: send_file(io.BytesIO(b"0123456789" * 1000), "application/pdf", etag=False))
+    assert [(one.data, one.content_type) for one in map(post, [KEY, KEY])] == [
+        (b"0123456789" * 1000, "application/pdf")
+    ] * 2
+    assert len(post.runs) == 1
+
+
+def test_a_view_may_complete_its_claim_with_its_response(view):
+    def order(number):
+        response = current_app.make_response(({"order": number}, 201))
+        current().complete(answer(response))
+        return response
+
+    post = view(order)
+    assert [(one.status_code, one.json) for one in (post(), post())] == [(201, {"order": 7})] * 2
+    assert len(post.runs) == 1
+
+
+def test_an_answer_without_a_content_type_is_replayed_without_one(view):
+    def order(number):
+        current().complete(Answer(201, [], b"7"))
+        return "7"
+
+    post = view(order)
+    post()
+    assert (post().data, post().content_type) == (b"7", None)
+
+
+def test_rules_with_a_path_are_refused_for_the_view_has_one(once):
+    with pytest.raises(ValueError, match="give it no path"):
+        idempotent(once, Rules(Route("/orders")))
+
+
+def test_a_worker_that_has_lost_its_claim_does_not_give_its_response(view, once):
+    def steal(number):
+        once.ledger.clear(current().record.key, live=True)
+        return "mine"
+
+    assert problem(view(steal)()) == "in-flight"
+
+
+def test_the_whole_application_can_be_guarded(app, once):
+    runs = []
+
+    @app.post("/orders")
+    def order():
+        runs.append(request.get_json())
+        return {"run": len(runs)}, 201
+
+    app.wsgi_app = WsgiIdempotency(app.wsgi_app, once, Rules(Route("/orders")))
+    client = app.test_client()
+    answers = [client.post("/orders", headers=KEY, json={"a": 1}) for _ in range(2)]
+    assert [(one.status_code, one.json) for one in answers] == [(201, {"run": 1})] * 2
+    assert runs == [{"a": 1}]
+
+
+def test_wait_lets_a_request_wait_for_the_answer(view):
+    import threading
+
+    def slow(number):
+        time.sleep(0.3)
+        return "done"
+
+    post = view(slow, wait=10)
+    texts = []
+    threads = [threading.Thread(target=lambda: texts.append(post().text)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert (texts, len(post.runs)) == (["done"] * 3, 1)

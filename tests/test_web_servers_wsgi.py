@@ -1,0 +1,262 @@
+"""The example payment services under gunicorn, and Django's under uvicorn: clients that time out and retry, workers that die."""
+
+import collections
+import contextlib
+import http.client
+import json
+import os
+import random
+import signal
+import sqlite3
+import threading
+import time
+
+import pytest
+
+from onceward import Once
+from onceward.core.record import COMPLETED
+from web_servers import check_charged_once, gunicorn, keyed, pay_all, payment, until, uvicorn
+
+FLASK, DJANGO = "payments_flask:app", "payments_django:application"
+SYNC, THREADS = ("--workers", "4"), ("--workers", "2", "--threads", "6")
+BEFORE_FORK = ("--preload",)
+LINES = b"".join(b"line %d\n" % number for number in range(5))
+
+
+def served_by(module, options):
+    """Return what starts a server of the service."""
+    return lambda **environment: gunicorn(module, *options, **environment)
+
+
+SERVERS = {
+    "flask, processes": served_by(FLASK, SYNC),
+    "flask, threads, preloaded": served_by(FLASK, THREADS + BEFORE_FORK),
+    "django, processes, preloaded": served_by(DJANGO, SYNC + BEFORE_FORK),
+    "django, threads": served_by(DJANGO, THREADS),
+    "django under asgi": lambda **environment: uvicorn("payments_django:asgi", "--workers", "2", **environment),
+}
+
+
+@pytest.fixture(params=SERVERS)
+def served(request):
+    return SERVERS[request.param]
+
+
+@pytest.fixture
+def sqlite(tmp_path):
+    """The environment of a payment service, and what reads the references of its charges."""
+    file = tmp_path / "payments.db"
+
+    def references():
+        with contextlib.closing(sqlite3.connect(file)) as connection:
+            return [reference for (reference,) in connection.execute("SELECT reference FROM charges")]
+
+    return {"LEDGER": f"sqlite:///{file}", "LEASE": "1.5"}, references
+
+
+@pytest.fixture
+def dynamodb(dynoxide, url):
+    """As above; its clock counts seconds, and a lease has three of them at least."""
+    charges = dynoxide.table(f"charges-{time.time_ns()}", {"id": "S"})
+    environment = {"LEDGER": url, "CHARGES": charges, "LEASE": "3"}
+    return environment, lambda: [item["reference"]["S"] for item in dynoxide.items(charges)]
+
+
+PAIRS = [
+    ("flask, processes", "sqlite"),
+    ("flask, processes", "dynamodb"),
+    ("flask, threads, preloaded", "dynamodb"),
+    ("django, processes, preloaded", "dynamodb"),
+    ("django, threads", "sqlite"),
+    ("django under asgi", "sqlite"),
+    ("django under asgi", "dynamodb"),
+]
+
+
+@pytest.fixture(params=PAIRS, ids=" on ".join)
+def pair(request):
+    server, store = request.param
+    return SERVERS[server], *request.getfixturevalue(store)
+
+
+# --- charged once ---------------------------------------------------------------------------------------------------
+
+
+def test_clients_that_time_out_and_retry_are_charged_once(pair):
+    served, environment, references = pair
+    with served(**environment, BANK_SECONDS="0.3") as server:
+        seen = pay_all(server, 12, 0.2, lambda: time.sleep(0.1))
+    check_charged_once(environment["LEDGER"], references, 12)
+    assert seen["timeout"] >= 12
+    assert seen["replayed"] >= 12
+
+
+def test_workers_that_are_killed_in_the_middle_leave_one_charge_per_key(pair):
+    served, environment, references = pair
+    ledger, chance, deaths = Once(environment["LEDGER"]).ledger, random.Random(7), 0
+
+    def taken_over():
+        return any(record.attempts > 1 for record, _ in ledger.records())
+
+    def kill_one():
+        nonlocal deaths
+        time.sleep(0.4 + chance.random() * 0.4)
+        if (deaths < 4 or not taken_over()) and (workers := server.workers()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(workers[0], signal.SIGKILL)  # the oldest, which has begun to work
+                deaths += 1
+
+    with served(**environment, BANK_SECONDS="0.3") as server:
+        pay_all(server, 50, 5, kill_one)
+    check_charged_once(environment["LEDGER"], references, 50)
+    assert taken_over(), "no worker was killed between its claim and its end"
+
+
+@pytest.mark.parametrize("store", ["sqlite", "dynamodb"])
+def test_a_server_that_is_killed_and_restarted_leaves_one_charge_per_key(store, request):
+    environment, references = request.getfixturevalue(store)
+    restarts = 0
+
+    def restart():
+        nonlocal restarts
+        time.sleep(1.0)
+        if restarts < 2:
+            server.kill()
+            server.start()
+            restarts += 1
+
+    with gunicorn(FLASK, *THREADS, **environment, BANK_SECONDS="0.4") as server:
+        pay_all(server, 40, 5, restart)
+    records = check_charged_once(environment["LEDGER"], references, 40)
+    assert any(record.attempts > 1 for record in records), "the server was not killed between a claim and its end"
+
+
+# --- clients that leave, servers that stop --------------------------------------------------------------------------
+
+
+def test_a_payment_whose_client_left_is_charged_and_its_retry_gets_the_receipt(tmp_path, served):
+    with served(LEDGER=f"sqlite:///{tmp_path}/payments.db", BANK_SECONDS="1") as server:
+        with pytest.raises(TimeoutError):
+            server.post("/payments", payment("a"), keyed("k"), 0.4)
+        # It waits for the first one's answer, which nobody else waits for.
+        status, fields, body = server.post("/payments", payment("a"), keyed("k"), 10)
+        assert (status, fields["idempotent-replayed"]) == (201, "true")
+        assert server.post("/payments", payment("a"), keyed("k"))[2] == body
+
+
+def test_a_server_that_is_told_to_stop_waits_for_a_payment_whose_client_has_left(tmp_path, served):
+    url = f"sqlite:///{tmp_path}/payments.db"
+    with served(LEDGER=url, BANK_SECONDS="1") as server:
+        with pytest.raises(TimeoutError):
+            server.post("/payments", payment("a"), keyed("k"), 0.4)
+        server.process.terminate()
+        server.process.wait(30)
+    assert [record.status for record, _ in Once(url).ledger.records()] == [COMPLETED]
+
+
+def test_a_worker_that_takes_too_long_for_gunicorn_leaves_the_key_to_the_lease(tmp_path):
+    url = f"sqlite:///{tmp_path}/payments.db"
+    with gunicorn(FLASK, "--timeout", "1", LEDGER=url, BANK_SECONDS="60", LEASE="60") as server:
+        with contextlib.suppress(http.client.HTTPException, OSError):
+            server.post("/payments", payment("a"), keyed("k"), 10)
+        assert Once(url).ledger.is_live("http:(anonymous,k)")
+
+
+# --- the wire -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["sync", "gthread"])
+def app(request, tmp_path):
+    """The tests' own application under gunicorn, and what reads its effects."""
+    log = tmp_path / "log"
+    log.touch()
+    options = ("--worker-class", request.param, "--workers", "2", "--threads", "1" if request.param == "sync" else "4")
+    environment = {"LEDGER": f"sqlite:///{tmp_path}/ledger.db", "LOG": str(log)}
+    with gunicorn("web_wsgi_app:app", *options, **environment) as server:
+        server.effects = lambda: [line.split()[0] for line in log.read_text().splitlines()]
+        yield server
+
+
+@pytest.mark.parametrize("path", ["/streamed", "/streamed?length", "/written"])
+def test_a_streamed_answer_arrives_as_it_is_made_and_is_replayed(app, path):
+    times = []
+    for _ in range(2):
+        with app.connection() as connection:
+            connection.request("POST", path, headers={"Idempotency-Key": "k"})
+            reply = connection.getresponse()
+            began = time.monotonic()
+            assert reply.read() == LINES
+            times.append(time.monotonic() - began)
+    assert reply.getheader("idempotent-replayed") == "true"
+    assert times[0] > 0.5, "its head came long before its end"
+    assert times[1] < 0.3
+    assert len(app.effects()) == 1
+
+
+@pytest.mark.parametrize("path", ["/streamed", "/written"])
+def test_a_client_that_leaves_in_the_middle_of_an_answer_does_not_lose_the_effect(app, path):
+    with app.connection() as connection:
+        connection.request("POST", path, headers={"Idempotency-Key": "k"})
+        reply = connection.getresponse()
+        assert reply.read(5) == b"line "
+        reply.close()
+    until(app.effects)
+    until(lambda: app.post(path, headers={"Idempotency-Key": "k"})[0] == 200)
+    status, fields, body = app.post(path, headers={"Idempotency-Key": "k"})
+    assert (status, fields["idempotent-replayed"], body) == (200, "true", LINES)
+    assert len(app.effects()) == 1
+
+
+def test_an_answer_that_fails_in_the_middle_is_torn_and_gives_the_key_back(app):
+    for _ in range(2):
+        with pytest.raises(http.client.IncompleteRead):
+            app.post("/failing", headers={"Idempotency-Key": "k"})
+    assert app.effects() == ["failing", "failing"]
+
+
+def test_a_chunked_body_is_read_and_compared_and_limited(app):
+    def send(*parts):
+        headers = {"Idempotency-Key": "k", "Transfer-Encoding": "chunked"}
+        status, _, body = app.post("/told", iter(parts), headers, encode_chunked=True)
+        return status, body if status == 200 else json.loads(body)["type"].partition("#")[2]
+
+    assert send(b"x" * 600, b"y" * 601) == (413, "too-large")
+    assert send(b"x" * 400, b"y" * 500) == (200, b"900")
+    assert send(b"x" * 400 + b"y" * 500) == (200, b"900")
+    assert send(b"x" * 401, b"y" * 499) == (422, "reused")
+    assert app.effects() == ["told"]
+
+
+def test_a_request_whose_sender_leaves_before_its_end_is_not_carried_out(app):
+    with app.connection() as connection:
+        connection.putrequest("POST", "/told")
+        connection.putheader("Idempotency-Key", "k")
+        connection.putheader("Content-Length", "100")
+        connection.endheaders(b"x" * 50)
+    assert app.post("/told", b"x" * 100, {"Idempotency-Key": "k"})[::2] == (200, b"100")
+    assert app.effects() == ["told"]
+
+
+# --- forks --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", ["sqlite", "dynamodb"])
+def test_a_ledger_that_was_used_before_the_workers_were_forked_works_in_them(store, request, tmp_path):
+    url = f"sqlite:///{tmp_path}/ledger.db" if store == "sqlite" else request.getfixturevalue("url")
+    log = tmp_path / "log"
+    log.touch()
+    with gunicorn("web_wsgi_app:app", *SYNC, *BEFORE_FORK, LEDGER=url, LOG=str(log)) as server:
+
+        def send(key):
+            answers.extend((key, server.post("/told", b"xyz", {"Idempotency-Key": key})[::2]) for _ in range(3))
+
+        answers = []
+        threads = [threading.Thread(target=send, args=(f"key-{number}",)) for number in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert collections.Counter(answers) == {(f"key-{number}", (200, b"3")): 3 for number in range(20)}
+    effects = log.read_text().splitlines()
+    assert len(effects) == 20
+    assert len(set(effects)) > 1, "all was done by one worker"
