@@ -55,6 +55,7 @@ def batches(url: str, threads: ThreadPoolExecutor) -> None:
         rows,
     )
 
+
 def _batches(way: Callable[[str], object]) -> Callable[[int], Cost]:
     return lambda turn: timed(lambda: [way(f"{turn}-{n}") for n in range(BATCHES)], BATCHES)
 

@@ -1,5 +1,6 @@
 """The command line as others see it: its help, its usage errors, and the commands for operators."""
 
+import itertools
 import json
 import os
 import pty
@@ -89,13 +90,26 @@ def held(cli):
     return cli
 
 
+FLOWING = ("sqs", "ls", "show", "clear", "unpark", "park", "purge", "stats", "redrive", "doctor")
+
+
 # --- help and usage ---------------------------------------------------------------------------------------------------
 
 
 def test_help_names_every_command(cli):
     told = cli.run("--help").stdout.decode()
-    for command in ("pipe", "demo", "ls", "show", "clear", "unpark", "park", "purge", "stats"):
-        assert command in told
+    for command in (*FLOWING, "pipe", "demo", "init"):
+        assert f" {command} " in told
+
+
+@pytest.mark.parametrize("command", FLOWING)
+def test_help_breaks_no_paragraph_but_at_the_terminals_edge(cli, command):
+    cli.env["COLUMNS"] = "2000"
+    told = cli.run(command, "--help").stdout.decode()
+    lines = [line.strip() for line in told.partition("Usage:")[2].partition("╭")[0].splitlines()]
+    assert any(lines[1:])
+    for line, following in itertools.pairwise(lines):
+        assert not (line and following), following
 
 
 def test_help_of_pipe_tells_the_options_and_every_exit_status(cli):

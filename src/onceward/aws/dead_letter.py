@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from onceward.aws.delivery import KEY_ATTRIBUTE, Delivery
 from onceward.aws.lambda_reader import Reader
-from onceward.aws.message import Attribute, Message, Outgoing
+from onceward.aws.message import Attribute, Message, Outgoing, entry_of, size_of
 from onceward.aws.queue_facts import read_facts
 from onceward.aws.serving import record_of
 from onceward.aws.sqs_event import Unwrap, message_delivery
@@ -35,10 +35,12 @@ class Reading(NamedTuple):
     Attributes:
         origin: the default key of our consumers: that of the message that was first sent.
         key: in the ledger.
+        fingerprint: of its input; None when its consumer compares none, or that is not known.
     """
 
     origin: str
     key: str
+    fingerprint: str | None = None
 
 
 class Letters:
@@ -49,18 +51,25 @@ class Letters:
         key: its ``key=``, when that is a JMESPath expression over the body; None when it goes by the default key.
         where: a JMESPath expression over the same, which is true for the messages that are meant; None is all.
         unwrap: the consumer's ``unwrap=``.
+        fingerprint: its ``fingerprint=``, when that is a JMESPath expression over the body, or ``"@"`` for True; None when
+            it compares none.
 
     Raises:
         ValueError: an expression is not valid.
     """
 
     def __init__(
-        self, name: str, key: str | None = None, where: str | None = None, unwrap: Unwrap | None = None
+        self,
+        name: str,
+        key: str | None = None,
+        where: str | None = None,
+        unwrap: Unwrap | None = None,
+        fingerprint: str | None = None,
     ) -> None:
         self.name = name
         self._unwrap = unwrap
-        self._reader = Reader(_handler, key, None)
-        self._by_default = key is None
+        self._reader = Reader(_handler, key, fingerprint)
+        self._by_default = key is None and unwrap is None  # in an envelope of SNS the key is, too
         self._where = None if where is None else Path(where, "where")
 
     def meant(self, message: Message) -> bool:
@@ -80,12 +89,12 @@ class Letters:
             Refusal: it has none.
         """
         try:
-            found = self._reader.read(self._delivery(message)).key
-            return Reading(origin(message), ledger_key(self.name, found))
+            found = self._reader.read(self._delivery(message))
+            return Reading(origin(message), ledger_key(self.name, found.key), found.fingerprint)
         except (OncewardError, TypeError) as error:
             raise Refusal(f"its key cannot be read: {error}") from error
 
-    def copy(self, message: Message, own_key: str, *, fifo: bool) -> Outgoing:
+    def copy(self, message: Message, own_key: str, *, fifo: bool, room: int) -> Outgoing:
         """Return what is sent for a message: the same, with an attribute that says its default key.
 
         The copy gets a message id of its own from SQS. Were that its key, the effect could happen again.
@@ -94,22 +103,29 @@ class Letters:
             message: the message.
             own_key: the key under which its sending is recorded, for a deduplication id that is the same each time.
             fifo: whether it is sent to a FIFO queue.
+            room: the bytes that a message may have there.
 
         Raises:
-            Refusal: it has ten attributes already, and its consumer needs ours.
+            Refusal: its consumer needs our attribute, and there is no room for it.
         """
-        attributes = dict(message.user_attributes)
-        if _text(attributes.get(KEY_ATTRIBUTE)) is None:
-            if len(attributes) < MOST_ATTRIBUTES or KEY_ATTRIBUTE in attributes:
-                attributes[KEY_ATTRIBUTE] = Attribute("String", message.id)
-            elif self._by_default:
-                raise Refusal(
-                    f"it has {MOST_ATTRIBUTES} attributes, SQS takes no more, and {KEY_ATTRIBUTE} is needed: without it the "
-                    "copy has another key, and its effect could happen twice. Send it by hand, or give the consumer a key "
-                    "from the body, and --key here"
-                )
         dedup = derived_key(own_key, ("send",)) if fifo else None
-        return Outgoing(message.body, attributes, message.group, dedup)
+        same = Outgoing(message.body, message.user_attributes, message.group, dedup)
+        if _text(message.user_attributes.get(KEY_ATTRIBUTE)) is not None:
+            return same
+        attributes = {**message.user_attributes, KEY_ATTRIBUTE: Attribute("String", message.id)}
+        marked = same._replace(attributes=attributes)
+        if len(attributes) > MOST_ATTRIBUTES:
+            full = f"it has {MOST_ATTRIBUTES} attributes, SQS takes no more"
+        elif (size := size_of(entry_of(marked))) > room:
+            full = f"with it, it has {size} bytes, and its target takes {room} (MaximumMessageSize, up to 1048576)"
+        else:
+            return marked
+        if not self._by_default:
+            return same
+        raise Refusal(
+            f"there is no room for {KEY_ATTRIBUTE}: {full}. Without it the copy has another key, and its effect could happen "
+            "twice. Send it by hand, or give the consumer a key from the body, and --key here"
+        )
 
     def _delivery(self, message: Message) -> Delivery:
         return message_delivery(record_of(message, _FACTS), unwrap=self._unwrap, fifo=False)
@@ -149,7 +165,25 @@ _COMPLETED: Final[dict[OnCompleted, Plan]] = {
 }
 
 
-def planned(record: Record | None, now: float, completed: OnCompleted, *, begun: bool, intended: bool) -> Plan:
+_OF_ANOTHER: Final = Plan(
+    "keep", "its key was used with another input, so its consumer refuses it: mend the message, or who sends such keys"
+)
+_OF_WHOM: Final = Plan(
+    "keep",
+    "its key is completed, maybe with another input, which its consumer compares: say what it compares by --fingerprint, or this "
+    "message's effect could be lost",
+)
+
+
+def planned(
+    record: Record | None,
+    now: float,
+    completed: OnCompleted,
+    *,
+    begun: bool,
+    intended: bool,
+    fingerprint: str | None = None,
+) -> Plan:
     """Return what is to be done about a message.
 
     Args:
@@ -158,19 +192,25 @@ def planned(record: Record | None, now: float, completed: OnCompleted, *, begun:
         completed: what to do about a completed key.
         begun: whether an earlier run had begun to move the message.
         intended: whether a run was to clear this very completed record, and to run the key again.
+        fingerprint: of the message; None when that is not known.
     """
-    verdict = decide(record, now, "", None, Policy())
+    verdict = decide(record, now, "", fingerprint, Policy())
     if record is None or verdict is Verdict.START:
         return Plan("move", "no record of its key")
     if verdict is Verdict.BUSY:
         left = record.lease_until - now
         return Plan("wait", f"a worker holds its key for {left:.0f} s more, or longer: try again later")
+    if verdict is Verdict.MISMATCH:
+        return _OF_ANOTHER
     if verdict is not Verdict.REPLAY:
         step: Step = "unpark" if verdict is Verdict.PARKED else "reset" if record.attempts else "move"
         return Plan(step, f"{record.status} after {record.attempts} attempt(s)")
+    plan = _COMPLETED[completed]
     if begun and not intended:
-        return Plan("finish", "an earlier run had begun to move it, and its effect is made")
-    return _COMPLETED[completed]
+        plan = Plan("finish", "an earlier run had begun to move it, and its effect is made")
+    if fingerprint is None and record.fingerprint is not None and plan.step != "keep":
+        return _OF_WHOM
+    return plan
 
 
 def _handler(payload: object) -> None:

@@ -95,6 +95,7 @@ class Trigger(NamedTuple):
         window: seconds for which messages are gathered before an invocation.
         concurrency: how many invocations it makes at a time; None is no limit.
         reserved: the function's reserved concurrency; None when it has none, or that is not known.
+        filtered: whether it has a filter.
     """
 
     function: str
@@ -104,6 +105,7 @@ class Trigger(NamedTuple):
     window: int = 0
     concurrency: int | None = None
     reserved: int | None = None
+    filtered: bool = False
 
 
 class Table(NamedTuple):
@@ -120,7 +122,7 @@ class Table(NamedTuple):
         expiry: the attribute that the ledger's records expire by.
         times: attributes of the ledger's records that hold other times.
         recovers: whether it can be restored to a point in time; None is not known.
-        regions: other regions with a replica of it.
+        regions: other regions with a replica of it that may lag behind.
         skew: by how many seconds this machine's clock is ahead of DynamoDB's, at least and at most.
     """
 

@@ -9,7 +9,10 @@ _LAMBDA: Final = "Lambda Developer Guide, Creating and configuring an Amazon SQS
 _PARTIAL: Final = "Lambda Developer Guide, Handling errors for an SQS event source in Lambda"
 _CONCURRENCY: Final = "Lambda Developer Guide, Configuring scaling behavior for SQS event source mappings"
 
+_FILTERS: Final = "Lambda Developer Guide, Using event filtering with an Amazon SQS event source"
+
 _TIMEOUTS: Final = 6
+_FEWEST: Final = 2  # invocations: the smallest MaximumConcurrency
 
 
 def functions(facts: Facts) -> Iterator[Finding]:
@@ -27,6 +30,16 @@ def functions(facts: Facts) -> Iterator[Finding]:
             _LAMBDA,
         )
     on = {trigger.function for trigger in facts.triggers if trigger.enabled}
+    filtered = sorted({trigger.function for trigger in facts.triggers if trigger.enabled and trigger.filtered})
+    if filtered:
+        yield Finding(
+            "error" if len(on) > 1 else "warning",
+            "filter",
+            f"the event source mapping of {' and '.join(filtered)} has a filter",
+            "what it does not let through is deleted from the queue, and no other function gets it",
+            "filter before the queue, as in the subscription of a topic, with a queue for each function; or in the handler",
+            _FILTERS,
+        )
     if len(on) > 1:
         yield Finding(
             "warning",
@@ -104,14 +117,24 @@ def _timeout(trigger: Trigger, queue: QueueSettings, facts: Facts) -> Iterator[F
 
 def _throttled(trigger: Trigger) -> Iterator[Finding]:
     limit, reserved = trigger.concurrency, trigger.reserved
-    if reserved is not None and (limit is None or limit > reserved):
+    if reserved == 0:
+        yield Finding(
+            "error",
+            "concurrency",
+            f"{trigger.function} has a reserved concurrency of 0, so it never runs",
+            "messages that are received for it all the same become dead letters, or are dropped",
+            "take it away; to stop the function for a while, disable its event source mapping instead",
+            _CONCURRENCY,
+        )
+    elif reserved is not None and (limit is None or limit > reserved):
         yield Finding(
             "warning",
             "concurrency",
             f"{trigger.function} has a reserved concurrency of {reserved}, and its event source mapping "
             + ("no maximum" if limit is None else f"a maximum of {limit}"),
             "messages are received for invocations that are then throttled, and each time costs a receive",
-            f"give the mapping a MaximumConcurrency of at most {max(2, reserved)}",
+            f"give the mapping a MaximumConcurrency of {max(_FEWEST, reserved)}"
+            + (f", and the function a reserved concurrency of {_FEWEST}" if reserved < _FEWEST else " or less"),
             _CONCURRENCY,
         )
 

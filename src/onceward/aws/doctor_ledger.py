@@ -15,7 +15,26 @@ _WAL: Final = "sqlite.org/wal.html"
 _SKEW: Final = 60.0  # seconds; AWS refuses requests that are signed 5 minutes off
 _FREE: Final = 100 * 1024 * 1024  # bytes
 _NETWORK: Final = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs"}
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "9p",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.ceph-fuse",
+        "fuse.s3fs",
+        "fuse.gcsfuse",
+        "fuse.rclone",
+        "beegfs",
+        "gpfs",
+    }
 )
 _VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
 

@@ -28,11 +28,11 @@ class Look:
 
     Args:
         policy: the options of the consumer's guard.
-        function: the Lambda function that must be among the queue's; None is whichever there are.
+        function: the Lambda function that must be among the queue's, by its name or ARN; None is whichever there are.
     """
 
     def __init__(self, policy: Policy, function: str | None = None) -> None:
-        self._facts = Facts(policy, function=function)
+        self._facts = Facts(policy, function=None if function is None else _name(function))
         self._gaps: list[Finding] = []
 
     @property
@@ -97,7 +97,7 @@ class Look:
             scaled=None if on_demand else self._scaled(described["TableArn"]),
             ttl=None if ttl is None else _ttl(ttl),
             recovers=None if not backups else _recovers(backups),
-            regions=tuple(one["RegionName"] for one in described.get("Replicas") or ()),
+            regions=_lagging(described),
             skew=(time.time() - store.clock.latest(), time.time() - store.clock.earliest()),
         )
 
@@ -191,6 +191,19 @@ def _recovers(told: Mapping[str, Any]) -> bool:
     return bool(described.get("PointInTimeRecoveryStatus") == "ENABLED")
 
 
+def _lagging(described: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the regions of replicas that are not strongly consistent (DynamoDB API Reference, TableDescription)."""
+    if described.get("MultiRegionConsistency") == "STRONG":
+        return ()
+    return tuple(one["RegionName"] for one in described.get("Replicas") or ())
+
+
+def _name(function: str) -> str:
+    """Return a function's name, of that or of an ARN, with or without an alias or version."""
+    parts = function.split(":")
+    return parts[6] if function.startswith("arn:") and len(parts) > 6 else parts[0]
+
+
 def _client(service: str, region: str) -> Any:
     # botocore has no annotations
     from botocore.session import Session  # type: ignore[import-untyped]  # noqa: PLC0415 - often not installed
@@ -203,21 +216,22 @@ def _triggers(arn: str) -> tuple[Trigger, ...]:
     found = []
     for page in client.get_paginator("list_event_source_mappings").paginate(EventSourceArn=arn):
         for mapping in page["EventSourceMappings"]:
-            function = mapping["FunctionArn"]
-            told = client.get_function_configuration(FunctionName=function)
+            told = client.get_function_configuration(FunctionName=mapping["FunctionArn"])
+            function = told["FunctionName"]  # reserved concurrency is of all its aliases and versions
             try:
                 reserved = client.get_function_concurrency(FunctionName=function).get("ReservedConcurrentExecutions")
             except Exception:  # noqa: BLE001 - a permission of its own, for a check that can do without
                 reserved = None
             found.append(
                 Trigger(
-                    function=told["FunctionName"],
+                    function=function,
                     timeout=told["Timeout"],
                     enabled=mapping["State"] not in {"Disabled", "Disabling"},
                     partial="ReportBatchItemFailures" in (mapping.get("FunctionResponseTypes") or ()),
                     window=mapping.get("MaximumBatchingWindowInSeconds") or 0,
                     concurrency=(mapping.get("ScalingConfig") or {}).get("MaximumConcurrency"),
                     reserved=reserved,
+                    filtered=bool((mapping.get("FilterCriteria") or {}).get("Filters")),
                 )
             )
     return tuple(found)

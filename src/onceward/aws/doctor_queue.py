@@ -140,7 +140,8 @@ def retention(facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", check, "the ledger remembers for ever what is done")
         return
     says, again = f"the ledger forgets after {days(kept)} what is done", "a message that comes again later runs again"
-    retries = queue.delay + queue.visibility * (queue.receives + 1)  # with one visibility to spare
+    # With one visibility to spare; and nothing is received after the queue has dropped it.
+    retries = min(queue.delay + queue.visibility * (queue.receives + 1), queue.retention)
     whole = queue.retention if facts.dead is None else facts.dead.retention + (queue.retention if queue.fifo else 0)
     if kept < max(retries, queue.retention):
         longest = (
@@ -193,7 +194,10 @@ def lease(facts: Facts) -> Iterator[Finding]:
         f"when a worker dies, its messages are received {vain} time(s) in vain, because their keys are still claimed"
     )
     mend = f"give a lease of at most {queue.visibility} s (it is renewed while the handler runs), or a longer visibility timeout"
-    if queue.dead_letters is not None and vain + 2 > queue.receives:
+    if facts.triggers and held > queue.visibility >= max(trigger.timeout for trigger in facts.triggers):
+        burns = f"unless on_sqs handles them, whose leases end with the invocation: {burns}"
+        yield Finding("warning", check, says, burns, mend, _VISIBLE)
+    elif queue.dead_letters is not None and vain + 2 > queue.receives:
         yield Finding("error", check, says, f"{burns}, and become dead letters without another attempt", mend, _VISIBLE)
     else:
         yield Finding("warning", check, says, burns, mend, _VISIBLE)

@@ -8,16 +8,21 @@ import asyncio
 import atexit
 import threading
 from collections.abc import Coroutine
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 _LOCK = threading.Lock()
 _runner: asyncio.Runner | None = None
+# Also in the threads that asyncio.to_thread makes.
+_within: ContextVar[bool] = ContextVar("onceward-lambda-loop", default=False)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end in this process's loop, and return its result.
+
+    A call out of a thread that a coroutine of that loop waits for gets a loop of its own, for that one is taken.
 
     Raises:
         RuntimeError: this thread runs an event loop already, which a Lambda handler must not be called in.
@@ -33,8 +38,12 @@ def run(work: Coroutine[Any, Any, T]) -> T:
             "a Lambda handler of an async function runs an event loop, so it cannot be called within one: call it in a thread, as "
             "in asyncio.to_thread(handler, event, context)"
         )
+    if _within.get():
+        return asyncio.run(work)
     with _LOCK:
         if _runner is None:
             _runner = asyncio.Runner()
             atexit.register(_runner.close)
-        return _runner.run(work)
+        context = copy_context()  # left to itself, the runner goes on in that of the first invocation
+        context.run(_within.set, True)
+        return _runner.run(work, context=context)

@@ -208,7 +208,9 @@ def _as_model(model: Any, delivery: Delivery) -> object:
 
 
 def _from_builtin(kind: type, value: object) -> object:
-    return kind.model_validate(value)  # type: ignore[attr-defined]  # Codec lets through pydantic models only
+    if kind is object:
+        return value
+    return kind.model_validate(value)  # type: ignore[attr-defined]  # Codec lets through pydantic models only, besides
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------

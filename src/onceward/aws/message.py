@@ -120,7 +120,7 @@ def chunks(entries: Sequence[Mapping[str, Any]]) -> Iterator[list[int]]:
     chunk: list[int] = []
     together = 0
     for number, entry in enumerate(entries):
-        size = _size(entry)
+        size = size_of(entry)
         if chunk and (len(chunk) == ENTRIES or together + size > TOGETHER):
             yield chunk
             chunk, together = [], 0
@@ -130,8 +130,8 @@ def chunks(entries: Sequence[Mapping[str, Any]]) -> Iterator[list[int]]:
         yield chunk
 
 
-def _size(entry: Mapping[str, Any]) -> int:
-    """Return what counts towards the limit: the body, and the attributes' names, types and values."""
+def size_of(entry: Mapping[str, Any]) -> int:
+    """Return the bytes that count towards a limit: of the body, and of the attributes' names, types and values."""
     size = len(entry.get("MessageBody", "").encode())
     for name, attribute in entry.get("MessageAttributes", {}).items():
         size += len(name.encode()) + sum(len(_bytes(part)) for part in attribute.values())

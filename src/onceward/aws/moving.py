@@ -74,7 +74,7 @@ class Fate(NamedTuple):
 
 
 class Mover:
-    """Judges messages and sends their copies; any number of threads may use it.
+    """Judges messages and sends their copies; any number of threads may use it, once it was told the target's ``room``.
 
     Args:
         once: the ledger.
@@ -100,6 +100,7 @@ class Mover:
             "on_busy": "raise",
         }
         self._sent: set[str] = set()  # origins of the messages that were moved
+        self.room = 0  # bytes that a message may have in the target
 
     def judged(self, message: Message) -> Fate:
         """Decide about a message, and if it is to leave by a copy, send that; the message itself is left alone.
@@ -166,7 +167,7 @@ class Mover:
         return plan, record
 
     def _copy(self, message: Message) -> Outgoing:
-        return self._letters.copy(message, ledger_key(NAME, message.id), fifo=self._target.fifo)
+        return self._letters.copy(message, ledger_key(NAME, message.id), fifo=self._target.fifo, room=self.room)
 
     def _prepared(self, message: Message, reading: Reading, *, begun: bool) -> tuple[Plan, Record | None]:
         """Make a key ready to run again; return the plan that held when that was done."""
@@ -199,7 +200,8 @@ class Mover:
     def _plan(self, message: Message, reading: Reading, *, begun: bool) -> tuple[Plan, Record | None]:
         record, now = self._look(reading.key)
         intended = begun and record is not None and self._look(_intent(message, record))[0] is not None
-        return planned(record, now, self._completed, begun=begun, intended=intended), record
+        plan = planned(record, now, self._completed, begun=begun, intended=intended, fingerprint=reading.fingerprint)
+        return plan, record
 
     def _intend(self, message: Message, record: Record) -> None:
         """Write down which completed record is to be cleared for a message.

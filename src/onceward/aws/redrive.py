@@ -28,6 +28,7 @@ __all__ = ["Fate", "Redrive", "Waiting", "namespaces"]
 WAIT: Final = 2.0
 _AT_ONCE: Final = 10  # messages
 _IN_A_ROW: Final = 10  # failures after which the fault is not the messages'
+LARGEST: Final = 1048576  # bytes of a message in any queue (SQS Developer Guide, "Amazon SQS message quotas")
 _LOOKED_AT: Final = 1000  # records of a ledger, to find out whose keys are in it
 
 
@@ -56,6 +57,7 @@ class Redrive:
         key: the consumers' ``key=``, when it is a JMESPath expression over the body; None for their default key.
         where: a JMESPath expression over the body; messages for which it is not true stay. None is all.
         unwrap: the consumers' ``unwrap=``; key and where are then over the message in SNS's envelope.
+        fingerprint: the consumers' ``fingerprint=``, when it is a JMESPath expression over the body, or ``"@"`` for True.
         completed: what to do with a message whose key is completed: "keep" it, "drop" it (its effect is made), or "rerun":
             clear its key, and move it.
         visibility: whole seconds that a message stays invisible to others after this process was killed.
@@ -76,6 +78,7 @@ class Redrive:
         key: str | None = None,
         where: str | None = None,
         unwrap: Unwrap | None = None,
+        fingerprint: str | None = None,
         completed: OnCompleted = "keep",
         visibility: int = 60,
         limit: int | None = None,
@@ -88,7 +91,7 @@ class Redrive:
         if limit is not None and limit < 1:
             raise ValueError(f"limit={limit!r}: give a whole number, at least 1")
         self._source, self._target = source, target
-        self._letters = Letters(checked_name(name), key, where, unwrap)
+        self._letters = Letters(checked_name(name), key, where, unwrap, fingerprint)
         self._visibility, self._limit, self._dry_run = visibility, limit, dry_run
         self._mover = Mover(once, target, self._letters, completed=completed, lease=visibility, dry_run=dry_run)
         self._stuck: set[str] = set()  # message groups that must not be overtaken
@@ -125,6 +128,7 @@ class Redrive:
                 f"about {hidden} message(s) of {self._source.name} are hidden now, because another consumer has them, or a run "
                 "that was killed had them; run this again when they are shown again"
             )
+        self._mover.room = int(target.get("MaximumMessageSize", LARGEST))
         return Waiting(int(source["ApproximateNumberOfMessages"]), hidden, notes)
 
     def run(self, stopped: Callable[[], bool] = lambda: False) -> Generator[Fate, None, None]:
@@ -134,8 +138,11 @@ class Redrive:
             stopped: asked before each receive; when true, the run ends.
 
         Raises:
-            QueueError, StoreError: a queue or the ledger cannot be reached, or refuses every message.
+            OncewardError: the queues do not fit each other; or a queue or the ledger cannot be reached, or refuses every
+                message.
         """
+        if not self._mover.room:
+            self.waiting()
         left = self._limit
         with _Hidden(self._source, self._visibility) as hidden, ThreadPoolExecutor(_AT_ONCE) as pool:
             while not stopped() and (left is None or left > 0):
@@ -220,10 +227,12 @@ class _Hidden:
 
     def add(self, messages: Sequence[Message]) -> list[Message]:
         """Keep messages invisible; return those that are new, for one whose time was over comes again."""
-        self._visibility.hold(messages)
-        fresh = [message for message in messages if message.id not in self._receipts]
+        # Thousands may have to stay, each of up to a MiB: what holds them needs no bodies.
+        self._visibility.hold(message._replace(body="", user_attributes={}) for message in messages)
+        # A standard queue may hand over one message twice, also in one answer.
+        fresh = {message.id: message for message in messages if message.id not in self._receipts}
         self._receipts.update((message.id, message.receipt) for message in messages)
-        return fresh
+        return list(fresh.values())
 
     def forget(self, messages: Iterable[Message]) -> None:
         """Leave messages alone from now on, for they are deleted."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from onceward.cli import demo, init, operate, pipe, scans
+from onceward.cli import demo, doctor, init, operate, pipe, redrive, scans, sqs
 
 app = typer.Typer(
     name="onceward",
@@ -49,6 +49,7 @@ class _WithCommand(TyperCommand):
 
 
 app.command("pipe", cls=_WithCommand, help=_flowing(pipe.HELP))(pipe.pipe)
+app.command("sqs", help=_flowing(sqs.HELP))(sqs.sqs)
 for _command in (
     demo.demo,
     init.init,
@@ -59,8 +60,10 @@ for _command in (
     operate.unpark,
     scans.purge,
     scans.stats,
+    redrive.redrive,
+    doctor.doctor,
 ):
-    app.command()(_command)
+    app.command(help=_flowing(_command.__doc__ or ""))(_command)
 
 
 def run() -> None:

@@ -41,6 +41,12 @@ WhereOption = Annotated[
 UnwrapOption = Annotated[
     Literal["sns"] | None, typer.Option(help="The consumer's unwrap=: the messages are in SNS's envelopes.")
 ]
+FingerprintOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="JMESPATH", help="The consumer's fingerprint=, over the body; @ when that is True.", show_default="none"
+    ),
+]
 CompletedOption = Annotated[
     Literal["keep", "drop", "rerun"],
     typer.Option(
@@ -70,6 +76,7 @@ def redrive(
     key: KeyOption = None,
     where: WhereOption = None,
     unwrap: UnwrapOption = None,
+    fingerprint: FingerprintOption = None,
     completed: CompletedOption = "keep",
     dry_run: DryOption = False,
     limit: LimitOption = None,
@@ -98,6 +105,7 @@ def redrive(
                 key=key,
                 where=where,
                 unwrap=unwrap,
+                fingerprint=fingerprint,
                 completed=completed,
                 visibility=visibility,
                 limit=limit,

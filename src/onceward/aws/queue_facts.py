@@ -1,0 +1,69 @@
+"""What a worker needs to know of its queue, and what of it is unsafe."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from onceward.core.policy import Policy
+
+_FEW = 3  # receives that one lost worker can use up: the lost one, one that meets its lease, and the one that succeeds
+
+
+class QueueFacts(NamedTuple):
+    """Some attributes of a queue (SQS API Reference, GetQueueAttributes).
+
+    Attributes:
+        arn: its ARN.
+        visibility: seconds for which a received message is invisible.
+        retention: seconds after which it drops a message.
+        receives: after how many receives a message goes to its dead-letter queue; None when it has none.
+    """
+
+    arn: str
+    visibility: int
+    retention: int
+    receives: int | None
+
+    @property
+    def region(self) -> str:
+        """Where it is."""
+        return (self.arn.split(":") + [""] * 4)[3]
+
+
+def read_facts(attributes: Mapping[str, str]) -> QueueFacts:
+    """Return the facts that the attributes of a queue tell."""
+    policy = json.loads(attributes.get("RedrivePolicy") or "{}")
+    receives = policy.get("maxReceiveCount") if isinstance(policy, dict) else None
+    return QueueFacts(
+        attributes.get("QueueArn", ""),
+        int(attributes.get("VisibilityTimeout", 30)),
+        int(attributes.get("MessageRetentionPeriod", 345600)),
+        None if receives is None else int(receives),  # some tools write it as text
+    )
+
+
+def warnings(facts: QueueFacts, policy: Policy, visibility: int) -> Iterator[str]:
+    """Yield what is unsafe about a queue, handled under ``policy`` with messages invisible for ``visibility`` seconds."""
+    days = facts.retention / 86400
+    if facts.receives is None and policy.max_attempts is None:
+        yield (
+            f"it has no dead-letter queue, and max_attempts is not set: a message that always fails is tried until SQS drops it, "
+            f"{days:g} days after it was sent. Give the queue a redrive policy, or set max_attempts= to park such keys"
+        )
+    elif facts.receives is None:
+        yield (
+            f"it has no dead-letter queue: a message that is parked after {policy.max_attempts} attempts stays in it, and SQS "
+            f"drops it {days:g} days after it was sent; the ledger keeps its key. Give the queue a redrive policy"
+        )
+    elif facts.receives <= _FEW and policy.lease > visibility:
+        yield (
+            f"a worker that dies leaves its messages invisible for {visibility} s and their keys claimed for {policy.lease:g} s, so "
+            f"they are received in vain in between, and maxReceiveCount is {facts.receives}: give a lease of at most "
+            f"{visibility} s, a longer visibility, or a maxReceiveCount of 5 or more"
+        )
+    if policy.retention is not None and policy.retention < facts.retention:
+        yield (
+            f"it keeps messages for {days:g} days, and the ledger forgets what is done after "
+            f"{policy.retention / 86400:g}: one that comes again after that runs again. Give a retention of at least "
+            f"{facts.retention} s"
+        )

@@ -1,0 +1,161 @@
+"""``onceward sqs``: call a function once for each message of an SQS queue."""
+
+import logging
+import os
+import sys
+import threading
+from typing import Annotated
+
+import typer
+
+from onceward.aws.worker import SqsWorker
+from onceward.cli.call import _imported as imported
+from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
+from onceward.cli.sqs_report import Heard, Report
+from onceward.errors import OncewardError
+
+DONE, LEFT, ONLY_MALFORMED, FAILED, INTERRUPTED, BROKEN = 0, 1, 3, 4, 130, 141
+_TICK = 0.2  # seconds between two looks at what is in flight
+
+HELP = r"""
+Call a function once for each message of an SQS queue, ever.
+
+QUEUE is the queue's URL, ARN or name. The function is given the message's body, decoded if it is JSON, and converted to what its
+parameter is annotated with; it may be async. When it returns, that is recorded, and the message is deleted; when it raises,
+the message comes again after a pause that doubles each time, until the queue's redrive policy takes it to the dead-letter
+queue. A message that comes again after its effect was recorded is deleted, and the function not called.
+
+SIGTERM or ctrl-C ends it: what runs is waited for, the rest given back. Region, credentials and endpoint are found as by AWS's own
+tools, as in AWS_REGION, AWS_PROFILE and AWS_ENDPOINT_URL_SQS.
+
+Example: [bold]onceward sqs orders --call shop:charge --key order.id --store dynamodb://ledger[/bold]
+
+Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or busy;
+[bold]2[/bold] usage; [bold]3[/bold] empty, all done but malformed messages; [bold]4[/bold] the queue or the ledger failed;
+[bold]130[/bold] interrupted while functions were running; [bold]141[/bold] nobody reads the output any more.
+"""
+
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Its URL, ARN or name.", show_default=False)]
+CallOption = Annotated[
+    str, typer.Option("--call", metavar="MODULE:FUNCTION", help="The function; its module may lie in this directory.")
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option("--key", metavar="JMESPATH", help="What identifies a message: order.id.", show_default="its id"),
+]
+NameOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The namespace of the keys.", show_default="the function's full name"),
+]
+ConcurrencyOption = Annotated[int, typer.Option("--concurrency", "-c", min=1, metavar="N", help="Calls at a time.")]
+LeaseOption = Annotated[
+    float, typer.Option(metavar="S", help="Seconds after which a killed worker's keys may be taken over.")
+]
+AttemptsOption = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Calls after which a key is parked.", show_default="no limit")
+]
+VisibilityOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="S", help="Seconds after which a killed worker's messages come again.", show_default="the queue's own"
+    ),
+]
+WaitOption = Annotated[float, typer.Option(metavar="S", help="Seconds that a poll waits for a message, up to 20.")]
+GraceOption = Annotated[
+    float | None,
+    typer.Option(metavar="S", help="Seconds to wait for what runs when stopped.", show_default="as long as it takes"),
+]
+EmptyOption = Annotated[bool, typer.Option("--until-empty", help="End when the queue has no more messages to give.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object per message, and per line of the log.")]
+
+
+def sqs(
+    queue: QueueArgument,
+    *,
+    call: CallOption,
+    key: KeyOption = None,
+    name: NameOption = None,
+    store: StoreOption = DEFAULT_STORE,
+    concurrency: ConcurrencyOption = 10,
+    lease: LeaseOption = 60.0,
+    max_attempts: AttemptsOption = None,
+    visibility: VisibilityOption = None,
+    wait: WaitOption = 20.0,
+    grace: GraceOption = None,
+    until_empty: EmptyOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Work until told to stop; ends with the exit status that HELP tells of."""
+    once = opened(store)
+    report = Report(as_json=as_json)
+    try:
+        worker = SqsWorker(
+            once,
+            queue,
+            imported(call),
+            key=key,
+            name=name,
+            concurrency=concurrency,
+            visibility=visibility,
+            wait=wait,
+            grace=grace,
+            on_outcome=report.outcome,
+            lease=lease,
+            max_attempts=max_attempts,
+        )
+    except (ValueError, TypeError) as error:
+        refuse(str(error), USAGE)
+    report.stop = worker.stop
+    status, end = _run(worker, report, until_empty=until_empty)
+    report.summary(end)
+    once.close()
+    worker.queue.close()
+    if report.broken is not None:
+        status = BROKEN if isinstance(report.broken, BrokenPipeError) else LEFT
+    if status == INTERRUPTED or grace is not None:
+        sys.stderr.flush()
+        os._exit(status)  # a called function may still run in its thread; its key stays claimed to the end of its lease
+    raise typer.Exit(status)
+
+
+def _run(worker: SqsWorker, report: Report, *, until_empty: bool) -> tuple[int, str]:
+    """Work; return the exit status and, if it was not the end of the queue, how it ended."""
+    log = logging.getLogger("onceward")
+    heard = Heard(report)
+    log.addHandler(heard)
+    log.setLevel(heard.level)
+    log.propagate = False
+    ended = threading.Event()
+
+    def tick() -> None:
+        told = False
+        while not ended.wait(_TICK):
+            if worker.stopping and not told:
+                report.say(
+                    "stopping: what runs, and the poll under way, are waited for; a second signal interrupts them"
+                )
+                told = True
+            report.tick(worker.in_flight)
+
+    report.start()
+    ticks = threading.Thread(target=tick, name="onceward-ticks", daemon=True)
+    ticks.start()
+    try:
+        worker.run(until_empty=until_empty)
+    except KeyboardInterrupt:
+        return (
+            INTERRUPTED,
+            "interrupted: the keys of the calls that were running stay claimed to the end of their leases",
+        )
+    except (OncewardError, ValueError) as error:
+        return FAILED, f"stopped: {error}"
+    finally:
+        ended.set()
+        ticks.join()
+        log.removeHandler(heard)
+    if not until_empty:
+        return DONE, "stopped"
+    counts = report.counts
+    if any(counts[kind] for kind in ("failed", "parked", "mismatch", "busy")):
+        return LEFT, ""
+    return (ONLY_MALFORMED if counts["malformed"] else DONE), ""

@@ -1,0 +1,126 @@
+"""What ``onceward sqs`` tells: a line of figures, the log, and with ``--json`` one object per message."""
+
+import logging
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from onceward.cli.output import Value
+from onceward.cli.progress import shown
+from onceward.deliveries import Outcome
+from onceward.endings import describe
+
+KINDS = ("done", "replayed", "failed", "busy", "parked", "mismatch", "malformed", "deferred")
+_WINDOW = 5.0  # seconds over which the rate is taken
+
+
+class Report:
+    """Counts and tells; safe to be used by many threads.
+
+    Args:
+        as_json: one JSON object per message, and per line of the log, on the standard output.
+
+    Attributes:
+        counts: messages by what became of them; one that came several times counts each time.
+        broken: why the standard output cannot be written to, once that is so.
+        stop: called then.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.counts = dict.fromkeys(KINDS, 0)
+        self.broken: OSError | None = None
+        self.stop: Callable[[], None] = lambda: None
+        self._shown = shown(None)
+        self._began = time.monotonic()
+        self._recent: deque[tuple[float, int]] = deque()  # when, and how many were done by then
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Show the figures from now on; what the called function prints goes to the standard error when JSON is asked for."""
+        self._shown.start()
+        if self.as_json:
+            sys.stdout = sys.stderr
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Count what became of a message."""
+        with self._lock:
+            self.counts[outcome.status] += 1
+            if self.as_json:
+                self._out(_object(outcome))
+
+    def log(self, level: str, text: str, trace: str | None) -> None:
+        """Pass on a line of the log."""
+        with self._lock:
+            if self.as_json:
+                self._out(msgspec.json.encode({"log": level, "text": text, "traceback": trace}) + b"\n")
+            else:
+                self._shown.say(f"{level}: {text}\n{'' if trace is None else trace + chr(10)}")
+
+    def say(self, text: str) -> None:
+        """Write a line of our own to the standard error."""
+        with self._lock:
+            self._shown.say(f"onceward: {text}\n")
+
+    def tick(self, in_flight: int) -> None:
+        """Show the figures of this moment."""
+        with self._lock:
+            now, done = time.monotonic(), self.counts["done"] + self.counts["replayed"]
+            self._recent.append((now, done))
+            while now - self._recent[0][0] > _WINDOW:
+                self._recent.popleft()
+            since, before = self._recent[0]
+            rate = (done - before) / (now - since) if now > since else 0.0
+            self._shown.update(0, f"{self._told()}; in flight {in_flight}, {rate:.0f}/s")
+
+    def summary(self, end: str) -> None:
+        """Tell how it went; ``end`` says how it ended, if not by the end of the queue."""
+        with self._lock:
+            seconds = round(time.monotonic() - self._began, 3)
+            self._shown.stop()
+            self._shown.say(f"onceward: {self._told()} in {seconds:.1f} s{f'; {end}' if end else ''}\n")
+            if self.as_json:
+                told = {"summary": {**self.counts, "seconds": seconds, "ended": end or "the queue is empty"}}
+                self._out(msgspec.json.encode(told) + b"\n")
+
+    def _told(self) -> str:
+        return ", ".join(f"{kind} {count}" for kind, count in self.counts.items() if count) or "nothing done yet"
+
+    def _out(self, data: bytes) -> None:
+        if self.broken is not None:
+            return
+        try:
+            self._shown.out([data])
+        except OSError as error:
+            self.broken = error
+            self.stop()
+
+
+class Heard(logging.Handler):
+    """Hears the log of onceward for a report."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(logging.INFO if report.as_json else logging.WARNING)
+        self._report = report
+        self._format = logging.Formatter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass it on."""
+        trace = self._format.formatException(record.exc_info) if record.exc_info and record.exc_info[1] else None
+        self._report.log(record.levelname.lower(), record.getMessage(), trace)
+
+
+def _object(outcome: Outcome) -> bytes:
+    delivery = outcome.record
+    head = {
+        "outcome": outcome.status,
+        "id": getattr(delivery, "id", None),
+        "key": outcome.key,
+        "error": None if outcome.error is None else describe(outcome.error),
+    }
+    output = b"".join(Value(outcome.value).json()) if outcome.ok else b"null"
+    return msgspec.json.encode(head)[:-1] + b',"output":' + output + b"}\n"
