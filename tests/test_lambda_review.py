@@ -8,7 +8,7 @@ import pytest
 
 import lambda_events as events
 from onceward import Once
-from onceward.aws import on_invoke, on_sqs, on_sqs_fifo
+from onceward.aws import on_invoke, on_kinesis, on_sqs, on_sqs_fifo
 
 TENANT = ContextVar("tenant")
 
@@ -86,3 +86,11 @@ def test_a_message_under_a_forged_key_does_not_pass_for_the_real_one_when_inputs
     answer = handle({"Records": [events.sqs_record("real", {"id": 42})]})
     assert answer == {"batchItemFailures": [{"itemIdentifier": "real"}]}  # to be looked at, and not lost
     assert made == [{"id": 0}]
+
+
+def test_another_input_under_the_key_of_a_record_before_it_stops_the_shard(once):
+    made = []
+    handle = on_kinesis(once, key="id", fingerprint=True)(lambda order: made.append((order["id"], order["v"])))
+    answer = handle(events.kinesis({"id": 1, "v": 1}, {"id": 1, "v": 2}, {"id": 2, "v": 1}))
+    assert answer == {"batchItemFailures": [{"itemIdentifier": str(events.FIRST + 1)}]}
+    assert made == [(1, 1)]

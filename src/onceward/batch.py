@@ -4,11 +4,13 @@ A failure of one record harms no other. What is finished is recorded after :data
 while another handler runs, so a process that dies takes along only what has just ended; its claims lapse as always.
 """
 
-import threading
+import os
+import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
+from functools import partial
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
-from weakref import WeakKeyDictionary
 
 from onceward.batch_run import Run
 from onceward.claim import CURRENT
@@ -18,6 +20,7 @@ from onceward.core.policy import Options
 from onceward.deliveries import Item, Outcome, Reading, Status
 from onceward.guard import refuse_awaitable
 from onceward.settling import AsyncSettler, Settler
+from onceward.threads import Helpers, without_stop_iteration
 
 if TYPE_CHECKING:
     import asyncio
@@ -29,6 +32,8 @@ __all__ = ["Batch", "Outcome", "Reading", "Status"]
 
 Read = Callable[[Any], Reading]
 Group = Callable[[Any], Hashable | None]
+_INSIDE: ContextVar[bool] = ContextVar("onceward_batch_inside", default=False)  # in a handler that has its turn
+_THREADS: Final = 10_000  # in all event loops of a process; the turns bound how many there are
 _NOT_HERE: Final = "is a coroutine function: await batch.run_async(...) instead of batch.run(...)"
 
 
@@ -53,6 +58,11 @@ class Batch:
     ) -> None:
         if type(concurrency) is not int or concurrency < 1:
             raise ValueError(f"concurrency={concurrency!r}: give how many handlers may run at a time, at least 1")
+        for option, hook in (("group", group), ("on_outcome", on_outcome)):
+            if hook is not None and not callable(hook):
+                raise TypeError(f"{option}={hook!r}: give a callable")
+            if iscoroutinefunction(hook) or (callable(hook) and iscoroutinefunction(type(hook).__call__)):
+                raise TypeError(f"{option}= is a coroutine function, and nobody would await it: give a plain one")
         # Who is busy is reported, and nobody is answered from memory.
         self.name, self.guard, handler = once.guard_for(function, name, {**options, "on_busy": "raise", "cache": 0})
         self.read = read
@@ -63,9 +73,8 @@ class Batch:
         self.is_async = handler.is_async
         self._function = function
         self._parameter = handler.parameter
-        self._gates: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
-        self._threads: ThreadPoolExecutor | None = None
-        self._lock = threading.Lock()
+        self._gates: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
+        self._pools: dict[int, ThreadPoolExecutor] = {}  # by process, for one does not survive a fork
 
     # --- blocking ---------------------------------------------------------------------------------------------------
 
@@ -82,7 +91,7 @@ class Batch:
             What became of each record, in their order. Nothing that goes wrong with a record is raised.
 
         Raises:
-            TypeError: the handler is a coroutine function.
+            TypeError, ValueError: the handler is a coroutine function, or ``time_left`` is no number of seconds.
         """
         if self.is_async:
             raise TypeError(f"{self.name} {_NOT_HERE}")
@@ -91,13 +100,11 @@ class Batch:
         for chunk in run.chunks():
             bids = run.bids(chunk)
             try:
-                run.claimed(chunk, bids, drive(many.claim_many(store, bids), store) if bids else [])
-            except Exception:
-                raise
-            except BaseException:
-                _ignoring_errors(lambda bids=bids: drive(many.abandon_many(store, bids), store))  # type: ignore[misc]  # a default
-                raise
-            try:
+                try:
+                    run.claimed(chunk, bids, drive(many.claim_many(store, bids), store) if bids else [])
+                except BaseException:
+                    _ignoring_errors(lambda bids=bids: drive(many.abandon_many(store, bids), store))  # type: ignore[misc]  # a default
+                    raise
                 self._work_through(run)
             finally:
                 _ignoring_errors(lambda: settle(run.giving_back, store))
@@ -105,6 +112,7 @@ class Batch:
 
     def _work_through(self, run: Run) -> None:
         settler = Settler(run, self.guard.store)
+        helpers = Helpers()
         interrupts: list[BaseException] = []
 
         def work() -> None:
@@ -114,40 +122,47 @@ class Batch:
                 run.stop()
                 interrupts.append(interrupt)
 
-        helpers = []
-        for _ in range(min(self.concurrency, run.width) - 1):
-            helper = threading.Thread(target=copy_context().run, args=(work,), name="onceward-batch", daemon=True)
-            try:
-                helper.start()
-            except RuntimeError:
-                break  # no more threads: the work is done with those there are
-            helpers.append(helper)
         try:
-            work()
-            _joined(helpers, run, interrupts)
+            helpers.start(min(self.concurrency, run.width) - 1, work)
+            self._work(run, settler)
+            helpers.join()
+        except BaseException:
+            run.stop()
+            helpers.join()  # after what they are at; a second interrupt leaves them alone
+            raise
         finally:
-            settler.close()
+            try:
+                settler.close()
+            except BaseException:
+                settler.close()
+                raise
         if interrupts:
             raise interrupts[0]
 
     def _work(self, run: Run, settler: Settler) -> None:
         while (item := run.next()) is not None:
-            claim = item.held
+            claim, value, error = item.held, None, None
             try:
                 CURRENT.set(claim)
                 args, kwargs = self._arguments(item)
                 value = self._function(*args, **kwargs)
                 if hasattr(value, "__await__"):
                     refuse_awaitable(self._function, value)
-            except Exception as error:  # noqa: BLE001 - the record's, not the batch's
-                run.handled(item, None, error)
-            except BaseException:
-                run.dropped(item)
-                raise
-            else:
-                run.handled(item, value, None)
-            finally:
+            except Exception as raised:  # noqa: BLE001 - the record's, not the batch's
+                error = raised
+            except BaseException as interrupt:
                 CURRENT.set(claim.outer)
+                run.dropped(item)
+                if not _is_cancellation(interrupt):
+                    raise
+                continue
+            try:
+                CURRENT.set(claim.outer)
+                run.handled(item, value, error)
+            except BaseException:  # an interrupt; what the handler has done counts all the same
+                CURRENT.set(claim.outer)
+                run.handled(item, value, error)
+                raise
             settler.settle_soon()
 
     # --- awaiting ---------------------------------------------------------------------------------------------------
@@ -155,7 +170,8 @@ class Batch:
     async def run_async(self, records: Sequence[Any], *, time_left: float | None = None) -> list[Outcome]:
         """As :meth:`run`, with ``concurrency`` tasks; a handler that is no coroutine function is called in threads.
 
-        All calls under way in one event loop share the bound.
+        All calls under way in one event loop share the bound, but for those out of a batch's handler, which holds a turn
+        already: such a call has a bound of its own.
         """
         run = Run(self, records, time_left)
         store = self.guard.store
@@ -163,7 +179,7 @@ class Batch:
             bids = run.bids(chunk)
             try:
                 run.claimed(chunk, bids, await drive_async(many.claim_many(store, bids), store) if bids else [])
-            except (Exception, GeneratorExit):  # a coroutine that is closed may not await any more
+            except GeneratorExit:  # a coroutine that is closed may not await any more
                 raise
             except BaseException:
                 await _ignoring_errors_async(
@@ -172,59 +188,68 @@ class Batch:
                 raise
             try:
                 await self._work_through_async(run)
-            finally:
+            except GeneratorExit:  # as above
+                raise
+            except BaseException:
                 await _ignoring_errors_async(lambda: settle_async(run.giving_back, store))
+                raise
+            await _ignoring_errors_async(lambda: settle_async(run.giving_back, store))
         return run.finished()
 
     async def _work_through_async(self, run: Run) -> None:
         import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
 
         settler = AsyncSettler(run, self.guard.store)
-        tasks = {asyncio.create_task(self._work_async(run, settler)) for _ in range(min(self.concurrency, run.width))}
+        gate = asyncio.Semaphore(self.concurrency) if _INSIDE.get() else self._gate()
+        width = min(self.concurrency, run.width)
+        tasks = [asyncio.create_task(self._work_async(run, settler, gate)) for _ in range(width)]
         interrupt: BaseException | None = None
         waiting = set(tasks)
-        try:
-            while waiting:
-                try:
-                    _, waiting = await asyncio.wait(waiting)
-                except asyncio.CancelledError as cancelled:
-                    interrupt = cancelled
-                    run.stop()
-                    for task in waiting:
-                        task.cancel()
-        finally:
-            await settler.close()
-        if interrupt is not None:
-            raise interrupt
+        while waiting:
+            try:
+                _, waiting = await asyncio.wait(waiting)
+            except asyncio.CancelledError as cancelled:
+                interrupt = cancelled
+                run.stop()
+                for task in waiting:
+                    task.cancel()
+            except BaseException:  # it is closed, and may not await any more
+                run.stop()
+                raise
+        raised = [task.exception() for task in tasks if not task.cancelled()]
+        await settler.close()
+        for error in (interrupt, *raised):
+            if error is not None:
+                raise error
         for task in tasks:
             task.result()
 
-    async def _work_async(self, run: Run, settler: AsyncSettler) -> None:
+    async def _work_async(self, run: Run, settler: AsyncSettler, gate: "asyncio.Semaphore") -> None:
         import asyncio  # noqa: PLC0415 - as above
 
-        gate = self._gate()
         while run.more:
             async with gate:
                 item = run.next()
                 if item is None:
                     return
-                claim = item.held
+                claim, value, error = item.held, None, None
                 try:
                     CURRENT.set(claim)
+                    _INSIDE.set(True)
                     args, kwargs = self._arguments(item)
                     value = await self._called(args, kwargs)
-                except Exception as error:  # noqa: BLE001 - the record's, not the batch's
-                    run.handled(item, None, error)
+                except Exception as raised:  # noqa: BLE001 - the record's, not the batch's
+                    error = raised
                 except BaseException as interrupt:
                     run.dropped(item)
                     task = asyncio.current_task()
-                    if isinstance(interrupt, asyncio.CancelledError) and not (task and task.cancelling()):
-                        continue  # it cancelled itself: no business of the other records
+                    if _is_cancellation(interrupt) and not (task and task.cancelling()):
+                        continue
                     raise
-                else:
-                    run.handled(item, value, None)
                 finally:
+                    _INSIDE.set(False)
                     CURRENT.set(claim.outer)
+                run.handled(item, value, error)
             settler.settle_soon()
 
     async def _called(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
@@ -232,43 +257,37 @@ class Batch:
             return await cast("Any", self._function(*args, **kwargs))
         import asyncio  # noqa: PLC0415 - as above
 
-        call = copy_context().run
-        loop = asyncio.get_running_loop()
-        value = await loop.run_in_executor(self._pool(), lambda: call(self._function, *args, **kwargs))
+        call = partial(copy_context().run, without_stop_iteration(self._function), *args, **kwargs)
+        value = await asyncio.get_running_loop().run_in_executor(self._pool(), call)
         return await cast("Any", value) if hasattr(value, "__await__") else value
 
     def _gate(self) -> "asyncio.Semaphore":
         import asyncio  # noqa: PLC0415 - as above
 
         loop = asyncio.get_running_loop()
-        with self._lock:
-            gate = self._gates.get(loop)
-            if gate is None:
-                self._gates[loop] = gate = asyncio.Semaphore(self.concurrency)
-            return gate
+        gate = self._gates.get(loop)
+        if gate is None:
+            for other in [other for other in list(self._gates) if other.is_closed()]:
+                self._gates.pop(other, None)
+            self._gates[loop] = gate = asyncio.Semaphore(self.concurrency)
+        return gate
 
     def _pool(self) -> "ThreadPoolExecutor":
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - for plain functions in an event loop
+        pool = self._pools.get(os.getpid())
+        if pool is None:
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - for plain functions in an event loop
 
-        with self._lock:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(self.concurrency, "onceward-batch")
-            return self._threads
+            pool = self._pools.setdefault(os.getpid(), ThreadPoolExecutor(_THREADS, "onceward-batch"))
+        return pool
 
     def _arguments(self, item: Item) -> tuple[tuple[object, ...], Mapping[str, object]]:
         return (item.args, {}) if self._parameter is None else self._parameter.fill(item.held, item.args, {})
 
 
-def _joined(helpers: list[threading.Thread], run: Run, interrupts: list[BaseException]) -> None:
-    """Wait for the other threads; an interrupt stops them after what they are at, a second one leaves them alone."""
-    try:
-        for helper in helpers:
-            helper.join()
-    except BaseException as interrupt:  # noqa: BLE001 - raised when the others are done
-        run.stop()
-        interrupts.append(interrupt)
-        for helper in helpers:
-            helper.join()
+def _is_cancellation(interrupt: BaseException) -> bool:
+    """Tell whether something in a handler was cancelled; unless its whole task was, that is no business of other records."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and isinstance(interrupt, asyncio.CancelledError)
 
 
 def _ignoring_errors(act: Callable[[], object]) -> None:

@@ -3,6 +3,8 @@
 No I/O and no handler is called here: ``batch.py`` does both, blocking and awaiting, and ``settling.py`` records the ends.
 """
 
+import math
+import os
 import threading
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
@@ -18,7 +20,7 @@ from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.core.steps import Bid, Refused, Replay, Won
 from onceward.deliveries import Item, Outcome, Status
 from onceward.endings import describe
-from onceward.errors import Mismatch, OncewardError, ResultNotRecorded
+from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded
 from onceward.guard import refusal
 from onceward.keys import ledger_key
 
@@ -43,18 +45,24 @@ class Run:
 
     Attributes:
         pending: items whose handlers are through and whose ends are not recorded yet; take them with :meth:`take`.
+
+    Raises:
+        ValueError, TypeError: ``time_left`` is no number of seconds.
     """
 
     def __init__(self, batch: "Batch", records: Sequence[Any], time_left: float | None) -> None:
         self._batch = batch
         self._guard = batch.guard
         self._clock = batch.guard.clock
+        self._pid = os.getpid()
+        time_left = _checked(time_left)
         self._deadline = None if time_left is None else self._clock() + time_left
         self._reserve = 0.0 if time_left is None else min(RESERVE, time_left / 10)
         self._lock = threading.Lock()
         self._stopped = False
         self._any = False  # whether anything has begun
-        self._broken: set[Hashable] = set()  # groups of which something is not done
+        self._groups: dict[Hashable, int] = {}  # what the caller calls them, and their numbers here
+        self._broken: set[int] = set()  # groups of which something is not done
         self._chunk: list[Item] = []
         self._lanes: deque[deque[Item]] = deque()  # what may begin now: a group, or a single item
         self._waiting: dict[int, deque[Item]] = {}  # what comes after an item that is being handled, by its index
@@ -71,8 +79,8 @@ class Run:
         try:
             if self._batch.group is not None:
                 group = self._batch.group(record)
-                hash(group)  # or it could not be told from others
-                item.group = group
+                if group is not None:
+                    item.group = self._groups.setdefault(group, len(self._groups))
             item.args, key, item.fingerprint = self._batch.read(record)
             item.key = ledger_key(self._batch.name, key)
         except Exception as error:  # noqa: BLE001 - a user's callable may raise anything; the other records go on
@@ -88,7 +96,7 @@ class Run:
             size = CLAIMED
             if self._deadline is not None and self._batch.typical:
                 left = self._deadline - self._clock() - self._reserve
-                size = max(1, min(size, int(left / self._batch.typical * self._batch.concurrency)))
+                size = max(1, int(min(size, left / self._batch.typical * self._batch.concurrency)))
             self._chunk = self._items[start : start + size]
             start += size
             yield [i for i in self._chunk if i.outcome is None and i.first is None and i.group not in self._broken]
@@ -118,7 +126,8 @@ class Run:
                 self._report(item, self._answered(item, answer))
         lanes: dict[object, deque[Item]] = {}
         for item in self._chunk:
-            lanes.setdefault(item if item.group is None else (item.group,), deque()).append(item)
+            if item.group is not None or item.claim is not None:
+                lanes.setdefault(item if item.group is None else item.group, deque()).append(item)
         self._lanes = deque(lanes.values())
 
     def _answered(self, item: Item, answer: Claimed) -> Outcome:
@@ -150,10 +159,14 @@ class Run:
     def next(self) -> Item | None:
         """Return the item to handle next, or None: what is left then waits for one that is being handled, or for nothing."""
         with self._lock:
-            while self.more and not self._late():
+            while self.more and not self._late() and os.getpid() == self._pid:  # not in a handler's fork
                 lane = self._lanes.popleft()
                 while lane:
                     item = lane.popleft()
+                    if item.claim is not None and item.claim.lost:
+                        item.trouble = LeaseLost(item.key, "begin its handler")
+                        self._stop_group(item)
+                        break
                     if item.claim is not None:
                         self._any = item.begun = True
                         self._began[item.index] = self._clock()
@@ -166,30 +179,36 @@ class Run:
 
     def _passes(self, item: Item) -> bool:
         """Tell whether what comes after ``item`` in its group may begin; it has no claim of its own."""
-        met = item.outcome or (item.first.outcome if item.first is not None else None)
-        if met is None:
-            return item.first is not None
-        if not met.ok and item.group is not None:
-            self._broken.add(item.group)
-        return met.ok
+        first = item.first or item
+        if first.outcome is not None:
+            done = first.outcome.ok
+        else:
+            done = first.end is not None and first.end.status == COMPLETED  # else its group is not as far yet
+        if not done or _differ(item, first):
+            self._stop_group(item)
+            return False
+        return True
 
     def handled(self, item: Item, value: object, error: Exception | None) -> None:
-        """Take in how a handler ended."""
+        """Take in how a handler ended. It may be called anew when it was interrupted."""
         claim = item.held
         item.value, item.error = value, error
-        ended = claim.settled is not None
-        if not ended:
+        if item.end is None and claim.settled is None:
             item.end = claim.completion(value) if error is None else claim.failure(error)
         status = claim.settled if item.end is None else item.end.status
         with self._lock:
-            self._went_on(item, ok=status == COMPLETED)
-            if not ended:
-                self.pending.append(item)
-        if ended:
+            if item.index in self._began:
+                if item.end is not None:
+                    self.pending.append(item)
+                self._went_on(item, ok=status == COMPLETED)
+        if item.end is None and item.outcome is None:
             self._settled(item)
 
     def dropped(self, item: Item) -> None:
         """Leave an interrupted handler's key claimed to the end of its lease: work that it started may still go on."""
+        if item.held.settled is not None:  # the handler had ended it before
+            self.handled(item, None, None)
+            return
         self._guard.drop(item.held)
         with self._lock:
             self._went_on(item, ok=False)
@@ -210,7 +229,11 @@ class Run:
         lane = self._waiting.pop(item.index, None)
         if ok and lane is not None:
             self._lanes.append(lane)
-        elif not ok and item.group is not None:
+        elif not ok:
+            self._stop_group(item)
+
+    def _stop_group(self, item: Item) -> None:
+        if item.group is not None:
             self._broken.add(item.group)
 
     def _late(self) -> bool:
@@ -222,18 +245,20 @@ class Run:
 
     # --- recording --------------------------------------------------------------------------------------------------
 
-    def take(self) -> list[Item]:
-        """Return the items whose ends are to be recorded, and forget them."""
+    def take(self, items: list[Item]) -> list[Item]:
+        """Move what is pending to ``items``, the list of whoever records them, and return that."""
         with self._lock:
-            items, self.pending = self.pending, []
+            items += [item for item in self.pending if item not in items]
+            self.pending = []
         return items
 
     def settling(self, items: Sequence[Item]) -> Steps[None]:
         """Record how handlers ended, in one exchange where the store can; then tell. It may be driven anew when interrupted."""
-        todo = [i for i in items if i.outcome is None and i.held.settled is None and i.trouble is None]
+        asked = list(items)
+        todo = [i for i in asked if i.outcome is None and i.held.settled is None and i.trouble is None]
         if todo:
             yield from self._ending(todo)
-        for item in items:
+        for item in asked:
             if item.outcome is None:
                 self._settled(item)
 
@@ -254,6 +279,8 @@ class Run:
             try:
                 if answer is not None:
                     item.held.ended(answer, end, "record its result")
+                elif item.held.settled is not None:
+                    continue  # by who was interrupted in this
                 elif item.error is None:
                     yield from item.held.completing(end, item.value)
                 else:
@@ -277,7 +304,8 @@ class Run:
 
     def giving_back(self) -> Steps[None]:
         """Give back what was claimed and has not begun."""
-        idle = [i for i in self._chunk if i.claim is not None and not i.begun]
+        with self._lock:  # what is about to begin has begun then, or never does
+            idle = [i for i in self._chunk if i.claim is not None and not i.begun and os.getpid() == self._pid]
         claims = []
         for item in idle:
             heartbeat.HEARTBEAT.forget(item.held)
@@ -299,7 +327,7 @@ class Run:
             if met is None:
                 deferred = item.first is None or item.first.outcome is None
                 met = (
-                    Outcome("deferred", item.record, item.key)
+                    Outcome("deferred", item.record, item.key, None, item.trouble)
                     if deferred
                     else self._shared(item, cast("Item", item.first))
                 )
@@ -310,9 +338,10 @@ class Run:
     def _shared(self, item: Item, first: Item) -> Outcome:
         met = first.outcome
         assert met is not None
-        if not met.ok:
-            return met._replace(record=item.record)
-        if None not in {item.fingerprint, first.fingerprint} and item.fingerprint != first.fingerprint:
+        other = _differ(item, first)
+        if not met.ok:  # which says nothing about another input
+            return Outcome("deferred", item.record, item.key) if other else met._replace(record=item.record)
+        if other:
             return Outcome("mismatch", item.record, item.key, None, Mismatch(item.key))
         return self._answered(item, first.replay or Replay(first.held.record, None))
 
@@ -330,6 +359,22 @@ class Run:
                 self._batch.on_outcome(outcome)
             except Exception:
                 log.exception("%s: on_outcome raised, which changes nothing", outcome.key)
+
+
+def _checked(time_left: object) -> float | None:
+    """Return the time left, None for no limit; raises ValueError or TypeError when it is no time."""
+    if time_left is None or time_left == math.inf:
+        return None
+    if isinstance(time_left, bool) or not isinstance(time_left, int | float):
+        raise TypeError(f"time_left={time_left!r}: give a number of seconds, or None for no limit")
+    if math.isnan(time_left):
+        raise ValueError(f"time_left={time_left!r}: give a number of seconds, or None for no limit")
+    return float(time_left)
+
+
+def _differ(item: Item, first: Item) -> bool:
+    """Tell whether two records of one key have different inputs."""
+    return None not in {item.fingerprint, first.fingerprint} and item.fingerprint != first.fingerprint
 
 
 def _log(log: "Logger", outcome: Outcome) -> None:

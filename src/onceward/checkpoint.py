@@ -75,7 +75,9 @@ class Checkpoint(Generic[T]):
         self._buffer = buffer
         self._function = flush
         self._on_done = on_done
-        self._wake = threading.Condition()
+        # Taken itself: an interrupt as a condition is entered would keep it locked for ever.
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
         self._flushing: int | None = None  # the thread that runs the user's functions
         self._watcher: threading.Thread | None = None
 
@@ -95,7 +97,7 @@ class Checkpoint(Generic[T]):
             Exception: from the flush, of this item or of others before it.
         """
         self._refuse_itself()
-        with self._wake:
+        with self._lock:
             self._buffer.check_open()
             asked = self._buffer.asked(item)
             if asked is None:
@@ -126,7 +128,7 @@ class Checkpoint(Generic[T]):
             OncewardError: the checkpoint has failed before, or is closed.
         """
         self._refuse_itself()
-        with self._wake:
+        with self._lock:
             self._buffer.check_open()
             self._flush()
 
@@ -134,7 +136,7 @@ class Checkpoint(Generic[T]):
         """Flush what is left, or after an ``error`` of the block give it back; the ``with`` statement does this."""
         self._refuse_itself()
         self._buffer.closed = True
-        with self._wake:
+        with self._lock:
             self._wake.notify_all()
             if error is None:
                 self._buffer.check()
@@ -150,38 +152,38 @@ class Checkpoint(Generic[T]):
 
     def _flush(self) -> None:
         """Call the flush with all that is held, and end the claims as it ended. The lock is held."""
-        buffer = self._buffer
-        held = buffer.take()
-        if not held:
-            return
-        store = buffer.guard.store
+        self._flushing = threading.get_ident()  # first, for a signal handler may flush in between
+        try:
+            if held := self._buffer.take():
+                self._write(held)
+        finally:
+            self._flushing = None
+
+    def _write(self, held: list[Held[T]]) -> None:
+        buffer, store = self._buffer, self._buffer.guard.store
         lost = buffer.lost(held)
         if lost is not None:
             buffer.fail(lost)
             settle(lambda: buffer.giving_back(held, lost), store)
             raise lost
-        self._flushing = threading.get_ident()
         try:
-            try:
-                value = self._function([one.item for one in held])
-                if hasattr(value, "__await__"):
-                    refuse_awaitable(self._function, value)
-            except Exception as error:
-                buffer.fail(error)
-                settle(lambda error=error: buffer.failing(held, error), store)  # type: ignore[misc]  # a default, not an argument
-                raise
-            except BaseException as interrupt:
-                buffer.fail(interrupt)
-                buffer.drop(held)
-                raise
-            try:
-                settle(lambda: buffer.recording(held), store)
-            except BaseException as interrupt:
-                buffer.cut_short(held, interrupt)
-                raise
-            self._tell(held)
-        finally:
-            self._flushing = None
+            value = self._function([one.item for one in held])
+            if hasattr(value, "__await__"):
+                refuse_awaitable(self._function, value)
+        except Exception as error:
+            buffer.fail(error)
+            settle(lambda error=error: buffer.failing(held, error), store)  # type: ignore[misc]  # a default, not an argument
+            raise
+        except BaseException as interrupt:
+            buffer.fail(interrupt)
+            buffer.drop(held)
+            raise
+        try:
+            settle(lambda: buffer.recording(held), store)
+        except BaseException as interrupt:
+            buffer.cut_short(held, interrupt)
+            raise
+        self._tell(held)
 
     def _tell(self, held: list[Held[T]]) -> None:
         items, trouble = self._buffer.recorded(held)
@@ -214,7 +216,7 @@ class Checkpoint(Generic[T]):
         self._watcher = watcher
 
     def _watch(self) -> None:
-        with self._wake:
+        with self._lock:
             while not self._buffer.closed and not self._buffer.failed:
                 left = self._buffer.left
                 if left is None or left > 0:

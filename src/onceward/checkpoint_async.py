@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic, TypeVar, cast
+from contextvars import ContextVar
+from typing import Generic, TypeVar, cast
 
 from onceward.buffer import Buffer, Held
 from onceward.checkpoint import ITSELF, Added, Flush, log_on_done
@@ -10,8 +11,10 @@ from onceward.claim import Claim
 from onceward.core.drive import settle_async
 from onceward.errors import OncewardError, ResultUnavailable
 from onceward.inputs import describe
+from onceward.threads import without_stop_iteration
 
 T = TypeVar("T")
+_FLUSHING: ContextVar[object] = ContextVar("onceward_flushing", default=None)  # also in tasks and threads of the flush
 
 
 class AsyncCheckpoint(Generic[T]):
@@ -22,7 +25,7 @@ class AsyncCheckpoint(Generic[T]):
         self._function = _awaiting(flush)
         self._on_done = None if on_done is None else _awaiting(on_done)
         self._lock = asyncio.Lock()
-        self._flushing: asyncio.Task[Any] | None = None  # the task that runs the user's functions
+        self._flushing: object = None  # the mark of the flush that is under way
         self._watcher: asyncio.Task[None] | None = None
 
     async def add(self, item: T) -> Added:
@@ -75,41 +78,43 @@ class AsyncCheckpoint(Generic[T]):
                 await settle_async(lambda: self._buffer.giving_back(held, error), self._buffer.guard.store)
 
     def _refuse_itself(self) -> None:
-        if self._flushing is not None and self._flushing is asyncio.current_task():
+        if self._flushing is not None and self._flushing is _FLUSHING.get():
             raise OncewardError(ITSELF)
 
     async def _flush(self) -> None:
         """Call the flush with all that is held, and end the claims as it ended. The lock is held."""
-        buffer = self._buffer
-        held = buffer.take()
-        if not held:
-            return
-        store = buffer.guard.store
+        self._flushing = mark = object()
+        before = _FLUSHING.set(mark)
+        try:
+            if held := self._buffer.take():
+                await self._write(held)
+        finally:
+            self._flushing = None
+            _FLUSHING.reset(before)
+
+    async def _write(self, held: list[Held[T]]) -> None:
+        buffer, store = self._buffer, self._buffer.guard.store
         lost = buffer.lost(held)
         if lost is not None:
             buffer.fail(lost)
             await settle_async(lambda: buffer.giving_back(held, lost), store)
             raise lost
-        self._flushing = asyncio.current_task()
         try:
-            try:
-                await self._function([one.item for one in held])
-            except Exception as error:
-                buffer.fail(error)
-                await settle_async(lambda error=error: buffer.failing(held, error), store)  # type: ignore[misc]  # as above
-                raise
-            except BaseException as interrupt:
-                buffer.fail(interrupt)
-                buffer.drop(held)
-                raise
-            try:
-                await settle_async(lambda: buffer.recording(held), store)
-            except BaseException as interrupt:
-                buffer.cut_short(held, interrupt)
-                raise
-            await self._tell(held)
-        finally:
-            self._flushing = None
+            await self._function([one.item for one in held])
+        except Exception as error:
+            buffer.fail(error)
+            await settle_async(lambda error=error: buffer.failing(held, error), store)  # type: ignore[misc]  # as above
+            raise
+        except BaseException as interrupt:
+            buffer.fail(interrupt)
+            buffer.drop(held)
+            raise
+        try:
+            await settle_async(lambda: buffer.recording(held), store)
+        except BaseException as interrupt:
+            buffer.cut_short(held, interrupt)
+            raise
+        await self._tell(held)
 
     async def _tell(self, held: list[Held[T]]) -> None:
         items, trouble = self._buffer.recorded(held)
@@ -146,7 +151,7 @@ def _awaiting(function: Flush[T]) -> Callable[[list[T]], Awaitable[object]]:
         return cast("Callable[[list[T]], Awaitable[object]]", function)
 
     async def call(items: list[T]) -> object:
-        value = await asyncio.to_thread(function, items)
+        value = await asyncio.to_thread(without_stop_iteration(function), items)
         return await cast("Awaitable[object]", value) if hasattr(value, "__await__") else value
 
     return call

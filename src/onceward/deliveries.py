@@ -1,6 +1,5 @@
 """What goes into a batch and what comes out of it: a record as it was read, on its way, and what became of it."""
 
-from collections.abc import Hashable
 from typing import Literal, NamedTuple
 
 from onceward.claim import Claim
@@ -31,7 +30,7 @@ class Outcome(NamedTuple):
         status: "done" (its handler ran and is recorded), "replayed" (it had run before), "failed" (the handler raised, or its
             end could not be recorded), "busy" (another worker has it), "parked", "mismatch" (another input under the same
             key), "malformed" (it has no key, or could not be read), or "deferred" (not begun, and not claimed: the time
-            was up, or what comes before it in its group is not done).
+            was up, its lease was over before its turn came, or what comes before it in its group is not done).
         record: the record as it was given.
         key: the key in the ledger; None when it is malformed.
         value: what the handler returned, now or before.
@@ -77,7 +76,7 @@ class Item:
         self.args: tuple[object, ...] = ()
         self.key = ""
         self.fingerprint: str | None = None
-        self.group: Hashable | None = None
+        self.group: int | None = None  # its number in this batch
         self.first: Item | None = None  # the one of the same key before it, whose fate it shares
         self.claim: Claim | None = None
         self.replay: Replay | None = None  # the record that answers it

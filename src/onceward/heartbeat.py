@@ -29,7 +29,9 @@ class Heartbeat:
     def __init__(self) -> None:
         # Weak, so that a claim whose block was never left, or whose caller was interrupted, is not renewed for ever.
         self._claims: dict[int, ref[Claim]] = {}
-        self._wake = threading.Condition()
+        # Callers take the lock itself: an interrupt as a condition is entered would keep it locked for ever.
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
         self._wakes_at = _NEVER  # infinite whenever the timer is not asleep, so that watch() goes through the lock
         self._interval = _NEVER
         self._running = False
@@ -43,7 +45,7 @@ class Heartbeat:
             return
         self._claims[claim.number] = ref(claim)
         if claim.due < self._wakes_at:
-            with self._wake:
+            with self._lock:
                 self._interval = min(self._interval, claim.interval)
                 if self._running:
                     self._wake.notify()

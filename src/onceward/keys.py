@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import cast
 
 from onceward.errors import KeyMissing
@@ -61,8 +62,8 @@ def function_name(function: object) -> str:
         ValueError: the function is a lambda, whose name it shares with every other lambda of its module, or is of none.
     """
     inner = function
-    while (deeper := getattr(inner, "func", None)) is not None and callable(deeper):  # functools.partial
-        inner = deeper
+    while isinstance(inner, partial):
+        inner = inner.func
     inner = getattr(inner, "__func__", inner)
     qualified = getattr(inner, "__qualname__", None)
     if qualified is None:  # a callable object

@@ -7,6 +7,7 @@ from typing import Final
 
 from onceward.batch_run import Run
 from onceward.core.drive import drive, settle, settle_async
+from onceward.deliveries import Item
 from onceward.heartbeat import started
 from onceward.stores.contract import Store
 
@@ -22,7 +23,7 @@ class Ticker:
 
     def __init__(self) -> None:
         self._settlers: dict[int, Settler] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may run a batch where it interrupts another one
         self._running = False
 
     def watch(self, settler: "Settler") -> None:
@@ -73,9 +74,10 @@ class Settler:
 
     def __init__(self, run: Run, store: Store) -> None:
         self._run, self._store = run, store
-        self._lock = threading.Lock()
-        self._watched = self._closed = False
-        self._thread: threading.Thread | None = None
+        self._busy = threading.Lock()  # whoever records has it; and not join(), see threads.Helpers
+        self._watched = False
+        # What is being recorded; what a thread leaves here when it dies is recorded at the end.
+        self._items: list[Item] = []
 
     def settle_soon(self) -> None:
         """Record what is pending at the next tick, if there is more to run meanwhile."""
@@ -85,29 +87,23 @@ class Settler:
 
     def tick(self) -> None:
         """Record what is pending now."""
-        with self._lock:
-            if not self._run.pending or self._closed or (self._thread is not None and self._thread.is_alive()):
-                return
-            self._thread = threading.Thread(target=self._settle, name="onceward-settler", daemon=True)
-            try:
-                self._thread.start()
-            except RuntimeError:
-                self._thread = None  # no more threads: what is pending is recorded at the end
+        if not self._run.pending or not self._busy.acquire(blocking=False):
+            return
+        if not started("onceward-settler", self._settle):
+            self._busy.release()  # without a thread what is pending is recorded at the end
 
     def close(self) -> None:
-        """Record what is left."""
+        """Record what is left. It may be called anew when it was interrupted."""
         TICKER.forget(self)
-        with self._lock:
-            self._closed = True
-        try:
-            if self._thread is not None:
-                self._thread.join()
-        finally:
-            items = self._run.take()
-            settle(lambda: self._run.settling(items), self._store)
+        with self._busy:
+            settle(lambda: self._run.settling(self._run.take(self._items)), self._store)
 
     def _settle(self) -> None:
-        drive(self._run.settling(self._run.take()), self._store)
+        try:
+            drive(self._run.settling(self._run.take(self._items)), self._store)
+            self._items = [item for item in self._items if item.outcome is None]
+        finally:
+            self._busy.release()
 
 
 class AsyncSettler:
@@ -119,6 +115,7 @@ class AsyncSettler:
         self._run, self._store = run, store
         self._closed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._items: list[Item] = []  # as in Settler
 
     def settle_soon(self) -> None:
         """Record what is pending within :data:`LINGER`."""
@@ -135,9 +132,15 @@ class AsyncSettler:
         try:
             if self._task is not None:
                 await asyncio.wait((self._task,))
-        finally:
-            items = self._run.take()
-            await settle_async(lambda: self._run.settling(items), self._store)
+                if not self._task.cancelled():
+                    self._task.exception()  # or asyncio would tell that nobody asked for it
+        except asyncio.CancelledError:
+            await self._rest()
+            raise
+        await self._rest()
+
+    async def _rest(self) -> None:
+        await settle_async(lambda: self._run.settling(self._run.take(self._items)), self._store)
 
     async def _settle(self) -> None:
         import asyncio  # noqa: PLC0415 - as above
@@ -146,8 +149,7 @@ class AsyncSettler:
             try:
                 await asyncio.wait_for(self._closed.wait(), LINGER)
             except TimeoutError:
-                items = self._run.take()
-                # To its end, also when the event loop is being shut down: what was taken is nobody else's to record.
-                await settle_async(lambda items=items: self._run.settling(items), self._store)  # type: ignore[misc]
+                await self._rest()  # to its end, also when the event loop is being shut down
+                self._items = [item for item in self._items if item.outcome is None]
             else:
                 return

@@ -135,7 +135,8 @@ def give_back(
         todo = [
             (reply.record, policy)  # a heartbeat of mine came in between
             for (record, policy), reply in zip(todo, replies, strict=True)
-            if not reply.won and reply.record is not None and is_mine(reply.record, record.owner)
+            # what stands as it was seen, the store refuses to change: asking on would never end
+            if not reply.won and reply.record not in {None, record} and is_mine(reply.record, record.owner)
         ]
 
 
