@@ -1,6 +1,15 @@
 """AWS: handlers for the event sources of Lambda, and a worker, a client and a redrive for SQS.
 
-Each name is loaded when it is first asked for, so a function pays at its cold start for its own source only.
+Each name is loaded when it is first asked for, so a function pays at its cold start for its own source only. The modules:
+
+- Lambda: ``delivery`` (a record, decoded), one module for each family of sources (``sqs_event``, ``streams`` with ``kpl``,
+  ``kafka``, ``notices``, ``firehose``, ``invoke``, ``api`` with ``api_event``), and what they share: ``lambda_handler``,
+  ``lambda_reader`` (from a function's signature to its arguments), ``lambda_response``, ``lambda_loop``.
+- SQS: ``queue`` (the client; its steps in ``queue_steps``, with ``message`` and ``address``), ``producer``, and the worker:
+  ``worker``, ``serving`` (from messages to outcomes and back), ``polling`` with ``callers``, ``visibility``, ``acknowledge``,
+  ``queue_facts``.
+- Dead letters: ``redrive``, ``moving`` (one message, whatever is killed), ``dead_letter`` (what is to become of it).
+- ``doctor`` and its checks: ``doctor_look`` reads the facts, ``doctor_queue``, ``doctor_lambda`` and ``doctor_ledger`` judge them.
 """
 
 from typing import TYPE_CHECKING

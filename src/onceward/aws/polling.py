@@ -2,15 +2,13 @@
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
+from onceward.aws.callers import Callers
 from onceward.aws.message import ENTRIES, Message
 from onceward.aws.queue_steps import QueueError
 from onceward.core.clock import Clock, boottime
-
-T = TypeVar("T")
 
 SOON: Final = 0.5  # seconds within which a message that is held should begin
 AHEAD: Final = 50  # messages that are held beyond those that run, at most
@@ -85,6 +83,7 @@ class Polls:
         self._under_way = 0  # messages that were taken and are not done
         self._asked_for = 0  # messages that the polls under way may bring
         self._changed = asyncio.Event()
+        self._callers = Callers()
         self._polls: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
 
@@ -97,6 +96,7 @@ class Polls:
         finally:
             for poll in self._polls:
                 poll.cancel()
+            self._callers.close()
         if self._error is not None:
             raise self._error
 
@@ -127,7 +127,7 @@ class Polls:
         while count := await self._room():
             self._asked_for += count
             try:
-                messages = await in_thread(lambda count=count: self._receive(count))  # type: ignore[misc]  # a default
+                messages = await self._callers.call(lambda count=count: self._receive(count))  # type: ignore[misc]  # a default
             except QueueError as error:
                 self._failed(error)
                 continue
@@ -185,31 +185,3 @@ class Polls:
             except TimeoutError:
                 pass  # time to look again
         return 0
-
-
-def in_thread(call: Callable[[], T]) -> "asyncio.Future[T]":
-    """Call in a thread of its own, which does not keep the process alive, and return a future of what comes of it."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def tell(value: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return  # nobody waits for it any more
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(value)  # type: ignore[arg-type]  # None only if that is what the call returned
-
-    def work() -> None:
-        value, error = None, None
-        try:
-            value = call()
-        except BaseException as raised:  # noqa: BLE001 - told to whoever waits
-            error = raised
-        try:
-            loop.call_soon_threadsafe(tell, value, error)
-        except RuntimeError:
-            pass  # the event loop is closed
-
-    threading.Thread(target=work, name="onceward-queue", daemon=True).start()
-    return future

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from onceward.aws.acknowledge import Backoff, Deletes, time_away
+from onceward.aws.callers import Callers
 from onceward.aws.message import Message
-from onceward.aws.polling import Polls, in_thread
+from onceward.aws.polling import Polls
 from onceward.aws.queue import Queue
 from onceward.aws.queue_facts import QueueFacts
 from onceward.aws.sqs_event import SOURCE
@@ -124,7 +125,9 @@ class Serving:
                 task.cancel()
             await asyncio.wait({polls, stop, *self._tasks})
             await self._deletes.close()
-            await in_thread(self._visibility.close)
+            closing = Callers()
+            await closing.call(self._visibility.close)
+            closing.close()
         if not polls.cancelled():
             polls.result()
 

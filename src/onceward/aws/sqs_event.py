@@ -157,6 +157,3 @@ def _unwrap(delivery: Delivery, envelope: object) -> None:
         )
     delivery.body = needed(envelope, "Message")
     delivery.key = text_at(envelope, "MessageId")
-
-
-_message = message_delivery

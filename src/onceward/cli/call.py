@@ -32,7 +32,7 @@ class Call:
     def __init__(self, target: str) -> None:
         self.target = f"--call {target}"
         self.identity = f"call\0{target}"
-        self._function = _imported(target)
+        self._function = imported(target)
         try:
             handler = describe(self._function)
             self.codec: Codec | None = LateCodec(self._function) if handler.hints_late else Codec(handler.annotation)
@@ -73,7 +73,8 @@ async def _awaited(value: Awaitable[object]) -> object:
     return await value
 
 
-def _imported(target: str) -> Function:
+def imported(target: str) -> Function:
+    """Return the function named by ``module:function``; raises ValueError when there is none."""
     module, colon, name = target.partition(":")
     if not (module and colon and name):
         raise ValueError(f"--call {target}: write module:function, as in --call charge:charge")

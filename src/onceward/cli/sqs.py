@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from onceward.aws.worker import SqsWorker
-from onceward.cli.call import _imported as imported
+from onceward.cli.call import imported
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
 from onceward.cli.sqs_report import Heard, Report
 from onceward.errors import OncewardError

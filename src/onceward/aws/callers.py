@@ -1,0 +1,73 @@
+"""Threads that make an event loop's blocking calls, kept for the next ones; they do not keep the process alive."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class _Asked(NamedTuple):
+    call: Callable[[], Any]
+    future: "asyncio.Future[Any]"
+    loop: asyncio.AbstractEventLoop
+
+
+class Callers:
+    """As many threads as calls are under way at a time. It belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0  # threads that wait for a call nobody has asked for yet
+        self._closed = False
+
+    def call(self, call: Callable[[], T]) -> "asyncio.Future[T]":
+        """Call in one of the threads, and return a future of what comes of it."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        with self._lock:
+            fresh = not self._idle
+            if not fresh:
+                self._idle -= 1
+        self._asked.put(_Asked(call, future, loop))
+        if fresh:
+            threading.Thread(target=self._work, name="onceward-queue", daemon=True).start()
+        return future
+
+    def close(self) -> None:
+        """Let the threads end, those that are at a call when it returns."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, 0
+        for _ in range(idle):
+            self._asked.put(None)
+
+    def _work(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            value, error = None, None
+            try:
+                value = asked.call()
+            except BaseException as raised:  # noqa: BLE001 - told to whoever waits
+                error = raised
+            with self._lock:
+                self._idle += not self._closed  # before it is told, so that who is told finds it idle
+                closed = self._closed
+            try:
+                asked.loop.call_soon_threadsafe(_tell, asked.future, value, error)
+            except RuntimeError:
+                pass  # the event loop is closed
+            del asked, value, error
+            if closed:
+                return
+
+
+def _tell(future: "asyncio.Future[Any]", value: object, error: BaseException | None) -> None:
+    if future.done():
+        return  # nobody waits for it any more
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(value)
