@@ -67,8 +67,9 @@ def answer_of(shape: Shape, response: object) -> Answer | None:
     status, body = response["statusCode"], response.get("body")
     try:
         status = int(status) if isinstance(status, str) else status
-        if type(status) is not int or not 100 <= status <= 599:
+        if not isinstance(status, int) or not 100 <= status <= 599:
             return None
+        status = int(status)  # also of an HTTPStatus
         data = a2b_base64(body or "") if response.get("isBase64Encoded") is True else (body or "").encode()
         return Answer(status, list(_response_headers(response)), data)
     except (ValueError, TypeError, AttributeError):

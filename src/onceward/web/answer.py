@@ -29,6 +29,7 @@ _HOP_BY_HOP: Final = frozenset(
 # A cookie is for whoever was answered first, and for that moment. The Date of an answer is when it was made (RFC 9110, section
 # 6.6.1), so the server gives a replay its own. The length is the body's, which the host counts.
 _OF_THE_FIRST_ONLY: Final = frozenset({"set-cookie", "set-cookie2", "date", "content-length", REPLAYED.lower()})
+_LEFT_OUT: Final = _HOP_BY_HOP | _OF_THE_FIRST_ONLY
 
 
 class Answer(NamedTuple):
@@ -89,5 +90,5 @@ def replayable(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     named = {
         option.strip().lower() for name, value in held if name.lower() == "connection" for option in value.split(",")
     }
-    left_out = _HOP_BY_HOP | _OF_THE_FIRST_ONLY | named
+    left_out = _LEFT_OUT | named if named else _LEFT_OUT
     return [(name, value) for name, value in held if name.lower() not in left_out]

@@ -13,7 +13,7 @@ from onceward.core.policy import Options
 from onceward.errors import OncewardError
 from onceward.web.answer import Answer
 from onceward.web.asgi_delivery import Delivery
-from onceward.web.asgi_messages import Application, Receive, Scope, Send, body_of, replayed, reply, request_of
+from onceward.web.asgi_messages import Application, Receive, Scope, Send, body_of, place_of, replayed, reply, request_of
 from onceward.web.exchange import Unrecorded
 from onceward.web.guarded import Guarded
 from onceward.web.rules import Ask, Pending, Rules
@@ -26,7 +26,8 @@ _NOTHING: Final = object()
 # Extensions by which an answer's body does not come as messages, or does not end with them. Without them applications send it
 # as ever (as the specification wants it), so that it can be recorded.
 _EXTENSIONS: Final = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
-_RUNNING: Final[set[asyncio.Task[None]]] = set()  # a loop keeps no task alive by itself
+# What goes on after its server has given the request up: a loop keeps no task alive by itself.
+_RUNNING: Final[set[asyncio.Task[None]]] = set()
 
 
 class AsgiIdempotency:
@@ -65,7 +66,7 @@ class AsgiIdempotency:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection: an HTTP request by the rules; what is none of theirs, and all else, as without this."""
-        if scope["type"] != "http" or scope["method"] not in self._guarded.methods:
+        if scope["type"] != "http" or scope["method"].upper() not in self._guarded.methods:
             await self._app(scope, receive, send)
             return
         asked, body = await self._ask(scope, receive)
@@ -80,6 +81,8 @@ class AsgiIdempotency:
     async def _ask(self, scope: Scope, receive: Receive) -> tuple[Ask | Answer | None, bytes | None]:
         """Return what the request asks for, and its body if it was read."""
         rules = self._guarded.rules
+        if rules.route(scope["method"].upper(), place_of(scope)[0]) is None:
+            return None, None  # before its headers are decoded
         pending = rules.begin(request_of(scope))
         if not isinstance(pending, Pending):
             return pending, None
@@ -130,7 +133,7 @@ class _Handling:
 
     def leave(self, task: asyncio.Task[None]) -> None:
         """Take in that the server has cancelled the request; ``task`` runs it."""
-        self._delivery.left = True
+        self._delivery.leave()
         task.add_done_callback(self._log)
         if self._claim is None or self._delivery.ends_early:
             task.cancel()  # nothing was begun, or nothing is left to be done
@@ -158,7 +161,7 @@ class _Handling:
         except asyncio.CancelledError:
             if delivery.ends_early:
                 await self._cut_short(claim)
-            else:
+            elif not delivery.interrupted:
                 self._guard.drop(claim)
             raise
         except BaseException:
@@ -166,6 +169,8 @@ class _Handling:
             raise
         finally:
             CURRENT.set(claim.outer)
+            if delivery.interrupted:
+                await delivery.conclude()
         if delivery.torn is not None:
             raise delivery.torn
 
@@ -211,17 +216,28 @@ class _Handling:
 
 async def _handled(handling: _Handling) -> None:
     """Run it in a task of its own, and wait for that."""
-    context = copy_context()
-    task = asyncio.get_running_loop().create_task(handling.run(), context=context)
-    _RUNNING.add(task)
-    task.add_done_callback(_RUNNING.discard)
+    loop, context = asyncio.get_running_loop(), copy_context()
+    through: asyncio.Future[None] = loop.create_future()
+    task = loop.create_task(_run(handling, through), context=context)
     try:
-        await asyncio.wait((task,))
+        await through  # asyncio.wait((task,)) would do, for 10 µs more
     except asyncio.CancelledError:
         handling.leave(task)
         raise
+    finally:
+        if not task.done():
+            _RUNNING.add(task)
+            task.add_done_callback(_RUNNING.discard)
     _adopt(context)
     task.result()
+
+
+async def _run(handling: _Handling, through: asyncio.Future[None]) -> None:
+    try:
+        await handling.run()
+    finally:
+        if not through.done():
+            through.set_result(None)
 
 
 def _adopt(context: Context) -> None:

@@ -35,7 +35,9 @@ class Delivery:
         status: the answer's, or None before it begins.
         headers: the answer's.
         complete: whether the application has sent its answer to the end.
-        left: set it when the server has given the request up and takes no more messages.
+        interrupted: whether the application was cancelled as its answer was recorded, by a timeout of its own or a task group:
+            such may cancel whatever is awaited within, over and over. Await :meth:`conclude` then when it is through.
+        left: whether the server has given the request up and takes no more messages; :meth:`leave` says so.
         torn: raise it to the server when the application is through, so that it breaks off the answer: the client has a part of
             it, and is not to get the end. Else None.
     """
@@ -51,6 +53,7 @@ class Delivery:
         self.status: int | None = None
         self.headers: list[tuple[str, str]] = []
         self.complete = False
+        self.interrupted = False
         self.left = False
         self.torn: Exception | None = None
         self._body: bytes | None = body
@@ -66,6 +69,7 @@ class Delivery:
         self._open = False  # whether the application may know that the client has left
         self._gone = False  # whether it does
         self._told = asyncio.Event()
+        self._sender: asyncio.Task[object] | None = None  # in the middle of a message to the server
 
     @property
     def body(self) -> bytes | None:
@@ -76,6 +80,12 @@ class Delivery:
     def ends_early(self) -> bool:
         """Whether the application has reason to stop in the middle of its answer: nobody takes the rest of it."""
         return self._open and not self.complete and (self._gone or self.left)
+
+    def leave(self) -> None:
+        """Take in that the server takes no more messages; one on its way might wait for ever to be taken."""
+        self.left = True
+        if self._sender is not None:
+            self._sender.cancel()
 
     async def receive(self) -> Message:
         """Return the request; and after that, what there is to tell of the client."""
@@ -97,6 +107,8 @@ class Delivery:
             self._begin(message)
         elif kind == "http.response.body" and self.status is not None and not self.complete:
             await self._take(message)
+        elif self.interrupted:
+            return  # something else in place of the answer that it has given
         else:
             await self._forward(message)  # an extension's, or a mistake, which the server tells
 
@@ -125,6 +137,10 @@ class Delivery:
                 await self.flush()
             return
         self.complete = True
+        await self.conclude()
+
+    async def conclude(self) -> None:
+        """Have the complete answer recorded, and send its end."""
         try:
             instead = await self._settle()
             if instead is None:
@@ -133,6 +149,9 @@ class Delivery:
                 self.torn = OncewardError("the answer was not recorded, and is broken off before its end; see above")
             else:
                 await reply(self._forward, instead)
+        except asyncio.CancelledError:
+            self.interrupted = True
+            raise
         finally:
             self._told.set()
 
@@ -150,10 +169,18 @@ class Delivery:
 
     async def _forward(self, message: Message) -> None:
         if self.left:
+            if self.ends_early:
+                raise OSError("the server takes no more of this answer")
             return
+        self._sender = sender = asyncio.current_task()
         try:
             await self._send(message)
         except OSError:  # the client has left, as servers since ASGI 2.4 say it
             self._gone = True
             if self._open and not self.complete:
                 raise
+        except asyncio.CancelledError:
+            if not self.left or sender is None or sender.uncancel():
+                raise  # by somebody else, too
+        finally:
+            self._sender = None

@@ -19,22 +19,26 @@ _WITHOUT_LENGTH = frozenset({204, 304})
 
 
 def request_of(scope: Scope) -> Request:
-    """Return the request of an HTTP scope; its path is the one that the application routes by, without ``root_path``."""
-    path: str = scope["path"]
-    root: str = scope.get("root_path") or ""
-    if root and (path + "/").startswith(root.rstrip("/") + "/"):
-        root = root.rstrip("/")
-        path = path[len(root) :] or "/"
-    else:
-        root = ""  # servers disagree on whether the path begins with it
+    """Return the request of an HTTP scope."""
+    path, root = place_of(scope)
     return Request(
-        scope["method"],
+        scope["method"].upper(),  # as Django and Werkzeug read it
         path,
         scope.get("query_string", b"").decode("latin-1"),
         lines_of(scope["headers"]),
         native=scope,
         root=root,
     )
+
+
+def place_of(scope: Scope) -> tuple[str, str]:
+    """Return the path that the application routes by, and the root before it, which is empty when the path does not have it."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path") or ""
+    if root and (path + "/").startswith(root.rstrip("/") + "/"):
+        root = root.rstrip("/")
+        return path[len(root) :] or "/", root
+    return path, ""  # servers disagree on whether the path begins with it
 
 
 def lines_of(headers: Iterable[Iterable[bytes]]) -> list[tuple[str, str]]:
@@ -44,17 +48,20 @@ def lines_of(headers: Iterable[Iterable[bytes]]) -> list[tuple[str, str]]:
 
 async def body_of(receive: Receive, most: int) -> bytes | None:
     """Return a request's body, or as much of it as is more than ``most`` bytes; None when its sender has left before."""
-    parts: list[bytes] = []
-    size = 0
+    body: bytes | bytearray = b""
     while True:
         message = await receive()
         if message["type"] == DISCONNECT:
             return None
         part: bytes = message.get("body", b"")
-        parts.append(part)
-        size += len(part)
-        if size > most or not message.get("more_body", False):
-            return b"".join(parts)
+        if not body:
+            body = part
+        elif isinstance(body, bytearray):
+            body += part
+        else:
+            body = bytearray(body + part)  # not a list of parts: each object takes more than the few bytes it may hold
+        if len(body) > most or not message.get("more_body", False):
+            return bytes(body)
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:

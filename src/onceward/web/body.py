@@ -7,7 +7,7 @@ boundary, which many clients choose anew for each try. Every other body is compa
 
 import re
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Inexact, InvalidOperation
 from functools import cache
 from hashlib import sha256
 from typing import Final, cast
@@ -19,6 +19,8 @@ from onceward.web.request import Request
 _JSON: Final = re.compile(r"\s*application/(?:[\w.+\-]+\+)?json\s*(?:;|$)", re.IGNORECASE).match
 _BOUNDARY: Final = re.compile(r'\s*multipart/.*;\s*boundary=(?:"([^"]+)"|([^\s;"]+))', re.IGNORECASE | re.DOTALL).match
 _MOST_DIGITS: Final = 19  # of a number with a point or exponent that is written as a whole one
+# Raises, and never rounds.
+_EXACT: Final = Context(MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact, InvalidOperation])
 
 
 class BadBody(ValueError):
@@ -26,10 +28,12 @@ class BadBody(ValueError):
 
 
 def fingerprint(request: Request, body: bytes) -> str:
-    """Return the SHA-256 of a request's method, path, query and body; equal for a request that is sent again."""
+    """Return the SHA-256 of a request's method, path, query and body; equal for a request that is sent again.
+
+    Also for one whose path had a slash too many, which frameworks answer with a redirect to the path without it.
+    """
     kind, data = _canonical(request, body)
-    path = request.root + request.path
-    head = f"{(request.method, path, request.query, kind)!a}\n"  # ASCII, and without a line break of its own
+    head = f"{(request.method, request.place, request.query, kind)!a}\n"  # ASCII, and without a line break of its own
     return sha256(head.encode() + data).hexdigest()
 
 
@@ -94,14 +98,9 @@ def _json() -> tuple[Callable[[bytes], object], Callable[[object], bytes]]:
 
 def _number(text: str) -> object:
     """Return a number with a point or exponent in the one form that equal numbers share."""
-    sign, digits, exponent = Decimal(text).as_tuple()
-    assert isinstance(exponent, int)  # JSON has neither infinity nor NaN
-    significant = "".join(map(str, digits)).lstrip("0")
-    shortest = significant.rstrip("0")
-    if not shortest:
-        return 0
-    exponent += len(significant) - len(shortest)
-    if exponent >= 0 and len(shortest) + exponent <= _MOST_DIGITS:
-        whole = int(shortest) * 10**exponent
-        return -whole if sign else whole
-    return Decimal((sign, tuple(map(int, shortest)), exponent))
+    number = _EXACT.create_decimal(text).normalize(_EXACT)
+    if not number:
+        return 0  # also for -0.0
+    if 0 <= number.adjusted() < _MOST_DIGITS and (whole := int(number)) == number:
+        return whole
+    return number

@@ -116,7 +116,7 @@ def idempotent(
 
     def decorate(view: View) -> View:
         wrapper: Callable[..., object]
-        if iscoroutinefunction(view):
+        if iscoroutinefunction(view) or _is_async_dispatch(view):
 
             @wraps(view)
             async def answered_async(request: HttpRequest, *args: object, **kwargs: object) -> object:
@@ -138,6 +138,12 @@ def idempotent(
         return cast("View", wrapper)
 
     return decorate
+
+
+def _is_async_dispatch(view: object) -> bool:
+    """Tell whether it is the dispatch of a class of coroutine views, as ``method_decorator`` hands it over for each request."""
+    bound = getattr(view, "func", None)
+    return getattr(getattr(bound, "__self__", None), "view_is_async", False) is True
 
 
 def _answered(guarded: Guarded, request: HttpRequest, respond: Respond) -> HttpResponseBase:
@@ -185,6 +191,10 @@ async def _left(response: HttpResponseBase) -> None:
 
 def _rendered(response: HttpResponseBase) -> HttpResponseBase:
     """Return a response that can be recorded; that of a template is made only when it is rendered."""
+    if not isinstance(response, HttpResponseBase):
+        if callable(close := getattr(response, "close", None)):
+            close()  # a coroutine that nobody is going to await
+        raise TypeError(f"the view returned {type(response).__name__}, which is no HttpResponse")
     render = getattr(response, "render", None)
     return cast("HttpResponseBase", render()) if callable(render) else response
 
@@ -198,6 +208,9 @@ def _ask(guarded: Guarded, request: HttpRequest) -> Ask | Answer | None:
     pending = guarded.rules.begin(_request(request))
     if not isinstance(pending, Pending):
         return pending
+    length = request.META.get("CONTENT_LENGTH") or "0"
+    if not (length.isascii() and length.isdecimal()):
+        return guarded.rules.unreadable("its Content-Length is no number")
     try:
         body: bytes = request.body
     except RequestDataTooBig:
@@ -207,7 +220,6 @@ def _ask(guarded: Guarded, request: HttpRequest) -> Ask | Answer | None:
             "the request's body was read before its idempotency key could be looked at, and not kept: put IdempotencyMiddleware "
             "before what reads it, or have it read with request.body; nothing has run"
         ) from error
-    length = request.META.get("CONTENT_LENGTH") or "0"
     if len(body) < int(length):
         return guarded.rules.unreadable(f"it has {len(body)} bytes, and its Content-Length is {length}")
     return _labelled(guarded.rules.ask(pending, body), request)

@@ -47,7 +47,7 @@ def request_of(environ: Mapping[str, object], native: Mapping[str, object] | Non
         native: what a ``scope`` is given, when it is not the environ.
     """
     return Request(
-        str(environ["REQUEST_METHOD"]),
+        str(environ["REQUEST_METHOD"]).upper(),  # as Django and Werkzeug read it
         _text(environ, "PATH_INFO") or "/",
         str(environ.get("QUERY_STRING", "")),
         _lines(environ),

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from onceward.codec import Codec
 from onceward.core.policy import Options
 from onceward.errors import ResultUnavailable
@@ -76,4 +78,24 @@ class AnswerCodec(Codec):
 
     def encode(self, value: object) -> str:
         """As :meth:`Codec.encode`, taking an :class:`Answer`, too."""
-        return super().encode(recorded(value) if isinstance(value, Answer) else value)
+        if isinstance(value, Answer):
+            value = recorded(value)
+        if type(value) is Recorded and _is_plain(value):
+            try:
+                return self._encoder.encode(value).decode()
+            except UnicodeEncodeError:  # half of a surrogate pair
+                pass
+        return super().encode(value)
+
+
+def _is_plain(record: Recorded) -> bool:
+    """Tell whether all in a record is of the very type that it is read back as, so that it need not be read back first."""
+    status, headers, body, base64, missing = msgspec.structs.astuple(record)
+    return (
+        type(status) is int
+        and type(body) is str
+        and type(base64) is bytes
+        and (missing is None or type(missing) is str)
+        and type(headers) is tuple
+        and all(type(name) is str and type(text) is str for name, text in headers)
+    )

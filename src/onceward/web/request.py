@@ -1,8 +1,10 @@
 """A request as the rules see it, whatever the host."""
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+_SLASHES: Final = re.compile("//+").sub
 _NOTHING: Mapping[str, object] = {}
 
 
@@ -28,6 +30,11 @@ class Request(NamedTuple):
     identity: str | None = None
     native: Mapping[str, object] = _NOTHING
     root: str = ""
+
+    @property
+    def place(self) -> str:
+        """The path with its root, alike for paths that routes cover alike: slashes that are repeated or at the end do not count."""
+        return _SLASHES("/", self.root + self.path).rstrip("/") or "/"
 
     def lines(self, name: str) -> list[str]:
         """Return the values of all lines of a header.

@@ -10,13 +10,16 @@ HEADER: Final = "Idempotency-Key"
 _BODY: Final = "body:"
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch  # RFC 9110, section 5.6.2
 
+# How other routers write parts, and what is no longer there in a path: such a route would protect nothing.
+_FOREIGN: Final = re.compile(r"<[^/]*>|\{[^/{}]*:path\}|%[0-9A-Fa-f]{2}|[?#]").search
+
 
 class Route:
     """Requests that carry a key.
 
     Args:
         path: a path, in which ``{name}`` stands for one part, and a ``*`` at the end for all that follows, as in
-            ``/orders/{id}/refunds`` and ``/v1/*``. A slash at the end makes no difference.
+            ``/orders/{id}/refunds`` and ``/v1/*``. Slashes that are repeated or at the end make no difference.
         methods: the methods. By default those that are not idempotent by themselves (RFC 9110, section 9.2.2).
         required: whether a request without a key is refused; otherwise it is let through, unprotected.
         key: the name of the header with the key, or ``body:`` and a JMESPath to a field of the JSON body, as in
@@ -60,8 +63,14 @@ def _pattern(path: str) -> re.Pattern[str]:
     whole, star, rest = path.partition("*")
     if rest or not (whole.startswith("/") or path == "*"):
         raise ValueError(f"path={path!r}: begin it with a slash, and put a * at its end only, as in '/orders/*'")
+    if (found := _FOREIGN(path)) is not None:
+        raise ValueError(
+            f"path={path!r}: {found[0]} is not what a request's path is compared with. Write {{name}} for one part, a * at the end "
+            "for several, other characters as they are without percent signs, and nothing of the query"
+        )
     parts = re.split(r"(\{[^/{}]*\})", whole if star else whole.rstrip("/"))
     if any("{" in part or "}" in part for part in parts[::2]):
         raise ValueError(f"path={path!r}: a part in braces stands for a whole part of the path, as in '/orders/{{id}}'")
-    written = "".join("[^/]+" if i % 2 else re.escape(part) for i, part in enumerate(parts))
-    return re.compile(written + (".*" if star else "/*"), re.DOTALL)
+    written = "".join("[^/]+" if i % 2 else re.escape(part).replace("/", "/+") for i, part in enumerate(parts))
+    # Litestar takes several slashes for one, Starlette does without a line break at the end: neither is to go round the guard.
+    return re.compile(written + (".*" if star else "/*\n?"), re.DOTALL)

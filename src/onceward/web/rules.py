@@ -28,8 +28,9 @@ Event = Literal["claimed", "replayed", "conflict", "mismatch"]
 OnEvent = Callable[[Event, str], object]
 _EVENTS: Final[dict[int, Event]] = {409: "conflict", 422: "mismatch"}
 _ESCAPED: Final = 6  # bytes that JSON takes for one byte of text, at most
-# The request was not carried out, or nobody knows how far: 408 and 425 ask for it again, 429 comes before it.
-_NEVER: Final = frozenset({408, 425, 429})
+# The request was not carried out, or nobody knows how far: 408 and 425 ask for it again, 429 comes before it. 307 and 308 ask for
+# it again elsewhere, where it comes with the same key (RFC 9110, sections 15.4.8 and 15.4.9).
+_NEVER: Final = frozenset({307, 308, 408, 425, 429})
 
 
 class Pending(NamedTuple):
@@ -56,9 +57,9 @@ class Ask(NamedTuple):
 
 
 def lasting(status: int) -> bool:
-    """Tell whether an answer is an outcome to be recorded, by default: all but 5xx, 408, 425 and 429.
+    """Tell whether an answer is an outcome to be recorded, by default: all but 5xx, 307, 308, 408, 425 and 429.
 
-    A redirect is one, too: it is how many applications answer a form that was accepted (RFC 9110, section 15.4.4).
+    Any other redirect is one, too: it is how many applications answer a form that was accepted (RFC 9110, section 15.4.4).
     """
     return status < 500 and status not in _NEVER
 
@@ -104,6 +105,10 @@ class Rules:
         for name, value in (("max_request", max_request), ("max_response", max_response)):
             if type(value) is not int or value < 0:
                 raise ValueError(f"{name}={value!r}: give a number of bytes")
+        if not callable(record) and not (record and all(isinstance(status, int) for status in record)):
+            raise TypeError(
+                f"record={record!r}: give statuses, as in record=[200, 201], or a callable that is given one"
+            )
         if any(character in docs for character in '<>"# \r\n'):
             raise ValueError(f"docs={docs!r}: give a URL without a fragment")
         self.routes = routes or (Route(),)
@@ -118,13 +123,20 @@ class Rules:
 
     # --- a request --------------------------------------------------------------------------------------------------
 
+    def route(self, method: str, path: str) -> Route | None:
+        """Return the route that covers a request, or None for one that is let through as it is."""
+        for route in self.routes:
+            if route.covers(method, path):
+                return route
+        return None
+
     def begin(self, request: Request) -> Pending | Answer | None:
         """Look at a request before its body is there.
 
         Returns:
             None for a request that is let through as it is, an answer for one that is refused, else what to go on with.
         """
-        route = next((route for route in self.routes if route.covers(request.method, request.path)), None)
+        route = self.route(request.method, request.path)
         if route is None:
             return None
         key: str | None = None
@@ -162,9 +174,14 @@ class Rules:
                 return self._refuse(problem.malformed(_where(route), str(error)))
             if found is None:
                 return self._keyless(route)
+            least, most = self.length
+            length = sum(len(str(part)) for part in found) if isinstance(found, list) else len(str(found))
+            if not least <= length <= most:
+                why = f"it has {length} characters; {least} to {most} are taken"
+                return self._refuse(problem.malformed(_where(route), why))
             # A client chooses a header's key for this one request; what stands in a body is the number of something, and the
             # things of another path have numbers of their own.
-            name = (request.root + request.path, found)
+            name = (request.place, found)
         if self._scope is not None:
             name = (scope, *name)
         return Ask(name, fingerprint(request, body), f"{request.method} {route.path}")
@@ -180,8 +197,17 @@ class Rules:
     # --- its answer -------------------------------------------------------------------------------------------------
 
     def records(self, status: int) -> bool:
-        """Tell whether an answer of that status is recorded; after any other the key is given back."""
-        return self._records(status)
+        """Tell whether an answer of that status is recorded; after any other the key is given back.
+
+        When ``record`` raises, that is logged, and the answer recorded: what was carried out is not to be again.
+        """
+        try:
+            return bool(self._records(status))
+        except Exception:
+            import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+
+            logging.getLogger("onceward").exception("record(%d) raised; the answer is recorded", status)
+            return True
 
     def keep(self, answer: Answer, most: int) -> Recorded:
         """Return what to record of an answer; ``most`` is how many bytes the ledger takes (``Policy.max_result``)."""

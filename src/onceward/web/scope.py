@@ -18,11 +18,14 @@ _COOKIE: Final = "cookie:"
 # be taken for somebody else's, and run again.
 _NEW_EACH_TIME: Final = frozenset(
     {
+        "aws",
         "aws4-ecdsa-p256-sha256",
         "aws4-hmac-sha256",
+        "concealed",
         "digest",
         "eg1-hmac-sha256",
         "hawk",
+        "hmac-sha256",
         "hoba",
         "mutual",
         "negotiate",
@@ -30,6 +33,8 @@ _NEW_EACH_TIME: Final = frozenset(
         "oauth",
         "scram-sha-1",
         "scram-sha-256",
+        "sharedkey",
+        "sharedkeylite",
         "signature",
     }
 )
@@ -42,30 +47,31 @@ class Unscoped(ValueError):
 def credentials(request: Request) -> str:
     """Return the default scope: a hash of who the host says the caller is, or else of the credentials it sent.
 
-    These are the Authorization header or, without one, X-Api-Key. A request with neither, and without cookies, is anonymous:
-    all such requests share one scope.
+    These are the Authorization header or, without one, X-Api-Key; an empty one is none. A request with neither, and without
+    cookies, is anonymous: all such requests share one scope.
 
     Raises:
-        Unscoped: the credentials change with each request; or there are cookies and nothing else, so that the caller may
-            be known by one of them, and which one only the application knows.
+        Unscoped: the credentials change with each request; or there are cookies and no Authorization, so that the caller may
+            be known by one of them, and which one only the application knows. (An API key may be that of a page which all
+            its users send.)
     """
     if request.identity is not None:
         return _digest("identity", request.identity)
-    for header in ("authorization", "x-api-key"):
-        lines = request.lines(header)
-        if lines:
-            scheme = lines[0].strip().partition(" ")[0].lower()
-            if header == "authorization" and scheme in _NEW_EACH_TIME:
-                raise Unscoped(
-                    f"credentials of the scheme {scheme} are new for each request, so a retry cannot be recognised by "
-                    "them. This server has to be told who its callers are (scope=)"
-                )
-            return _digest(header, "\n".join(lines))
-    if any(line.strip() for line in request.lines("cookie")):  # test clients send an empty one
+    if lines := _said(request, "authorization"):
+        scheme = lines[0].split(maxsplit=1)[0].lower()
+        if scheme in _NEW_EACH_TIME:
+            raise Unscoped(
+                f"credentials of the scheme {scheme} are new for each request, so a retry cannot be recognised by "
+                "them. This server has to be told who its callers are (scope=)"
+            )
+        return _digest("authorization", "\n".join(lines))
+    if _said(request, "cookie"):
         raise Unscoped(
             "the request has cookies and no Authorization. This server has to be told which cookie says who its callers are "
             "(scope='cookie:NAME'), or that it does not matter (scope=None)"
         )
+    if lines := _said(request, "x-api-key"):
+        return _digest("x-api-key", "\n".join(lines))
     return ANONYMOUS
 
 
@@ -91,7 +97,12 @@ def scope_of(source: Scope | str) -> Scope:
         cookie = source.removeprefix(_COOKIE)
         return lambda request: _digest(source, _sent(request.cookie(cookie), f"the cookie {cookie}"))
     header = source.lower()
-    return lambda request: _digest(header, _sent("\n".join(request.lines(header)), f"the header {source}"))
+    return lambda request: _digest(header, _sent("\n".join(_said(request, header)), f"the header {source}"))
+
+
+def _said(request: Request, header: str) -> list[str]:
+    """Return the lines of a header that are not empty."""
+    return [line for line in request.lines(header) if line.strip()]
 
 
 def _told(scope: object) -> object:

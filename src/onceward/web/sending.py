@@ -219,10 +219,7 @@ class Sending:
                 close()
 
     def _pull(self) -> None:
-        part = self._held.call(lambda: next(self._parts, None))
-        if part is not None:
-            if ready := self._passage.take(part):
-                self._ready.append(ready)
+        if self._held.call(self._take):
             return
         self.instead = self._held.end(self._passage.answer)
         if self.instead is None:
@@ -233,3 +230,12 @@ class Sending:
             raise self._held.error
         else:
             self._ready = [self.instead.body]
+
+    def _take(self) -> bool:
+        """Take in the next part; tells whether there was one. A part that is no bytes is a mistake of the handler's."""
+        part = next(self._parts, None)
+        if part is None:
+            return False
+        if ready := self._passage.take(part):
+            self._ready.append(ready)
+        return True

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from onceward.claim import CURRENT, Claim
 from onceward.guard import Guard
@@ -13,6 +13,7 @@ from onceward.web.rules import Ask
 from onceward.web.sending import CUT_SHORT, Held, Passage
 
 T = TypeVar("T")
+_RUNNING: Final[set["asyncio.Task[None]"]] = set()
 
 
 async def claim_async(guarded: Guarded, ask: Ask) -> "HeldAsync | Answer":
@@ -43,11 +44,23 @@ async def to_its_end(work: Awaitable[T], abandoned: Callable[[T], Awaitable[obje
     except asyncio.CancelledError:
         if task.cancelled():
             raise
-        await asyncio.wait((task,))  # to be cancelled here is to be cancelled for good: the loop is being closed
-        if task.cancelled() or task.exception() is not None:
-            raise
-        await abandoned(task.result())
+        rest = _kept(asyncio.ensure_future(_abandon(task, abandoned)))
+        await asyncio.wait((rest,))  # cancelled once more, it goes on by itself
+        rest.result()
         raise
+
+
+async def _abandon(task: "asyncio.Future[T]", abandoned: Callable[[T], Awaitable[object]]) -> None:
+    await asyncio.wait((task,))
+    if not task.cancelled() and task.exception() is None:
+        await abandoned(task.result())
+
+
+def _kept(task: "asyncio.Task[None]") -> "asyncio.Task[None]":
+    """Keep a task alive to its end, which a loop does not."""
+    _RUNNING.add(task)
+    task.add_done_callback(_RUNNING.discard)
+    return task
 
 
 class HeldAsync:
@@ -144,7 +157,7 @@ class SendingAsync:
         """Have the answer made and recorded, when nobody iterates any more, or nobody has begun to."""
         self._left = True
         if self._task is None:
-            self._task = asyncio.ensure_future(self._make())
+            self._task = _kept(asyncio.ensure_future(self._make()))
         elif self._passage.ends_with_client and not self._held.is_over:
             self._held.ends_with_client = True
             self._task.cancel()
@@ -155,7 +168,7 @@ class SendingAsync:
 
     async def _sent(self) -> AsyncIterator[bytes]:
         # In a task, because frameworks cancel who iterates when the client leaves.
-        self._task = asyncio.ensure_future(self._make())
+        self._task = _kept(asyncio.ensure_future(self._make()))
         try:
             while (part := await self._queue.get()) is not None:
                 yield part

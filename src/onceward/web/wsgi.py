@@ -70,7 +70,7 @@ class WsgiIdempotency:
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Handle one request by the rules; what is none of theirs, as without this."""
-        if environ["REQUEST_METHOD"] not in self._guarded.methods:
+        if str(environ["REQUEST_METHOD"]).upper() not in self._guarded.methods:
             return self._app(environ, start_response)
         asked = ask(self._guarded.rules, environ)
         if asked is None:
