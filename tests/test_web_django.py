@@ -641,8 +641,8 @@ def test_with_atomic_requests_the_effect_is_committed_before_the_response_is_rec
         return HttpResponse("done")
 
     for middleware, target in (([], idempotent(once)(order)), ([MIDDLEWARE], order)):
-        urlpatterns[0] = path("orders/<int:number>", target)
-        with override_settings(MIDDLEWARE=middleware, ONCEWARD={"once": once}, ROOT_URLCONF=tuple(urlpatterns)):
+        urls = (path("orders/<int:number>", target),)
+        with override_settings(MIDDLEWARE=middleware, ONCEWARD={"once": once}, ROOT_URLCONF=urls):
             assert post().content == b"done"
         assert (seen, statuses(once)) == ([True, [IN_PROGRESS]], [COMPLETED])
         seen.clear()

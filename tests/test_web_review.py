@@ -29,6 +29,12 @@ urlpatterns = django.urlpatterns
 _urls, site = django._urls, django.site
 
 
+@pytest.fixture(autouse=True)
+def _urls():
+    with django.override_settings(ROOT_URLCONF=django.__name__):  # whoever has configured Django first
+        yield
+
+
 @pytest.fixture
 def once():
     made = Once(MemoryStore())
