@@ -8,8 +8,11 @@ that must reach their end all the same.
 """
 
 import time
-from collections.abc import Callable, Generator
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 Steps = Generator[object, Any, T]  # what is sent in is the reply to what was yielded, of whatever type that has
@@ -85,18 +88,43 @@ def settle(make: Callable[[], Steps[T]], store: Exchange, patience: int = 2) -> 
 
 
 async def settle_async(make: Callable[[], Steps[T]], store: Exchange, patience: int = 2) -> T:
-    """As :func:`settle`, for a coroutine: a cancellation waits until the steps are at their end."""
+    """As :func:`settle`, for a coroutine: a cancellation waits until the steps are at their end.
+
+    Whoever cancels more often than that is let go, and the steps reach their end all the same, in a task of their own: some
+    cancel at every await, such as the scopes of anyio, and do not mean these.
+    """
     try:
         return await drive_async(make(), store)
     except (Exception, GeneratorExit):  # a coroutine that is closed may not await any more
         raise
     except BaseException as interrupt:
         if patience:
-            try:
-                await settle_async(make, store, patience - 1)
-            except Exception as trouble:  # noqa: BLE001 - the interrupt is what the caller must hear of
-                interrupt.add_note(f"onceward: and then {trouble}")
+            await _again(settle_async(make, store, patience - 1), interrupt, patience)
         raise
+
+
+_ENDING: "set[asyncio.Task[Any]]" = set()  # a loop does not keep its tasks alive
+
+
+async def _again(settling: "Coroutine[Any, Any, object]", interrupt: BaseException, patience: int) -> None:
+    import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
+
+    task = asyncio.get_running_loop().create_task(settling)
+    _ENDING.add(task)
+    task.add_done_callback(_ended)
+    while not task.done() and patience:
+        try:
+            await asyncio.wait((task,))
+        except BaseException:  # noqa: BLE001 - the first interrupt is what the caller hears of
+            patience -= 1
+    if task.done() and not task.cancelled() and (trouble := task.exception()) is not None:
+        interrupt.add_note(f"onceward: and then {trouble}")
+
+
+def _ended(task: "asyncio.Task[Any]") -> None:
+    _ENDING.discard(task)
+    if not task.cancelled():
+        task.exception()  # asked for, or asyncio would tell that nobody did
 
 
 def _sleep(seconds: float) -> object:
