@@ -19,6 +19,7 @@ from onceward import Busy, Completed, LeaseLost, Once, current
 from onceward.core.drive import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults, fail_before, settling
 
 LEASE = 1.0  # seconds; many times what a handler takes
 WORKERS = 36
@@ -341,3 +342,18 @@ def test_however_often_a_settling_is_cancelled_it_reaches_its_end(times, fails):
 
     store = asyncio.run(main())  # which cancels what still runs, and waits for it
     assert [record.status for record in store.records.values()] == [RELEASED if fails else COMPLETED]
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_interrupts_of_a_settling_end_the_loop_and_reach_who_runs_it(times, interrupt):
+    left = [fail_before(interrupt)] * times
+    store = Faults(MemoryStore(), lambda ask: left.pop() if left and settling(ask) else None)
+
+    async def handle():
+        return "done"
+
+    with pytest.raises(interrupt):
+        asyncio.run(Once(store, name="n").run_async("k", handle))
+    assert not left
+    assert [record.status for record in store.store.records.values()] == [COMPLETED if times < 3 else IN_PROGRESS]

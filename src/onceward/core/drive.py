@@ -109,22 +109,34 @@ _ENDING: "set[asyncio.Task[Any]]" = set()  # a loop does not keep its tasks aliv
 async def _again(settling: "Coroutine[Any, Any, object]", interrupt: BaseException, patience: int) -> None:
     import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
 
-    task = asyncio.get_running_loop().create_task(settling)
+    task = asyncio.get_running_loop().create_task(_trouble(settling))
     _ENDING.add(task)
-    task.add_done_callback(_ended)
+    task.add_done_callback(_ENDING.discard)
     while not task.done() and patience:
         try:
             await asyncio.wait((task,))
         except BaseException:  # noqa: BLE001 - the first interrupt is what the caller hears of
             patience -= 1
-    if task.done() and not task.cancelled() and (trouble := task.exception()) is not None:
+    if not task.done():
+        task.add_done_callback(_pass_on)  # nobody waits for it any more
+    elif (trouble := _pass_on(task)) is not None:
         interrupt.add_note(f"onceward: and then {trouble}")
 
 
-def _ended(task: "asyncio.Task[Any]") -> None:
-    _ENDING.discard(task)
-    if not task.cancelled():
-        task.exception()  # asked for, or asyncio would tell that nobody did
+def _pass_on(task: "asyncio.Task[BaseException | None]") -> BaseException | None:
+    trouble = None if task.cancelled() else task.result()
+    if isinstance(trouble, KeyboardInterrupt | SystemExit):
+        raise trouble
+    return trouble
+
+
+async def _trouble(settling: "Coroutine[Any, Any, object]") -> BaseException | None:
+    """Return what ``settling`` raises: from a task of its own an interrupt would end the loop, not reach who waits."""
+    try:
+        await settling
+    except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - as above
+        return error
+    return None
 
 
 def _sleep(seconds: float) -> object:
