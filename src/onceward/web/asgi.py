@@ -13,8 +13,9 @@ from onceward.core.policy import Options
 from onceward.errors import OncewardError
 from onceward.web.answer import Answer
 from onceward.web.asgi_delivery import Delivery
-from onceward.web.asgi_messages import Application, Receive, Scope, Send, body_of, place_of, replayed, reply, request_of
-from onceward.web.exchange import Unrecorded
+from onceward.web.asgi_messages import Application, AsgiRequest, Receive, Scope, Send, body_of, replayed, reply
+from onceward.web.eager import begin
+from onceward.web.exchange import Exchange, Unrecorded
 from onceward.web.guarded import Guarded
 from onceward.web.rules import Ask, Pending, Rules
 
@@ -27,7 +28,7 @@ _NOTHING: Final = object()
 # as ever (as the specification wants it), so that it can be recorded.
 _EXTENSIONS: Final = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
 # What goes on after its server has given the request up: a loop keeps no task alive by itself.
-_RUNNING: Final[set[asyncio.Task[None]]] = set()
+_RUNNING: Final[set[asyncio.Future[None]]] = set()
 
 
 class AsgiIdempotency:
@@ -69,27 +70,34 @@ class AsgiIdempotency:
         if scope["type"] != "http" or scope["method"].upper() not in self._guarded.methods:
             await self._app(scope, receive, send)
             return
-        asked, body = await self._ask(scope, receive)
+        rules = self._guarded.rules
+        body: bytes | None = None
+        asked: Pending | Ask | Answer | None = rules.begin(AsgiRequest(scope))
+        if isinstance(asked, Pending):
+            body = await body_of(receive, rules.max_request)
+            # What is around this has an answer, too, when the sender has left.
+            asked = rules.unreadable("its sender has left") if body is None else rules.ask(asked, body)
         if asked is None:
             await self._app(scope, receive if body is None else replayed(body, receive), send)
         elif isinstance(asked, Answer):
             await reply(send, asked)
         else:
             assert body is not None
-            await _handled(_Handling(self._app, self._guarded, asked, _Call(scope, body, receive, send)))
+            await self._answer(asked, _Call(scope, body, receive, send))
 
-    async def _ask(self, scope: Scope, receive: Receive) -> tuple[Ask | Answer | None, bytes | None]:
-        """Return what the request asks for, and its body if it was read."""
-        rules = self._guarded.rules
-        if rules.route(scope["method"].upper(), place_of(scope)[0]) is None:
-            return None, None  # before its headers are decoded
-        pending = rules.begin(request_of(scope))
-        if not isinstance(pending, Pending):
-            return pending, None
-        body = await body_of(receive, rules.max_request)
-        if body is None:
-            return rules.unreadable("its sender has left"), None  # for what is around this
-        return rules.ask(pending, body), body
+    async def _answer(self, ask: Ask, call: "_Call") -> None:
+        """Answer a request with a key, by the application or by the record; raises what the application raises."""
+        guarded = self._guarded
+        key, exchange = guarded.begin(ask)
+        try:
+            entry = await guarded.guard.enter_async(key, ask.fingerprint)
+            answer = None if isinstance(entry, Claim) else exchange.repeated(guarded.recorded(key, entry.value))
+        except Exception as error:  # noqa: BLE001 - translated, or raised there
+            entry, answer = None, exchange.refused(error)
+        if isinstance(entry, Claim):
+            await _Handling(self._app, guarded, entry, exchange, call).carry_out()
+        elif answer is not None:
+            await reply(call.send, answer)
 
 
 class _Call(NamedTuple):
@@ -101,67 +109,74 @@ class _Call(NamedTuple):
     send: Send
 
 
-class _Handling:
-    """One request with a key."""
+class _Handling(Delivery):
+    """One request whose key is claimed."""
 
-    def __init__(self, app: Application, guarded: Guarded, ask: Ask, call: _Call) -> None:
+    _through: asyncio.Future[None] | None = None
+
+    def __init__(self, app: Application, guarded: Guarded, claim: Claim, exchange: Exchange, call: _Call) -> None:
+        super().__init__(call.body, call.receive, call.send, guarded.rules.max_response)
         self._app = app
         self._guarded = guarded
         self._guard = guarded.guard
-        self._key, self._exchange = guarded.begin(ask)
-        self._fingerprint = ask.fingerprint
-        self._call = call
-        self._delivery = Delivery(call.body, call.receive, call.send, guarded.rules.max_response, self._settle)
-        self._claim: Claim | None = None
+        self._claim = claim
+        self._exchange = exchange
+        self._scope = call.scope
 
-    async def run(self) -> None:
-        """Answer the request, by the application or by the record; raises what the application raises."""
-        claim: Claim | None = None
-        try:
-            entry = await self._guard.enter_async(self._key, self._fingerprint)
-            if isinstance(entry, Claim):
-                claim = entry
-                answer = None
-            else:
-                answer = self._exchange.repeated(self._guarded.recorded(self._key, entry.value))
-        except Exception as error:  # noqa: BLE001 - translated, or raised there
-            answer = self._exchange.refused(error)
-        if claim is not None:
-            await self._carry_out(claim)
-        elif answer is not None:
-            await reply(self._call.send, answer)
+    async def carry_out(self) -> None:
+        """Have the application answer it, in a task of its own; a cancellation here does not reach that."""
+        context = copy_context()
+        task = begin(self._run(), context)
+        if not task.done():
+            self._through = asyncio.get_running_loop().create_future()
+            try:
+                await self._through  # asyncio.wait((task,)) would do, for 10 µs more
+            except asyncio.CancelledError:
+                self._leave(task)
+                raise
+            finally:
+                if not task.done():
+                    _RUNNING.add(task)
+                    task.add_done_callback(_RUNNING.discard)
+        _adopt(context)
+        task.result()
 
-    def leave(self, task: asyncio.Task[None]) -> None:
-        """Take in that the server has cancelled the request; ``task`` runs it."""
-        self._delivery.leave()
+    def _leave(self, task: asyncio.Future[None]) -> None:
+        """Take in that the server has cancelled the request."""
+        self.leave()
         task.add_done_callback(self._log)
-        if self._claim is None or self._delivery.ends_early:
-            task.cancel()  # nothing was begun, or nothing is left to be done
+        if self.ends_early:
+            task.cancel()  # nothing is left to be done
+
+    async def _run(self) -> None:
+        try:
+            await self._call()
+        finally:
+            if self._through is not None and not self._through.done():
+                self._through.set_result(None)
 
     # --- the application ----------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, claim: Claim) -> None:
-        self._claim = claim
+    async def _call(self) -> None:
+        claim = self._claim
         CURRENT.set(claim)
-        delivery = self._delivery
         try:
             self._exchange.begun()
-            _hide_extensions(self._call.scope)
-            with self._exchange.handling():
-                await self._app(self._call.scope, delivery.receive, delivery.send)
-            if not delivery.complete:
-                await self._cut_short(claim)
-                await delivery.flush()
+            _hide_extensions(self._scope)
+            await self._app(self._scope, self.receive, self.send)
+            if not self.complete:
+                await self._cut_short()
+                await self.flush()
         except Exception as error:
-            if delivery.ends_early:
-                await self._cut_short(claim)
-            elif not delivery.complete:
+            if self.ends_early:
+                await self._cut_short()
+            elif not self.complete:
                 await self._guard.fail_async(claim, error)
             raise
         except asyncio.CancelledError:
-            if delivery.ends_early:
-                await self._cut_short(claim)
-            elif not delivery.interrupted:
+            if self.ends_early:
+                await self._cut_short()
+            elif not self.interrupted:
                 self._guard.drop(claim)
             raise
         except BaseException:
@@ -169,23 +184,22 @@ class _Handling:
             raise
         finally:
             CURRENT.set(claim.outer)
-            if delivery.interrupted:
-                await delivery.conclude()
-        if delivery.torn is not None:
-            raise delivery.torn
+            if self.interrupted:
+                await self.conclude()
+        if self.torn is not None:
+            raise self.torn
 
-    async def _settle(self) -> Answer | None:
+    async def settle(self) -> Answer | None:
         """Record the answer that the application has just ended; return what its client gets instead, or None."""
-        claim, delivery, exchange = self._claim, self._delivery, self._exchange
-        assert claim is not None
-        assert delivery.status is not None
+        claim, exchange = self._claim, self._exchange
+        assert self.status is not None
         try:
-            body = delivery.body
+            body = self.body
             if body is None:
                 most = self._guarded.rules.max_response
-                record = exchange.headed(delivery.status, delivery.headers, f"its body has more than {most} bytes")
+                record = exchange.headed(self.status, self.headers, f"its body has more than {most} bytes")
             else:
-                record = exchange.answered(Answer(delivery.status, delivery.headers, body))
+                record = exchange.answered(Answer(self.status, self.headers, body))
             await self._guard.finish_async(claim, record)
         except Unrecorded as error:
             await self._guard.fail_async(claim, error)
@@ -193,51 +207,27 @@ class _Handling:
             return exchange.refused(error)
         return None
 
-    async def _cut_short(self, claim: Claim) -> None:
+    async def _cut_short(self) -> None:
         """Record an answer of which the application has sent the beginning only; without one, give the key back."""
-        delivery = self._delivery
-        if delivery.status is None:
+        claim = self._claim
+        if self.status is None:
             await self._guard.fail_async(claim, Unrecorded("ended without an answer"))
             return
         try:
-            record = self._exchange.headed(delivery.status, delivery.headers, _CUT_SHORT)
+            record = self._exchange.headed(self.status, self.headers, _CUT_SHORT)
             await self._guard.finish_async(claim, record)
         except Unrecorded as error:
             await self._guard.fail_async(claim, error)
         except OncewardError as error:
             self._exchange.refused(error)  # which logs it
 
-    def _log(self, task: asyncio.Task[None]) -> None:
+    def _log(self, task: asyncio.Future[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
 
-            logging.getLogger("onceward").error("%s: raised after its client had left", self._key, exc_info=error)
-
-
-async def _handled(handling: _Handling) -> None:
-    """Run it in a task of its own, and wait for that."""
-    loop, context = asyncio.get_running_loop(), copy_context()
-    through: asyncio.Future[None] = loop.create_future()
-    task = loop.create_task(_run(handling, through), context=context)
-    try:
-        await through  # asyncio.wait((task,)) would do, for 10 µs more
-    except asyncio.CancelledError:
-        handling.leave(task)
-        raise
-    finally:
-        if not task.done():
-            _RUNNING.add(task)
-            task.add_done_callback(_RUNNING.discard)
-    _adopt(context)
-    task.result()
-
-
-async def _run(handling: _Handling, through: asyncio.Future[None]) -> None:
-    try:
-        await handling.run()
-    finally:
-        if not through.done():
-            through.set_result(None)
+            logging.getLogger("onceward").error(
+                "%s: raised after its client had left", self._claim.record.key, exc_info=error
+            )
 
 
 def _adopt(context: Context) -> None:

@@ -10,7 +10,6 @@ are server-sent events and what is longer than the rules record: nothing is gain
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from onceward.errors import OncewardError
@@ -28,8 +27,6 @@ class Delivery:
         receive: the server's.
         send: the server's.
         most: bytes of an answer's body that are kept, to be recorded.
-        settle: awaited when the application has sent its answer's end, which is held back meanwhile. It returns what the client
-            gets instead of the answer, or None.
 
     Attributes:
         status: the answer's, or None before it begins.
@@ -42,34 +39,32 @@ class Delivery:
             it, and is not to get the end. Else None.
     """
 
-    def __init__(
-        self,
-        body: bytes,
-        receive: Receive,
-        send: Send,
-        most: int,
-        settle: Callable[[], Awaitable[Answer | None]],
-    ) -> None:
-        self.status: int | None = None
+    status: int | None = None
+    complete = False
+    interrupted = False
+    left = False
+    torn: Exception | None = None
+    _size = 0
+    _length: int | None = None  # as the answer's head declares it
+    _sent = False  # whether the client has a part of it
+    _open = False  # whether the application may know that the client has left
+    _gone = False  # whether it does
+    _told = False  # whether there is something to tell of the client
+    _telling: asyncio.Event | None = None  # for who waits for that
+    _sender: asyncio.Task[object] | None = None  # in the middle of a message to the server
+
+    def __init__(self, body: bytes, receive: Receive, send: Send, most: int) -> None:
         self.headers: list[tuple[str, str]] = []
-        self.complete = False
-        self.interrupted = False
-        self.left = False
-        self.torn: Exception | None = None
         self._body: bytes | None = body
         self._receive = receive
         self._send = send
         self._most = most
-        self._settle = settle
         self._kept: list[bytes] | None = []  # None when there is too much
-        self._size = 0
-        self._length: int | None = None  # as the answer's head declares it
         self._held: list[Message] = []
-        self._sent = False  # whether the client has a part of it
-        self._open = False  # whether the application may know that the client has left
-        self._gone = False  # whether it does
-        self._told = asyncio.Event()
-        self._sender: asyncio.Task[object] | None = None  # in the middle of a message to the server
+
+    async def settle(self) -> Answer | None:
+        """Record the answer, of which the end has come and is held back meanwhile; return what is sent instead, or None."""
+        raise NotImplementedError
 
     @property
     def body(self) -> bytes | None:
@@ -92,7 +87,10 @@ class Delivery:
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
-        await self._told.wait()
+        if not self._told:
+            if self._telling is None:
+                self._telling = asyncio.Event()
+            await self._telling.wait()
         if self.complete or self._gone or self.left:
             return {"type": DISCONNECT}
         message = await self._receive()
@@ -142,7 +140,7 @@ class Delivery:
     async def conclude(self) -> None:
         """Have the complete answer recorded, and send its end."""
         try:
-            instead = await self._settle()
+            instead = await self.settle()
             if instead is None:
                 await self.flush()
             elif self._sent:
@@ -153,7 +151,7 @@ class Delivery:
             self.interrupted = True
             raise
         finally:
-            self._told.set()
+            self._tell()
 
     def _keep(self, chunk: bytes) -> None:
         self._size += len(chunk)
@@ -165,7 +163,12 @@ class Delivery:
 
     def _end_with_client(self) -> None:
         self._open = True
-        self._told.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._told = True
+        if self._telling is not None:
+            self._telling.set()
 
     async def _forward(self, message: Message) -> None:
         if self.left:

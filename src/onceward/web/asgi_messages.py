@@ -18,17 +18,30 @@ DISCONNECT = "http.disconnect"
 _WITHOUT_LENGTH = frozenset({204, 304})
 
 
-def request_of(scope: Scope) -> Request:
-    """Return the request of an HTTP scope."""
-    path, root = place_of(scope)
-    return Request(
-        scope["method"].upper(),  # as Django and Werkzeug read it
-        path,
-        scope.get("query_string", b"").decode("latin-1"),
-        lines_of(scope["headers"]),
-        native=scope,
-        root=root,
-    )
+class AsgiRequest(Request):
+    """The request of an HTTP scope. Its header lines are decoded when they are asked for, for few are."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.method = scope["method"].upper()  # as Django and Werkzeug read it
+        self.path, self.root = place_of(scope)
+        self.query = scope.get("query_string", b"").decode("latin-1")
+        self.identity = None
+        self.native = scope
+        self._raw: list[tuple[bytes, bytes]] = scope["headers"]
+        self._single = dict(self._raw)
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:  # type: ignore[override]  # nobody sets it
+        """One pair for each header line, the names in lower case, as ASGI has them."""
+        return lines_of(self._raw)
+
+    def lines(self, name: str) -> list[str]:
+        """As :meth:`Request.lines`."""
+        raw = name.encode("latin-1")
+        if len(self._single) == len(self._raw):
+            value = self._single.get(raw)
+            return [] if value is None else [value.decode("latin-1")]
+        return [value.decode("latin-1") for held, value in self._raw if held == raw]
 
 
 def place_of(scope: Scope) -> tuple[str, str]:

@@ -8,7 +8,7 @@ boundary, which many clients choose anew for each try. Every other body is compa
 import re
 from collections.abc import Callable
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Inexact, InvalidOperation
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Final, cast
 
@@ -39,7 +39,12 @@ def fingerprint(request: Request, body: bytes) -> str:
 
 def is_json(request: Request) -> bool:
     """Tell whether the request says that its body is JSON (RFC 8259), or of a type built on it (RFC 6839, section 3.1)."""
-    return any(_JSON(line) for line in request.lines("content-type"))
+    return any(map(_is_json, request.lines("content-type")))
+
+
+@lru_cache(32)
+def _is_json(content_type: str) -> bool:
+    return _JSON(content_type) is not None
 
 
 def reader(expression: str) -> Callable[[bytes], object]:

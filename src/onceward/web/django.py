@@ -233,10 +233,10 @@ def _labelled(asked: Ask | Answer | None, request: HttpRequest) -> Ask | Answer 
 
 
 def _request(request: HttpRequest) -> Request:
-    native = {"request": request}
+    found = request_of(request.META, {"request": request})
     # Under ASGI the paths of META are not in the guise that WSGI gives them.
-    root = request.path.removesuffix(request.path_info).rstrip("/")
-    return request_of(request.META, native)._replace(path=request.path_info, root=root)
+    found.path, found.root = request.path_info, request.path.removesuffix(request.path_info).rstrip("/")
+    return found
 
 
 # --- settings and transactions --------------------------------------------------------------------------------------

@@ -38,12 +38,13 @@ class Exchange:
         most: how many bytes of an answer the ledger takes (``Policy.max_result``).
     """
 
+    _done = False
+    _raised: BaseException | None = None
+
     def __init__(self, rules: Rules, ask: Ask, most: int) -> None:
         self._rules = rules
         self._route = ask.route
         self._most = most
-        self._done = False
-        self._raised: BaseException | None = None
 
     def begun(self) -> None:
         """Say that the key is claimed, and the handler about to be called."""

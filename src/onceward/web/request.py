@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 _SLASHES: Final = re.compile("//+").sub
 _NOTHING: Mapping[str, object] = {}
 
 
-class Request(NamedTuple):
+class Request:
     """A request without its body.
 
     Attributes:
@@ -23,18 +23,31 @@ class Request(NamedTuple):
             written without it; keys and fingerprints tell one mounted application from another by it.
     """
 
-    method: str
-    path: str
-    query: str = ""
-    headers: Sequence[tuple[str, str]] = ()
-    identity: str | None = None
-    native: Mapping[str, object] = _NOTHING
-    root: str = ""
+    def __init__(  # noqa: PLR0917 - the order of a request's own parts
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        headers: Sequence[tuple[str, str]] = (),
+        identity: str | None = None,
+        native: Mapping[str, object] = _NOTHING,
+        root: str = "",
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.headers = headers
+        self.identity = identity
+        self.native = native
+        self.root = root
 
     @property
     def place(self) -> str:
         """The path with its root, alike for paths that routes cover alike: slashes that are repeated or at the end do not count."""
-        return _SLASHES("/", self.root + self.path).rstrip("/") or "/"
+        path = self.root + self.path
+        if path.endswith("/") or "//" in path:
+            return _SLASHES("/", path).rstrip("/") or "/"
+        return path or "/"
 
     def lines(self, name: str) -> list[str]:
         """Return the values of all lines of a header.
