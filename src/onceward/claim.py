@@ -51,32 +51,32 @@ class Claim:
     __slots__ = (
         "__weakref__",
         "_ahead",
-        "_clock",
         "_codec",
         "_ending",
         "_lost",
-        "_policy",
         "_record",
-        "_store",
         "_until",
+        "clock",
         "deadline",
         "due",
         "interval",
         "number",
         "outer",
         "paused",
+        "policy",
         "settled",
+        "store",
     )
 
     def __init__(self, store: Store, won: Won, policy: Policy, clock: Clock, codec: "Codec") -> None:
-        self._store = store
+        self.store = store
         self._record, self._until = won
         self.interval = policy.beat_every  # seconds between heartbeats
         # The next one, on the owner's clock: an interval after the lease began, of which the belief is short by the margin.
         self._ahead = self.interval - policy.lease + steps.margin(store, policy)
         self.due = self._until + self._ahead
-        self._policy = policy
-        self._clock = clock
+        self.policy = policy
+        self.clock = clock
         self._codec = codec
         self._lost = False
         self.number = next(_NUMBERS)
@@ -107,12 +107,12 @@ class Claim:
     @property
     def lost(self) -> bool:
         """Whether the lease is over, as far as this worker can know: it stops believing before anyone may take over."""
-        return self.settled is None and (self._lost or (not self.paused and self._clock() >= self._until))
+        return self.settled is None and (self._lost or (not self.paused and self.clock() >= self._until))
 
     @property
     def remaining(self) -> float:
         """Seconds of lease that are left, without another renewal; 0 when it is over."""
-        return 0.0 if self._lost else max(0.0, self._until - self._clock())
+        return 0.0 if self._lost else max(0.0, self._until - self.clock())
 
     def key(self, *parts: object) -> str:
         """Return a key derived from this claim's: a UUID that is the same on every attempt.
@@ -134,11 +134,11 @@ class Claim:
             LeaseLost: the key has gone on without this worker.
             StoreError: the store could not be reached; the lease stands as it was.
         """
-        drive(self._extend(seconds), self._store)
+        drive(self._extend(seconds), self.store)
 
     async def extend_async(self, seconds: float | None = None) -> None:
         """As :meth:`extend`, for a coroutine."""
-        await drive_async(self._extend(seconds), self._store)
+        await drive_async(self._extend(seconds), self.store)
 
     # --- how it ends ----------------------------------------------------------------------------------------------
 
@@ -151,13 +151,13 @@ class Claim:
             OncewardError: the claim was ended before.
         """
         self._check_free()
-        settle(self.success(result), self._store)
+        settle(self.success(result), self.store)
         self.warn()
 
     async def complete_async(self, result: object = None) -> None:
         """As :meth:`complete`, for a coroutine."""
         self._check_free()
-        await settle_async(self.success(result), self._store)
+        await settle_async(self.success(result), self.store)
         self.warn()
 
     def release(self, error: str | None = None) -> None:
@@ -169,24 +169,22 @@ class Claim:
             OncewardError: the claim was ended before.
         """
         self._check_free()
-        settle(lambda: self.leaving(protocol.released(error and storable(error)), "release it"), self._store)
+        settle(lambda: self.leaving(protocol.released(error and storable(error)), "release it"), self.store)
 
     async def release_async(self, error: str | None = None) -> None:
         """As :meth:`release`, for a coroutine."""
         self._check_free()
-        await settle_async(
-            lambda: self.leaving(protocol.released(error and storable(error)), "release it"), self._store
-        )
+        await settle_async(lambda: self.leaving(protocol.released(error and storable(error)), "release it"), self.store)
 
     def park(self, reason: str | None = None) -> None:
         """Stop retrying the key until an operator clears or unparks it. Raises as :meth:`release` does."""
         self._check_free()
-        settle(lambda: self.leaving(protocol.parked(reason and storable(reason)), "park it"), self._store)
+        settle(lambda: self.leaving(protocol.parked(reason and storable(reason)), "park it"), self.store)
 
     async def park_async(self, reason: str | None = None) -> None:
         """As :meth:`park`, for a coroutine."""
         self._check_free()
-        await settle_async(lambda: self.leaving(protocol.parked(reason and storable(reason)), "park it"), self._store)
+        await settle_async(lambda: self.leaving(protocol.parked(reason and storable(reason)), "park it"), self.store)
 
     def transaction(self, connection: "sqlite3.Connection") -> "Transaction":
         """Return a context whose writes on ``connection`` commit together with this claim's completion.
@@ -223,9 +221,9 @@ class Claim:
         """
         from onceward.effects import committing  # noqa: PLC0415 - DynamoDB users only
 
-        commit = committing(self._store, writes)
+        commit = committing(self.store, writes)
         self._check_free()
-        settle(self.success(result, commit), self._store)
+        settle(self.success(result, commit), self.store)
         self.warn()
         return result
 
@@ -233,36 +231,21 @@ class Claim:
         """As :meth:`transact`, for a coroutine."""
         from onceward.effects import committing  # noqa: PLC0415 - DynamoDB users only
 
-        commit = committing(self._store, writes)
+        commit = committing(self.store, writes)
         self._check_free()
-        await settle_async(self.success(result, commit), self._store)
+        await settle_async(self.success(result, commit), self.store)
         self.warn()
         return result
 
     # --- for the guard, the heartbeat and the transaction ---------------------------------------------------------
 
     @property
-    def store(self) -> Store:
-        """The store that the claim stands in."""
-        return self._store
-
-    @property
-    def policy(self) -> Policy:
-        """The options that it was made with."""
-        return self._policy
-
-    @property
-    def clock(self) -> Clock:
-        """The owner's clock."""
-        return self._clock
-
-    @property
     def renewal(self) -> float:
         """Seconds that a heartbeat renews it for: its lease, or what was left of a longer one; not beyond the deadline."""
-        wanted = max(self._policy.lease, self.remaining)
+        wanted = max(self.policy.lease, self.remaining)
         if self.deadline is None:
             return wanted
-        return min(wanted, steps.lease_to(self._store, self._policy.lease, self.deadline - self._clock()))
+        return min(wanted, steps.lease_to(self.store, self.policy.lease, self.deadline - self.clock()))
 
     @property
     def over(self) -> bool:
@@ -277,7 +260,7 @@ class Claim:
             self._record, self._until = outcome
             self.due = self._until + self._ahead
         elif self._ending and outcome.record is not None and outcome.record.owner == self._record.owner:
-            self.due = self._clock() + self.interval  # I am ending it at this moment, which is not losing it
+            self.due = self.clock() + self.interval  # I am ending it at this moment, which is not losing it
         else:
             self._lost = True
 
@@ -296,14 +279,15 @@ class Claim:
             if outcome is None and tries > 2:
                 outcome = protocol.completed(None, "the encoding of the result was interrupted")
             if outcome is None:
-                outcome = self.completion(result)
+                outcome = completion(self._codec, self.policy, result)
             return self.completing(outcome, result) if commit is None else self._committing(outcome, commit)
 
         return recording
 
     def warn(self) -> None:
         """Warn of a result that was not stored; after it was recorded, for the warning may be an error."""
-        warn_of_missing(self._record)
+        if self._record.result is None:
+            warn_of_missing(self._record)
 
     def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:
         """Record a completion; the handler has succeeded, so nothing that goes wrong here may look like its failure."""
@@ -339,13 +323,13 @@ class Claim:
 
     def completion(self, result: object) -> Outcome:
         """Return the outcome that records ``result``."""
-        return completion(self._codec, self._policy, result)
+        return completion(self._codec, self.policy, result)
 
     def failure(self, error: Exception) -> Outcome:
         """Return the outcome of a handler that raised ``error``: the exception itself, or the key given back or parked."""
-        if isinstance(error, self._policy.final):
+        if isinstance(error, self.policy.final):
             return final(error)
-        return protocol.failed(self._record, self._policy, describe(error))
+        return protocol.failed(self._record, self.policy, describe(error))
 
     def ending(self) -> None:
         """Say that its end is on its way, together with those of others."""
@@ -368,11 +352,11 @@ class Claim:
     def _end(self, outcome: Outcome, commit: steps.Commit | None = None) -> Steps[Settled | Lost]:
         self._ending = True
         return steps.end(
-            self._store,
+            self.store,
             self._record,
             outcome,
-            self._policy,
-            clock=self._clock,
+            self.policy,
+            clock=self.clock,
             until=lambda: self._until,
             commit=commit,
         )
@@ -388,12 +372,12 @@ class Claim:
             raise OncewardError(f"{self._record.key}: this claim was ended before ({self.settled})")
 
     def _extend(self, seconds: float | None) -> Steps[None]:
-        lease = self._policy.lease if seconds is None else float(seconds)
+        lease = self.policy.lease if seconds is None else float(seconds)
         if not 0 < lease < float("inf"):
             raise ValueError(f"extend({seconds!r}): give a positive number of seconds")
         self._check_free()
         self._check_open()
-        (outcome,) = yield from steps.heartbeat(self._store, [(self._record, lease)], [self._policy], self._clock)
+        (outcome,) = yield from steps.heartbeat(self.store, [(self._record, lease)], [self.policy], self.clock)
         self.renewed(outcome)
         if isinstance(outcome, Lost):
             self._lost = True

@@ -31,7 +31,12 @@ class Codec:
 
     Raises:
         TypeError: no value of that type could be stored.
+
+    Attributes:
+        resolve: called before the handler runs, when there is something left to do then; else None.
     """
+
+    resolve: Callable[[], None] | None = None
 
     def __init__(self, annotation: object = object) -> None:
         self._encoder = msgspec.json.Encoder(enc_hook=_to_builtin)
@@ -46,9 +51,6 @@ class Codec:
                 f"results of type {annotation!r} cannot be recorded: {error}. Return a type that msgspec or pydantic "
                 "encodes (dataclass, Struct, TypedDict, the standard types), or leave the annotation out"
             ) from error
-
-    def resolve(self) -> None:
-        """Make sure that the codec is ready, before the handler runs."""
 
     def encode(self, value: object) -> str:
         """Return the text to store.
@@ -97,9 +99,10 @@ class LateCodec(Codec):
     def __init__(self, function: Callable[..., object]) -> None:
         super().__init__()
         self._function: Callable[..., object] | None = function
+        self.resolve = self._resolve
 
-    def resolve(self) -> None:
-        """Read the annotations now; called before the handler runs.
+    def _resolve(self) -> None:
+        """Read the annotations now.
 
         Raises:
             TypeError: they still name what is not defined, or a type that cannot be stored.
@@ -116,7 +119,7 @@ class LateCodec(Codec):
                 "import it at run time, or leave the return annotation out"
             ) from error
         Codec.__init__(self, annotation)
-        self._function = None
+        self._function = self.resolve = None
 
 
 def encode_exception(error: Exception) -> str:

@@ -290,8 +290,10 @@ class Guard:
                         "this could only wait for it in vain; do it before or after the transaction"
                     )
             outer = outer.outer
-        self.codec.resolve()
-        return Bid(key, os.urandom(16).hex(), fingerprint, self.policy, self.clock)
+        if self.codec.resolve is not None:
+            self.codec.resolve()
+        bid = (key, os.urandom(16).hex(), fingerprint, self.policy, self.clock)
+        return tuple.__new__(Bid, bid)  # what Bid(...) does, in half the time
 
     def _entered(self, outcome: Won | Replay | Refused, since: float) -> Claim | Answer:
         if isinstance(outcome, Won):

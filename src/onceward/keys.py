@@ -38,7 +38,7 @@ def ledger_key(name: str, key: object) -> str:
     if type(key) is str and len(key) <= LONGEST and _PLAIN(key):
         return f"{name}:{key}"
     try:
-        form = _form(key, name)
+        form = _sequence(key, name) if type(key) is tuple else _form(key, name)
     except RecursionError:
         raise TypeError(f"{name}: a key cannot be made of what is nested so deeply, or contains itself") from None
     if len(form) > LONGEST:
@@ -177,7 +177,9 @@ def _bytes(key: object, name: str) -> str:
 
 
 def _sequence(key: object, name: str) -> str:
-    parts = [_form(part, name) for part in cast("Sequence[object]", key)]
+    items: Sequence[object] = key  # type: ignore[assignment]  # the table gives it lists and tuples only
+    # the commonest parts first
+    parts = [part if type(part) is str and _PLAIN(part) else _form(part, name) for part in items]
     if not parts:
         raise KeyMissing(f"{name}: the key is an empty sequence")
     return f"({','.join(parts)})"

@@ -158,7 +158,7 @@ class Outcome(NamedTuple):
 
 def completed(result: str | None, error: str | None = None) -> Outcome:
     """The handler is done; ``result`` is None when there is none to replay, and ``error`` then says why."""
-    return Outcome(COMPLETED, result, error)
+    return tuple.__new__(Outcome, (COMPLETED, result, error))  # what Outcome(...) does, in half the time
 
 
 def failed(record: Record, policy: Policy, error: str) -> Outcome:

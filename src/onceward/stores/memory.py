@@ -1,6 +1,7 @@
 """The ledger in this process's memory: for tests, and the plainest example of a store."""
 
 import threading
+from functools import partial
 from urllib.parse import SplitResult
 
 from onceward.core.clock import Clock, boottime
@@ -37,12 +38,12 @@ class MemoryStore(OneByOne):
 
     def insert(self, write: Write) -> Steps[Reply]:
         """Write if the key is absent."""
-        reply: Reply = yield lambda: self._insert(write)
+        reply: Reply = yield partial(self._insert, write)
         return reply
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
         """Write if the record is still the version seen."""
-        reply: Reply = yield lambda: self._swap(write, seen)
+        reply: Reply = yield partial(self._swap, write, seen)
         return reply
 
     def load(self, key: str) -> Steps[Reply]:
@@ -52,17 +53,17 @@ class MemoryStore(OneByOne):
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read records in the order of their keys."""
-        page: Page = yield lambda: self._scan(prefix, after, limit)
+        page: Page = yield partial(self._scan, prefix, after, limit)
         return page
 
     def delete(self, seen: Record) -> Steps[Reply]:
         """Delete if the record is still the version seen."""
-        reply: Reply = yield lambda: self._delete(seen)
+        reply: Reply = yield partial(self._delete, seen)
         return reply
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - it looks at all of them
         """Delete expired records."""
-        gone: int = yield lambda: self._purge(limit)
+        gone: int = yield partial(self._purge, limit)
         return Purged(gone, MORE if gone == limit else None)
 
     def close(self) -> None:
@@ -72,17 +73,17 @@ class MemoryStore(OneByOne):
         now = self._clock()
         held = self.records.get(write.key)
         if held is not None:
-            return Reply(False, held, now)
+            return tuple.__new__(Reply, (False, held, now))
         self.records[write.key] = record = write.at(now)
-        return Reply(True, record, now)
+        return tuple.__new__(Reply, (True, record, now))
 
     def _swap(self, write: Write, seen: Record) -> Reply:
         now = self._clock()
         held = self.records.get(write.key)
         if held is None or not self._matches(held, seen):
-            return Reply(False, held, now)
+            return tuple.__new__(Reply, (False, held, now))
         self.records[write.key] = record = write.at(now)
-        return Reply(True, record, now)
+        return tuple.__new__(Reply, (True, record, now))
 
     def _matches(self, held: Record, seen: Record) -> bool:
         return (held.owner, held.fence, held.beat) == (seen.owner, seen.fence, seen.beat)

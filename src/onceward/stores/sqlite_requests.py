@@ -52,7 +52,7 @@ class Insert(Request):
         """Insert, unless that conflicts with what is there."""
         record = self.write.at(now)
         if connection.execute(INSERT, record).rowcount == 1:
-            return Reply(True, record, now)
+            return tuple.__new__(Reply, (True, record, now))
         return Reply(False, find(connection, record.key), now)
 
 
@@ -69,7 +69,7 @@ class Swap(Request):
         """Update where owner, fence and beat are as seen."""
         record, seen = self.write.at(now), self.seen
         if connection.execute(UPDATE, (*record[1:], record.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
-            return Reply(True, record, now)
+            return tuple.__new__(Reply, (True, record, now))
         return Reply(False, find(connection, record.key), now)
 
 

@@ -86,9 +86,12 @@ def replay(record: Recorded) -> Answer:
 
 def replayable(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the headers that a replay carries: all but cookies, the date, the length and those about one connection."""
-    held = list(headers)
-    named = {
-        option.strip().lower() for name, value in held if name.lower() == "connection" for option in value.split(",")
-    }
-    left_out = _LEFT_OUT | named if named else _LEFT_OUT
-    return [(name, value) for name, value in held if name.lower() not in left_out]
+    kept: list[tuple[str, str]] = []
+    named: set[str] = set()
+    for name, value in headers:
+        lower = name.lower()
+        if lower not in _LEFT_OUT:
+            kept.append((name, value))
+        elif lower == "connection":
+            named.update(option.strip().lower() for option in value.split(","))
+    return [(name, value) for name, value in kept if name.lower() not in named] if named else kept

@@ -31,6 +31,7 @@ class Delivery:
     Attributes:
         status: the answer's, or None before it begins.
         headers: the answer's.
+        kept: what there is of the answer's body; None when that is more than ``most`` bytes.
         complete: whether the application has sent its answer to the end.
         interrupted: whether the application was cancelled as its answer was recorded, by a timeout of its own or a task group:
             such may cancel whatever is awaited within, over and over. Await :meth:`conclude` then when it is through.
@@ -58,18 +59,13 @@ class Delivery:
         self._body: bytes | None = body
         self._receive = receive
         self._send = send
-        self._most = most
-        self._kept: list[bytes] | None = []  # None when there is too much
+        self.most = most
+        self.kept: list[bytes] | None = []
         self._held: list[Message] = []
 
     async def settle(self) -> Answer | None:
         """Record the answer, of which the end has come and is held back meanwhile; return what is sent instead, or None."""
         raise NotImplementedError
-
-    @property
-    def body(self) -> bytes | None:
-        """The answer's body so far; None when it is longer than is kept."""
-        return None if self._kept is None else b"".join(self._kept)
 
     @property
     def ends_early(self) -> bool:
@@ -104,7 +100,12 @@ class Delivery:
         if kind == "http.response.start" and self.status is None:
             self._begin(message)
         elif kind == "http.response.body" and self.status is not None and not self.complete:
-            await self._take(message)
+            self._keep(message)
+            if not message.get("more_body", False):
+                self.complete = True
+                await self.conclude()
+            elif self._size != self._length:
+                await self.flush()
         elif self.interrupted:
             return  # something else in place of the answer that it has given
         else:
@@ -112,10 +113,13 @@ class Delivery:
 
     async def flush(self) -> None:
         """Send what is held back."""
+        if self._held:
+            await self._forward(*self._taken())
+
+    def _taken(self) -> list[Message]:
         held, self._held = self._held, []
-        for message in held:
-            self._sent = True
-            await self._forward(message)
+        self._sent = True
+        return held
 
     def _begin(self, message: Message) -> None:
         self._held.append(message)
@@ -127,22 +131,22 @@ class Delivery:
             elif name == "content-type" and value.lower().startswith(_EVENTS):
                 self._end_with_client()
 
-    async def _take(self, message: Message) -> None:
-        self._keep(message.get("body", b""))
+    def _keep(self, message: Message) -> None:
         self._held.append(message)
-        if message.get("more_body", False):
-            if self._size != self._length:
-                await self.flush()
-            return
-        self.complete = True
-        await self.conclude()
+        chunk = message.get("body", b"")
+        self._size += len(chunk)
+        if self._size > self.most:
+            self.kept = None
+            self._end_with_client()
+        elif self.kept is not None:
+            self.kept.append(bytes(chunk))
 
     async def conclude(self) -> None:
         """Have the complete answer recorded, and send its end."""
         try:
             instead = await self.settle()
             if instead is None:
-                await self.flush()
+                await self._forward(*self._taken())
             elif self._sent:
                 self.torn = OncewardError("the answer was not recorded, and is broken off before its end; see above")
             else:
@@ -153,14 +157,6 @@ class Delivery:
         finally:
             self._tell()
 
-    def _keep(self, chunk: bytes) -> None:
-        self._size += len(chunk)
-        if self._size > self._most:
-            self._kept = None
-            self._end_with_client()
-        elif self._kept is not None:
-            self._kept.append(bytes(chunk))
-
     def _end_with_client(self) -> None:
         self._open = True
         self._tell()
@@ -170,14 +166,15 @@ class Delivery:
         if self._telling is not None:
             self._telling.set()
 
-    async def _forward(self, message: Message) -> None:
+    async def _forward(self, *messages: Message) -> None:
         if self.left:
             if self.ends_early:
                 raise OSError("the server takes no more of this answer")
             return
         self._sender = sender = asyncio.current_task()
         try:
-            await self._send(message)
+            for message in messages:
+                await self._send(message)
         except OSError:  # the client has left, as servers since ASGI 2.4 say it
             self._gone = True
             if self._open and not self.complete:

@@ -28,7 +28,8 @@ class AsgiRequest(Request):
         self.identity = None
         self.native = scope
         self._raw: list[tuple[bytes, bytes]] = scope["headers"]
-        self._single = dict(self._raw)
+        fields = dict(self._raw)
+        self._fields = fields if len(fields) == len(self._raw) else None  # with one line for each name
 
     @property
     def headers(self) -> list[tuple[str, str]]:  # type: ignore[override]  # nobody sets it
@@ -38,8 +39,8 @@ class AsgiRequest(Request):
     def lines(self, name: str) -> list[str]:
         """As :meth:`Request.lines`."""
         raw = name.encode("latin-1")
-        if len(self._single) == len(self._raw):
-            value = self._single.get(raw)
+        if self._fields is not None:
+            value = self._fields.get(raw)
             return [] if value is None else [value.decode("latin-1")]
         return [value.decode("latin-1") for held, value in self._raw if held == raw]
 

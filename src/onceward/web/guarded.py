@@ -91,11 +91,13 @@ class AnswerCodec(Codec):
 def _is_plain(record: Recorded) -> bool:
     """Tell whether all in a record is of the very type that it is read back as, so that it need not be read back first."""
     status, headers, body, base64, missing = msgspec.structs.astuple(record)
+    for name, text in headers:
+        if type(name) is not str or type(text) is not str:
+            return False
     return (
         type(status) is int
         and type(body) is str
         and type(base64) is bytes
         and (missing is None or type(missing) is str)
         and type(headers) is tuple
-        and all(type(name) is str and type(text) is str for name, text in headers)
     )

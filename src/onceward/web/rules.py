@@ -155,7 +155,7 @@ class Rules:
         length = request.lines("content-length")
         if length and length[0].isdecimal() and int(length[0][:20]) > self.max_request:
             return self.too_large()
-        return Pending(request, route, key, scope)
+        return tuple.__new__(Pending, (request, route, key, scope))  # what Pending(...) does, in half the time
 
     def ask(self, pending: Pending, body: bytes) -> Ask | Answer | None:
         """Look at a request with its body; returns as :meth:`begin` does.
@@ -184,7 +184,7 @@ class Rules:
             name = (request.place, found)
         if self._scope is not None:
             name = (scope, *name)
-        return Ask(name, fingerprint(request, body), f"{request.method} {route.path}")
+        return tuple.__new__(Ask, (name, fingerprint(request, body), f"{request.method} {route.path}"))  # as above
 
     def too_large(self) -> Answer:
         """Return the answer to a request whose body has more than ``max_request`` bytes."""

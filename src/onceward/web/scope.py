@@ -87,6 +87,8 @@ def scope_of(source: Scope | str) -> Scope:
     Raises:
         TypeError: it is neither.
     """
+    if source is credentials:
+        return credentials
     if callable(source):
         return lambda request: _told(source(request))
     if not source or type(source) is not str:
@@ -102,7 +104,7 @@ def scope_of(source: Scope | str) -> Scope:
 
 def _said(request: Request, header: str) -> list[str]:
     """Return the lines of a header that are not empty."""
-    return [line for line in request.lines(header) if line.strip()]
+    return list(filter(str.strip, request.lines(header)))
 
 
 def _told(scope: object) -> object:
