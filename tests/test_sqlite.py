@@ -679,7 +679,7 @@ INTERRUPTS = """
 import faulthandler, random, signal, sys, time
 from onceward import Busy, Once
 faulthandler.dump_traceback_later(12, exit=True)  # a lock that was left behind
-once = Once("sqlite:///" + sys.argv[1] + "?synchronous=NORMAL", lease=1)
+once = Once("sqlite:///" + sys.argv[1] + "?synchronous=NORMAL", lease=30)  # longer than any stall of the disk
 ended, errors = {}, set()
 def handle(n):
     ended[n] = ended.get(n, 0) + 1
