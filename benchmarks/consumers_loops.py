@@ -25,7 +25,7 @@ from dynamodb_peers import CONNECTIONS, REGION, Context, boto3_client
 from measure import Cost
 from onceward import Once
 from onceward.aws import SqsWorker
-from onceward.aws.queue import Queue, QueueError
+from onceward.aws.sqs.queue import Queue, QueueError
 
 WAIT = 1  # seconds of a long poll: how long a loop takes to find out that it has nothing to do any more
 VISIBILITY = 30  # seconds

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from onceward import Once, Policy
-from onceward.aws.doctor import Facts, File, QueueSettings, Table, Trigger, days, diagnosis
-from onceward.aws.doctor_look import Look, _kind
+from onceward.aws.doctor.diagnosis import diagnosis
+from onceward.aws.doctor.facts import Facts, File, QueueSettings, Table, Trigger, days
+from onceward.aws.doctor.look import Look, _kind
 from servers import Proxy, Refuse
 from test_cli import Cli
 

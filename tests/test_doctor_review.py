@@ -3,8 +3,9 @@
 import pytest
 
 from onceward import Policy
-from onceward.aws.doctor import Facts, QueueSettings, Table, Trigger, diagnosis
-from onceward.aws.doctor_look import _lagging, _name
+from onceward.aws.doctor.diagnosis import diagnosis
+from onceward.aws.doctor.facts import Facts, QueueSettings, Table, Trigger
+from onceward.aws.doctor.look import _lagging, _name
 
 DAY = 86400
 ARN = "arn:aws:sqs:eu-west-1:1:orders"

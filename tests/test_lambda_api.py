@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import onceward.web.problem
 from onceward import Busy, Claim, Once, StoreError
 from onceward.aws import MalformedEvent, on_api
-from onceward.aws.api_event import answer_of, read, response_of
+from onceward.aws.events.api_event import answer_of, read, response_of
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing import Faults

@@ -7,7 +7,7 @@ import pytest
 
 import lambda_events as events
 import onceward.aws
-from onceward.aws.lambda_handler import Settings
+from onceward.aws.events.handler import Settings
 from onceward.core.policy import Options
 
 DOCS = (Path(__file__).parent.parent / "docs" / "lambda.md").read_text(encoding="utf-8")

@@ -22,7 +22,7 @@ from onceward.aws import (
     on_sqs,
     on_sqs_fifo,
 )
-from onceward.aws.kpl import user_records
+from onceward.aws.events.kpl import user_records
 from onceward.stores.memory import MemoryStore
 from test_lambda_reading import HASHED, THREE, aggregate
 

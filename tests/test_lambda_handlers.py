@@ -550,7 +550,7 @@ def test_coroutines_of_one_event_run_side_by_side_when_asked_for(once):
 
         return handle
 
-    from onceward.aws.lambda_loop import run
+    from onceward.aws.events.loop import run
 
     handle = on_sqs(once, concurrency=2, name="n")(run(body()))
     assert failed(handle(events.sqs("a", "b"))) == []
@@ -576,7 +576,7 @@ def test_an_import_of_one_source_loads_no_other():
     code = """
 import sys
 from onceward.aws import on_sqs
-heavy = {"asyncio", "botocore", "boto3", "urllib.request", "onceward.aws.kafka", "onceward.aws.streams", "onceward.batch", "onceward.wire"}
+heavy = {"asyncio", "botocore", "boto3", "urllib.request", "onceward.aws.events.kafka", "onceward.aws.events.streams", "onceward.batch", "onceward.wire"}
 print(sorted(heavy & set(sys.modules)))
 import onceward.aws
 try:

@@ -11,10 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from onceward.aws import queue_steps
-from onceward.aws.address import Address, address_of
-from onceward.aws.message import TOGETHER
-from onceward.aws.queue import Attribute, Outgoing, Queue, QueueError
+from onceward.aws.sqs import queue_steps
+from onceward.aws.sqs.address import Address, address_of
+from onceward.aws.sqs.message import TOGETHER
+from onceward.aws.sqs.queue import Attribute, Outgoing, Queue, QueueError
 from servers import Fault, Proxy, Refuse
 
 NAMES = itertools.count()
@@ -675,7 +675,7 @@ def test_an_error_of_a_queue_can_be_sent_to_another_process():
 
 def test_the_client_loads_nothing_that_it_does_not_need():
     code = (
-        "import sys, msgspec, onceward; had = set(sys.modules); import onceward.aws.queue;"
+        "import sys, msgspec, onceward; had = set(sys.modules); import onceward.aws.sqs.queue;"
         "print([name for name in sys.modules.keys() - had if name in ('asyncio', 'ssl', 'email', 'http.client', 'urllib.parse',"
         " 'botocore', 'logging', 'concurrent.futures', 'datetime', 'socket')])"
     )

@@ -14,13 +14,13 @@ import pytest
 
 from onceward import Busy, Once
 from onceward.aws import on_sqs
-from onceward.aws import redrive as module
-from onceward.aws.dead_letter import Letters, Refusal, origin, planned
-from onceward.aws.message import Attribute, Message
-from onceward.aws.queue import Queue, QueueError
-from onceward.aws.queue_facts import read_facts
-from onceward.aws.redrive import Redrive, namespaces
-from onceward.aws.serving import record_of
+from onceward.aws.dead_letters import redrive as module
+from onceward.aws.dead_letters.letters import Letters, Refusal, origin, planned
+from onceward.aws.dead_letters.redrive import Redrive, namespaces
+from onceward.aws.sqs.facts import read_facts
+from onceward.aws.sqs.message import Attribute, Message
+from onceward.aws.sqs.queue import Queue, QueueError
+from onceward.aws.sqs.serving import record_of
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 from onceward.errors import StoreError
 from servers import Fault, Proxy, Refuse

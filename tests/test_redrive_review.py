@@ -7,8 +7,8 @@ import pytest
 from lambda_events import sns_envelope
 from onceward import Once
 from onceward.aws import Queue, on_sqs
-from onceward.aws import redrive as module
-from onceward.aws.redrive import Redrive
+from onceward.aws.dead_letters import redrive as module
+from onceward.aws.dead_letters.redrive import Redrive
 from onceward.core.record import COMPLETED
 from onceward.errors import OncewardError
 from test_cli import Cli

@@ -10,9 +10,10 @@ from uuid import UUID
 import pytest
 
 from onceward import Busy, KeyMissing, Once, Parked, ResultNotRecorded, StoreError
-from onceward.aws import on_sqs, queue_steps
-from onceward.aws.message import Attribute
-from onceward.aws.queue import Queue, QueueError
+from onceward.aws import on_sqs
+from onceward.aws.sqs import queue_steps
+from onceward.aws.sqs.message import Attribute
+from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, settling, when

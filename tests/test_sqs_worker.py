@@ -18,12 +18,13 @@ from dataclasses import dataclass
 import pytest
 
 from onceward import Claim, Once, StoreError
-from onceward.aws import Delivery, SqsWorker, on_sqs, queue_steps
-from onceward.aws.acknowledge import Backoff
-from onceward.aws.message import Message
-from onceward.aws.polling import Polls
-from onceward.aws.queue import QueueError
-from onceward.aws.visibility import Visibility
+from onceward.aws import Delivery, SqsWorker, on_sqs
+from onceward.aws.sqs import queue_steps
+from onceward.aws.sqs.acknowledge import Backoff
+from onceward.aws.sqs.message import Message
+from onceward.aws.sqs.polling import Polls
+from onceward.aws.sqs.queue import QueueError
+from onceward.aws.sqs.visibility import Visibility
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, delay
 from servers import SOURCES, Proxy, Refuse

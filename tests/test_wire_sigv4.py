@@ -13,7 +13,7 @@ from botocore.endpoint_provider import EndpointProvider
 from botocore.regions import EndpointResolver
 from botocore.utils import percent_encode
 
-from onceward.aws.queue_steps import SQS
+from onceward.aws.sqs.queue_steps import SQS
 from onceward.errors import StoreError
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.wire.calls import Call, ObjectCall

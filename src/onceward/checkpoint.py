@@ -7,65 +7,19 @@ and call the user's flush in between.
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from onceward.buffer import Buffer, Held
 from onceward.claim import Claim
 from onceward.core.drive import settle
 from onceward.errors import OncewardError, ResultUnavailable
 from onceward.guard import refuse_awaitable
-from onceward.inputs import describe
-
-if TYPE_CHECKING:
-    from onceward.checkpoint_async import AsyncCheckpoint
 
 T = TypeVar("T")
 Added = Literal["added", "buffered", "replayed"]
 Flush = Callable[[list[T]], object]
 ITSELF: Final = "flush and on_done run while their checkpoint is at work, and cannot use it"
 _LONGEST_SLEEP: Final = 3600.0  # seconds; more than threading.TIMEOUT_MAX would end the thread
-
-
-class CheckpointContext(Generic[T]):
-    """What ``once.checkpoint(...)`` returns: enter it with ``with`` or ``async with``, once."""
-
-    def __init__(self, buffer: Buffer[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
-        self._buffer = buffer
-        self._functions = (flush, on_done)
-        self._is_async = any(describe(function).is_async for function in self._functions if function is not None)
-        self._sink: Checkpoint[T] | None = None
-        self._async_sink: AsyncCheckpoint[T] | None = None
-
-    def __enter__(self) -> "Checkpoint[T]":
-        if self._is_async:
-            raise TypeError("flush or on_done is a coroutine function: use `async with once.checkpoint(...)`")
-        self._check_new()
-        self._sink = Checkpoint(self._buffer, *self._functions)
-        return self._sink
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._sink is not None:
-            self._sink.close(error)
-
-    async def __aenter__(self) -> "AsyncCheckpoint[T]":
-        from onceward.checkpoint_async import AsyncCheckpoint  # noqa: PLC0415 - asyncio is loaded by who enters this
-
-        self._check_new()
-        self._async_sink = AsyncCheckpoint(self._buffer, *self._functions)
-        return self._async_sink
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._async_sink is not None:
-            await self._async_sink.close(error)
-
-    def _check_new(self) -> None:
-        if self._sink is not None or self._async_sink is not None:
-            raise RuntimeError("this once.checkpoint(...) was entered before: make another for another block")
 
 
 class Checkpoint(Generic[T]):

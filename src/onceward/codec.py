@@ -89,39 +89,6 @@ class Codec:
             ) from error
 
 
-class LateCodec(Codec):
-    """The codec of a handler whose annotations name what is defined only later; made at the first use.
-
-    Args:
-        function: the handler.
-    """
-
-    def __init__(self, function: Callable[..., object]) -> None:
-        super().__init__()
-        self._function: Callable[..., object] | None = function
-        self.resolve = self._resolve
-
-    def _resolve(self) -> None:
-        """Read the annotations now.
-
-        Raises:
-            TypeError: they still name what is not defined, or a type that cannot be stored.
-        """
-        if self._function is None:
-            return
-        from onceward.inputs import hint  # noqa: PLC0415 - loaded by whoever made this
-
-        try:
-            annotation = hint(self._function, "return")
-        except NameError as error:
-            raise TypeError(
-                f"{self._function.__qualname__}: its annotations name {error.name!r}, which is not defined when it is called; "
-                "import it at run time, or leave the return annotation out"
-            ) from error
-        Codec.__init__(self, annotation)
-        self._function = self.resolve = None
-
-
 def encode_exception(error: Exception) -> str:
     """Return the text to store for an exception that is a handler's outcome.
 

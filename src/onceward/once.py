@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping, Sequence
 
-    from onceward.aws.message import AttributeValue
-    from onceward.aws.queue import Queue
+    from onceward.aws.sqs.message import AttributeValue
+    from onceward.aws.sqs.queue import Queue
     from onceward.batch import Batch, Group, Outcome
-    from onceward.checkpoint import CheckpointContext, Flush
-    from onceward.codec import Codec
+    from onceward.checkpoint import Flush
+    from onceward.checkpoint_context import CheckpointContext
     from onceward.effects import TransactItem
     from onceward.inputs import Handler, KeySource
     from onceward.ledger import Ledger
@@ -346,7 +346,7 @@ class Once:
         """
         from onceward import inputs  # noqa: PLC0415 - what only checkpoints need is loaded then
         from onceward.buffer import Buffer  # noqa: PLC0415 - as above
-        from onceward.checkpoint import CheckpointContext  # noqa: PLC0415 - as above
+        from onceward.checkpoint_context import CheckpointContext  # noqa: PLC0415 - as above
         from onceward.item_reader import Limits, Reader  # noqa: PLC0415 - as above
 
         named = self._named(name, inputs.describe(flush))
@@ -415,7 +415,7 @@ class Once:
         A FIFO queue gets it as deduplication id as well, and drops the second one itself within five minutes.
 
         Args:
-            queue: a :class:`onceward.aws.queue.Queue`, or a queue's URL, ARN or name.
+            queue: a :class:`onceward.aws.Queue`, or a queue's URL, ARN or name.
             message: text, which is sent as it is, or what is sent as JSON (what msgspec encodes, or a pydantic model).
             key: as for :meth:`run`; unique among the messages to queues of that name.
             group: the message group; a FIFO queue needs one.
@@ -432,7 +432,7 @@ class Once:
             ValueError, TypeError: SQS cannot take it, or an option is not valid; ``on_busy="skip"`` is not, for what is
                 returned could not tell whether it was sent. Nothing was claimed.
         """
-        from onceward.aws import producer  # noqa: PLC0415 - for senders only
+        from onceward.aws.sqs import producer  # noqa: PLC0415 - for senders only
 
         named = self._claim_name(name, producer.SEND_NAME)
         made = producer.sending(queue, message, key=key, group=group, attributes=attributes, delay=delay, name=named)
@@ -451,7 +451,7 @@ class Once:
         **options: Unpack[Options],
     ) -> str:
         """As :meth:`send`, for a coroutine."""
-        from onceward.aws import producer  # noqa: PLC0415 - for senders only
+        from onceward.aws.sqs import producer  # noqa: PLC0415 - for senders only
 
         named = self._claim_name(name, producer.SEND_NAME)
         made = producer.sending(queue, message, key=key, group=group, attributes=attributes, delay=delay, name=named)
@@ -487,7 +487,7 @@ class Once:
         handler = inputs.describe(function)
         read = inputs.Inputs(function, key, fingerprint, handler.parameter)
         prefix = self._named(name, handler)
-        guard = Guard(self.store, policy, self._clock, _codec(function, handler), handler.parameter)
+        guard = self._handler_guard(function, handler, policy)
 
         def key_of(*args: object, **kwargs: object) -> str:
             """Return the key in the ledger of a call with these arguments."""
@@ -527,7 +527,7 @@ class Once:
             raise TypeError(
                 f"{handler.name}() is a coroutine function: await once.run_async(...) instead of once.run(...)"
             )
-        guard = Guard(self.store, self.policy, self._clock, _codec(function, handler), handler.parameter)
+        guard = self._handler_guard(function, handler, self.policy)
         made = (self._named(None, handler), guard)
         try:
             self._guards[inner] = made
@@ -547,8 +547,13 @@ class Once:
             )
         policy = _policy(self.policy, options)
         handler = inputs.describe(function)
-        guard = Guard(self.store, policy, self._clock, _codec(function, handler), handler.parameter)
+        guard = self._handler_guard(function, handler, policy)
         return self._named(name, handler), guard, handler
+
+    def _handler_guard(self, function: Callable[..., object], handler: "Handler", policy: Policy) -> Guard:
+        from onceward.handler_codec import codec_of  # noqa: PLC0415 - msgspec is loaded with the first guard
+
+        return Guard(self.store, policy, self._clock, codec_of(function, handler), handler.parameter)
 
     def _claim_guard(self, options: Options, no_skip: str = _NO_SKIP_BLOCK, *, heartbeat: bool = True) -> Guard:
         policy = _policy(self.policy, options)
@@ -574,9 +579,3 @@ def _policy(defaults: Policy, options: Options) -> Policy:
     if unknown:
         raise TypeError(f"unknown option {', '.join(sorted(unknown))}; there are {', '.join(Policy._fields)}")
     return defaults._replace(**options).checked()
-
-
-def _codec(function: Callable[..., object], handler: "Handler") -> "Codec":
-    from onceward.codec import Codec, LateCodec  # noqa: PLC0415 - msgspec is loaded with the first guard
-
-    return LateCodec(function) if handler.hints_late else Codec(handler.annotation)

@@ -5,7 +5,7 @@ import signal
 import sys
 
 from onceward import Once
-from onceward.aws.queue import Queue
+from onceward.aws.sqs.queue import Queue
 
 
 def main(ledger, url, what):

@@ -5,7 +5,7 @@ import random
 import sys
 
 from onceward import Claim, Once
-from onceward.aws.worker import SqsWorker
+from onceward.aws.sqs.worker import SqsWorker
 
 LEDGER, QUEUE, EFFECTS = sys.argv[1:]
 LEASE, VISIBILITY = 3, 4  # seconds; as short as the ledger's clock allows, so that what was lost comes again soon

@@ -1,31 +1,29 @@
 """AWS: handlers for the event sources of Lambda, and a worker, a client and a redrive for SQS.
 
-Each name is loaded when it is first asked for, so a function pays at its cold start for its own source only. The modules:
+Each name is loaded when it is first asked for, so a function pays at its cold start for its own source only. The packages:
 
-- Lambda: ``delivery`` (a record, decoded), one module for each family of sources (``sqs_event``, ``streams`` with ``kpl``,
-  ``kafka``, ``notices``, ``firehose``, ``invoke``, ``api`` with ``api_event``), and what they share: ``lambda_handler``,
-  ``lambda_reader`` (from a function's signature to its arguments), ``lambda_response``, ``lambda_loop``.
-- SQS: ``queue`` (the client; its steps in ``queue_steps``, with ``message`` and ``address``), ``producer``, and the worker:
-  ``worker``, ``serving`` (from messages to outcomes and back), ``polling`` with ``callers``, ``visibility``, ``acknowledge``,
-  ``queue_facts``.
-- Dead letters: ``redrive``, ``moving`` (one message, whatever is killed), ``dead_letter`` (what is to become of it).
-- ``doctor`` and its checks: ``doctor_look`` reads the facts, ``doctor_queue``, ``doctor_lambda`` and ``doctor_ledger`` judge them.
+- ``events``: Lambda. A module for each family of sources, from an event to deliveries; and what they share: ``delivery`` (a record,
+  decoded), ``reader`` (from a function's signature to its arguments), ``handler``, ``loop`` and ``response``.
+- ``sqs``: ``queue`` (the client; its steps in ``queue_steps``, with ``message`` and ``address``), ``producer``, and the ``worker``:
+  ``serving`` (from messages to outcomes and back), ``polling`` with ``callers``, ``visibility``, ``acknowledge``, ``facts``.
+- ``dead_letters``: ``redrive``, ``moving`` (one message, whatever is killed), ``letters`` (what is to become of it).
+- ``doctor``: ``look`` reads the ``facts``; ``queue``, ``mapping`` and ``ledger`` judge them.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onceward.aws.api import on_api
-    from onceward.aws.delivery import BatchFailed, Delivery, MalformedEvent, MalformedRecord
-    from onceward.aws.firehose import DROPPED, on_firehose
-    from onceward.aws.invoke import on_invoke
-    from onceward.aws.kafka import on_kafka
-    from onceward.aws.notices import on_eventbridge, on_s3, on_sns
-    from onceward.aws.queue import Queue
-    from onceward.aws.redrive import Redrive
-    from onceward.aws.sqs_event import on_sqs, on_sqs_fifo
-    from onceward.aws.streams import on_dynamodb_stream, on_kinesis
-    from onceward.aws.worker import SqsWorker
+    from onceward.aws.dead_letters.redrive import Redrive
+    from onceward.aws.events.api import on_api
+    from onceward.aws.events.delivery import BatchFailed, Delivery, MalformedEvent, MalformedRecord
+    from onceward.aws.events.firehose import DROPPED, on_firehose
+    from onceward.aws.events.invoke import on_invoke
+    from onceward.aws.events.kafka import on_kafka
+    from onceward.aws.events.notices import on_eventbridge, on_s3, on_sns
+    from onceward.aws.events.sqs import on_sqs, on_sqs_fifo
+    from onceward.aws.events.streams import on_dynamodb_stream, on_kinesis
+    from onceward.aws.sqs.queue import Queue
+    from onceward.aws.sqs.worker import SqsWorker
 
 __all__ = [
     "DROPPED",
@@ -50,25 +48,25 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DROPPED": "firehose",
-    "BatchFailed": "delivery",
-    "Delivery": "delivery",
-    "MalformedEvent": "delivery",
-    "MalformedRecord": "delivery",
-    "Queue": "queue",
-    "Redrive": "redrive",
-    "SqsWorker": "worker",
-    "on_api": "api",
-    "on_dynamodb_stream": "streams",
-    "on_eventbridge": "notices",
-    "on_firehose": "firehose",
-    "on_invoke": "invoke",
-    "on_kafka": "kafka",
-    "on_kinesis": "streams",
-    "on_s3": "notices",
-    "on_sns": "notices",
-    "on_sqs": "sqs_event",
-    "on_sqs_fifo": "sqs_event",
+    "DROPPED": "events.firehose",
+    "BatchFailed": "events.delivery",
+    "Delivery": "events.delivery",
+    "MalformedEvent": "events.delivery",
+    "MalformedRecord": "events.delivery",
+    "Queue": "sqs.queue",
+    "Redrive": "dead_letters.redrive",
+    "SqsWorker": "sqs.worker",
+    "on_api": "events.api",
+    "on_dynamodb_stream": "events.streams",
+    "on_eventbridge": "events.notices",
+    "on_firehose": "events.firehose",
+    "on_invoke": "events.invoke",
+    "on_kafka": "events.kafka",
+    "on_kinesis": "events.streams",
+    "on_s3": "events.notices",
+    "on_sns": "events.notices",
+    "on_sqs": "events.sqs",
+    "on_sqs_fifo": "events.sqs",
 }
 
 

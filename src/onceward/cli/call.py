@@ -11,7 +11,8 @@ from typing import cast
 from onceward.claim import current
 from onceward.cli.attempt import Attempt
 from onceward.cli.output import Output, Value
-from onceward.codec import Codec, LateCodec
+from onceward.codec import Codec
+from onceward.handler_codec import codec_of
 from onceward.inputs import describe
 
 Function = Callable[..., object]
@@ -35,7 +36,7 @@ class Call:
         self._function = imported(target)
         try:
             handler = describe(self._function)
-            self.codec: Codec | None = LateCodec(self._function) if handler.hints_late else Codec(handler.annotation)
+            self.codec: Codec | None = codec_of(self._function, handler)
         except TypeError as error:
             raise ValueError(f"--call {target}: {error}") from error
         self._parameter = handler.parameter

@@ -7,7 +7,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from onceward.aws.doctor import LEVELS, Finding, Level, diagnosis
+from onceward.aws.doctor.diagnosis import diagnosis
+from onceward.aws.doctor.facts import LEVELS, Finding, Level
 from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse
 from onceward.core.policy import Policy
 
@@ -59,7 +60,7 @@ def doctor(
         refuse("name what to look at: --queue, --store, or both", USAGE)
     if function is not None and queue is None:
         refuse("--function needs --queue, whose event source mappings are looked at", USAGE)
-    from onceward.aws.doctor_look import Look  # noqa: PLC0415 - for this command only
+    from onceward.aws.doctor.look import Look  # noqa: PLC0415 - for this command only
 
     try:
         policy = Policy(lease=lease, retention=_seconds(retention), max_attempts=max_attempts).checked()

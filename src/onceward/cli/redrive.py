@@ -13,7 +13,7 @@ from onceward.cli.stop import Stop
 from onceward.errors import OncewardError
 
 if TYPE_CHECKING:
-    from onceward.aws.redrive import Fate, Redrive, Waiting
+    from onceward.aws.dead_letters.redrive import Fate, Redrive, Waiting
     from onceward.ledger import Ledger
     from onceward.once import Once
 
@@ -90,8 +90,8 @@ def redrive(
     Messages whose keys are completed, or held by a worker, stay. Interrupted or killed at any time, the same command goes on
     where it was. The exit status is 0 when nothing is left but what --where excludes, 1 when something had to stay.
     """
-    from onceward.aws.queue import Queue  # noqa: PLC0415 - for this command only
-    from onceward.aws.redrive import Redrive  # noqa: PLC0415 - as above
+    from onceward.aws.dead_letters.redrive import Redrive  # noqa: PLC0415 - as above
+    from onceward.aws.sqs.queue import Queue  # noqa: PLC0415 - for this command only
 
     with looking_at(store) as ledger:
         try:
@@ -187,7 +187,7 @@ class _Told:
 
 
 def _namespace(ledger: "Ledger", url: str) -> str:
-    from onceward.aws.redrive import namespaces  # noqa: PLC0415 - as above
+    from onceward.aws.dead_letters.redrive import namespaces  # noqa: PLC0415 - as above
 
     names, whole = namespaces(ledger)
     if len(names) == 1 and whole:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from onceward.aws.worker import SqsWorker
+from onceward.aws.sqs.worker import SqsWorker
 from onceward.cli.call import imported
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
 from onceward.cli.sqs_report import Heard, Report

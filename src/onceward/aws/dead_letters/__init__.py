@@ -1,0 +1,1 @@
+"""Moving dead letters back together with their keys."""

@@ -1,0 +1,221 @@
+"""A message of a dead-letter queue: its key in the ledger, what is done about its record, and its copy for another queue.
+
+No I/O: ``redrive.py`` asks the queues and the ledger.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+from onceward.aws.events.delivery import KEY_ATTRIBUTE, Delivery
+from onceward.aws.events.reader import Reader
+from onceward.aws.events.sqs import Unwrap, message_delivery
+from onceward.aws.sqs.facts import read_facts
+from onceward.aws.sqs.message import Attribute, Message, Outgoing, entry_of, size_of
+from onceward.aws.sqs.serving import record_of
+from onceward.core.policy import Policy
+from onceward.core.protocol import Verdict, decide
+from onceward.core.record import Record
+from onceward.errors import KeyMissing, OncewardError
+from onceward.keys import derived_key, ledger_key
+from onceward.paths import Path
+
+MOST_ATTRIBUTES: Final = 10  # of a message (SQS Developer Guide, "Amazon SQS message metadata")
+
+_FACTS: Final = read_facts({})  # nothing that is read here is told by them
+
+OnCompleted = Literal["keep", "rerun", "drop"]
+
+
+class Refusal(OncewardError):
+    """A message stays in the dead-letter queue, for the reason that this says."""
+
+
+class Reading(NamedTuple):
+    """What is read from a message.
+
+    Attributes:
+        origin: the default key of our consumers: that of the message that was first sent.
+        key: in the ledger.
+        fingerprint: of its input; None when its consumer compares none, or that is not known.
+    """
+
+    origin: str
+    key: str
+    fingerprint: str | None = None
+
+
+class Letters:
+    """Reads the messages of a dead-letter queue as the consumer of its source queue does.
+
+    Args:
+        name: the namespace of the consumer's keys.
+        key: its ``key=``, when that is a JMESPath expression over the body; None when it goes by the default key.
+        where: a JMESPath expression over the same, which is true for the messages that are meant; None is all.
+        unwrap: the consumer's ``unwrap=``.
+        fingerprint: its ``fingerprint=``, when that is a JMESPath expression over the body, or ``"@"`` for True; None when
+            it compares none.
+
+    Raises:
+        ValueError: an expression is not valid.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        key: str | None = None,
+        where: str | None = None,
+        unwrap: Unwrap | None = None,
+        fingerprint: str | None = None,
+    ) -> None:
+        self.name = name
+        self._unwrap = unwrap
+        self._reader = Reader(_handler, key, fingerprint)
+        self._by_default = key is None and unwrap is None  # in an envelope of SNS the key is, too
+        self._where = None if where is None else Path(where, "where")
+
+    def meant(self, message: Message) -> bool:
+        """Tell whether ``where`` is true for a message, in JMESPath's sense: an empty value is false."""
+        if self._where is None:
+            return True
+        try:
+            found = self._where.search(self._delivery(message).data)
+        except KeyMissing:
+            return False  # a function of the expression was given a part that this message does not have
+        return found is not None and found is not False and found not in ("", [], {})
+
+    def read(self, message: Message) -> Reading:
+        """Return the keys of a message.
+
+        Raises:
+            Refusal: it has none.
+        """
+        try:
+            found = self._reader.read(self._delivery(message))
+            return Reading(origin(message), ledger_key(self.name, found.key), found.fingerprint)
+        except (OncewardError, TypeError) as error:
+            raise Refusal(f"its key cannot be read: {error}") from error
+
+    def copy(self, message: Message, own_key: str, *, fifo: bool, room: int) -> Outgoing:
+        """Return what is sent for a message: the same, with an attribute that says its default key.
+
+        The copy gets a message id of its own from SQS. Were that its key, the effect could happen again.
+
+        Args:
+            message: the message.
+            own_key: the key under which its sending is recorded, for a deduplication id that is the same each time.
+            fifo: whether it is sent to a FIFO queue.
+            room: the bytes that a message may have there.
+
+        Raises:
+            Refusal: its consumer needs our attribute, and there is no room for it.
+        """
+        dedup = derived_key(own_key, ("send",)) if fifo else None
+        same = Outgoing(message.body, message.user_attributes, message.group, dedup)
+        if _text(message.user_attributes.get(KEY_ATTRIBUTE)) is not None:
+            return same
+        attributes = {**message.user_attributes, KEY_ATTRIBUTE: Attribute("String", message.id)}
+        marked = same._replace(attributes=attributes)
+        if len(attributes) > MOST_ATTRIBUTES:
+            full = f"it has {MOST_ATTRIBUTES} attributes, SQS takes no more"
+        elif (size := size_of(entry_of(marked))) > room:
+            full = f"with it, it has {size} bytes, and its target takes {room} (MaximumMessageSize, up to 1048576)"
+        else:
+            return marked
+        if not self._by_default:
+            return same
+        raise Refusal(
+            f"there is no room for {KEY_ATTRIBUTE}: {full}. Without it the copy has another key, and its effect could happen "
+            "twice. Send it by hand, or give the consumer a key from the body, and --key here"
+        )
+
+    def _delivery(self, message: Message) -> Delivery:
+        return message_delivery(record_of(message, _FACTS), unwrap=self._unwrap, fifo=False)
+
+
+def origin(message: Message) -> str:
+    """Return the default key of our consumers for a message: the attribute's, or else the message's id."""
+    return _text(message.user_attributes.get(KEY_ATTRIBUTE)) or message.id
+
+
+Step = Literal["move", "unpark", "reset", "rerun", "drop", "finish", "keep", "wait"]
+
+
+class Plan(NamedTuple):
+    """What is to be done about a message because of its record.
+
+    Attributes:
+        step: "move" it as it is; "unpark" its key, "reset" its attempts, or "rerun" (clear the key), and move it; "drop" the
+            message, for its effect is made; "finish" what an earlier run began, for the effect is made since; "keep" it,
+            because its key is completed; or "wait" for a worker that has the key.
+        reason: why, for people.
+    """
+
+    step: Step
+    reason: str
+
+    @property
+    def moves(self) -> bool:
+        """Whether a copy is to be sent."""
+        return self.step in {"move", "unpark", "reset", "rerun"}
+
+
+_COMPLETED: Final[dict[OnCompleted, Plan]] = {
+    "keep": Plan("keep", "completed already: --completed drop deletes the message, --completed rerun runs it again"),
+    "rerun": Plan("rerun", "completed, and to be run again as told"),
+    "drop": Plan("drop", "completed: its effect is made"),
+}
+
+
+_OF_ANOTHER: Final = Plan(
+    "keep", "its key was used with another input, so its consumer refuses it: mend the message, or who sends such keys"
+)
+_OF_WHOM: Final = Plan(
+    "keep",
+    "its key is completed, maybe with another input, which its consumer compares: say what it compares by --fingerprint, or this "
+    "message's effect could be lost",
+)
+
+
+def planned(
+    record: Record | None,
+    now: float,
+    completed: OnCompleted,
+    *,
+    begun: bool,
+    intended: bool,
+    fingerprint: str | None = None,
+) -> Plan:
+    """Return what is to be done about a message.
+
+    Args:
+        record: of its key, or None.
+        now: the store's time.
+        completed: what to do about a completed key.
+        begun: whether an earlier run had begun to move the message.
+        intended: whether a run was to clear this very completed record, and to run the key again.
+        fingerprint: of the message; None when that is not known.
+    """
+    verdict = decide(record, now, "", fingerprint, Policy())
+    if record is None or verdict is Verdict.START:
+        return Plan("move", "no record of its key")
+    if verdict is Verdict.BUSY:
+        left = record.lease_until - now
+        return Plan("wait", f"a worker holds its key for {left:.0f} s more, or longer: try again later")
+    if verdict is Verdict.MISMATCH:
+        return _OF_ANOTHER
+    if verdict is not Verdict.REPLAY:
+        step: Step = "unpark" if verdict is Verdict.PARKED else "reset" if record.attempts else "move"
+        return Plan(step, f"{record.status} after {record.attempts} attempt(s)")
+    plan = _COMPLETED[completed]
+    if begun and not intended:
+        plan = Plan("finish", "an earlier run had begun to move it, and its effect is made")
+    if fingerprint is None and record.fingerprint is not None and plan.step != "keep":
+        return _OF_WHOM
+    return plan
+
+
+def _handler(payload: object) -> None:
+    """Stand for the consumer's function, whose key is read as usual."""
+
+
+def _text(attribute: Attribute | None) -> str | None:
+    return attribute.value if attribute is not None and isinstance(attribute.value, str) and attribute.value else None

@@ -1,0 +1,227 @@
+"""One message of a dead-letter queue: judged by the ledger, and if it is to leave, sent elsewhere, once.
+
+Whoever is killed in between leaves what the next run goes on from:
+
+1. the sending is claimed in the ledger, under a namespace of its own and the message's id;
+2. the message's key is made ready to run again: unparked, or its attempts reset, or cleared;
+3. the copy is sent, with an attribute that carries the original's default key (``letters.py``);
+4. the sending is recorded;
+5. the message is deleted (``redrive.py``).
+
+After 4 the next run finds the sending recorded, and only deletes. Between 3 and 4 it cannot know, and sends again: a FIFO
+queue drops that by its deduplication id, and from a standard queue the second copy has the key of the first, and replays.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from onceward.aws.dead_letters.letters import Letters, OnCompleted, Plan, Reading, Refusal, Step, planned
+from onceward.aws.sqs.message import Message, Outgoing
+from onceward.aws.sqs.queue import Queue
+from onceward.core.drive import drive
+from onceward.core.policy import DAY, Options, Policy
+from onceward.core.protocol import Verdict, decide
+from onceward.core.record import Record
+from onceward.errors import Busy, Completed, OncewardError, Parked, StoreError
+from onceward.keys import ledger_key
+
+if TYPE_CHECKING:
+    from onceward.once import Once
+
+NAME: Final = "onceward.redrive"  # the namespace of the sendings
+KEPT: Final = 14 * DAY  # seconds that a sending is remembered: no queue keeps a message longer (MessageRetentionPeriod)
+
+Outcome = Literal["moved", "finished", "dropped", "refused", "filtered", "failed"]
+_OUTCOMES: Final[Mapping[Step, Outcome]] = {
+    "move": "moved",
+    "unpark": "moved",
+    "reset": "moved",
+    "rerun": "moved",
+    "drop": "dropped",
+    "finish": "finished",
+    "keep": "refused",
+    "wait": "refused",
+}
+
+
+class Fate(NamedTuple):
+    """What became of a message; in a dry run, what would become of it.
+
+    Attributes:
+        outcome: "moved"; "finished": an earlier run had sent it, or its effect is made since; "dropped": completed, and
+            deleted as told; or it stays: "refused", "filtered" by ``where``, "failed".
+        message: as it was received.
+        reason: why, for people.
+        key: in the ledger; None when it was not read.
+        record: of the key, as it was met; None when there is none.
+        error: what failed.
+        waits: whether it has to go before those behind it in its group.
+    """
+
+    outcome: Outcome
+    message: Message
+    reason: str
+    key: str | None = None
+    record: Record | None = None
+    error: Exception | None = None
+    waits: bool = False
+
+    @property
+    def gone(self) -> bool:
+        """Whether the message leaves the dead-letter queue."""
+        return self.outcome in {"moved", "finished", "dropped"}
+
+
+class Mover:
+    """Judges messages and sends their copies; any number of threads may use it, once it was told the target's ``room``.
+
+    Args:
+        once: the ledger.
+        target: where copies go.
+        letters: reads the messages.
+        completed: as for :class:`onceward.aws.Redrive`.
+        lease: seconds that a sending is claimed for.
+        dry_run: whether to write nothing.
+    """
+
+    def __init__(
+        self, once: "Once", target: Queue, letters: Letters, *, completed: OnCompleted, lease: float, dry_run: bool
+    ) -> None:
+        self._once, self._target, self._letters = once, target, letters
+        self._completed: OnCompleted = completed
+        self._dry_run = dry_run
+        self._options: Options = {
+            "lease": max(lease, 3 * once.store.resolution),
+            "heartbeat": 0,
+            "retention": KEPT,
+            "max_attempts": None,
+            "on_lapse": "retry",
+            "on_busy": "raise",
+        }
+        self._sent: set[str] = set()  # origins of the messages that were moved
+        self.room = 0  # bytes that a message may have in the target
+
+    def judged(self, message: Message) -> Fate:
+        """Decide about a message, and if it is to leave by a copy, send that; the message itself is left alone.
+
+        Raises:
+            Refusal: it stays, for a reason that is not in its record.
+            QueueError: its copy was not sent, or not surely.
+            StoreError: the ledger cannot be reached.
+            ValueError: SQS does not take such a copy.
+        """
+        own, now = self._look(ledger_key(NAME, message.id))
+        verdict = decide(own, now, "", None, Policy())
+        if verdict is Verdict.REPLAY:
+            return Fate("finished", message, "an earlier run has sent it")
+        if own is not None and verdict in {Verdict.BUSY, Verdict.PARKED}:
+            left = max(0.0, own.lease_until - now)
+            raise Refusal(
+                f"its sending is {own.status}: another run is at it, or was killed; try again in {left:.0f} s"
+            )
+        reading = self._letters.read(message)
+        if reading.origin in self._sent:
+            raise Refusal("it, or a copy of it, was moved in this run already: look first why it is here again")
+        begun = own is not None and verdict is not Verdict.START
+        plan, record = self._plan(message, reading, begun=begun)
+        if plan.moves:
+            self._copy(message)  # refuses what cannot be sent before anything is changed
+        if not self._dry_run and (plan.moves or plan.step == "finish"):
+            if plan.step == "rerun" and record is not None:
+                self._intend(message, record)
+            plan, record = self._acted(message, reading, begun=begun or plan.step == "rerun")
+        if plan.moves:
+            self._sent.add(reading.origin)
+        return Fate(_OUTCOMES[plan.step], message, plan.reason, reading.key, record, waits=plan.step == "wait")
+
+    def _acted(self, message: Message, reading: Reading, *, begun: bool) -> tuple[Plan, Record | None]:
+        """Send a message's copy under a claim of its own; return the plan that was carried out."""
+        try:
+            claim = self._once.acquire(message.id, name=NAME, **self._options)
+        except Completed:
+            return Plan("finish", "another run has sent it"), None
+        except (Busy, Parked) as error:
+            raise Refusal(f"another run is at it: {error}") from error
+        try:
+            plan, record = self._prepared(message, reading, begun=begun)
+            if claim.lost:
+                plan = Plan("wait", "this run was paused for so long that another may have gone on with it")
+            if plan.step in {"keep", "wait", "drop"}:
+                claim.release(plan.reason)
+                return plan, record
+            sent = None
+            if plan.moves:
+                body, attributes, group, dedup, _ = self._copy(message)
+                sent = self._target.send(body, attributes, group=group, dedup=dedup)
+        except Exception as error:
+            try:
+                claim.release(str(error))
+            except OncewardError:
+                pass  # it lapses
+            raise
+        try:
+            claim.complete({"to": self._target.name, "id": sent})
+        except OncewardError:
+            pass  # it was sent, and that is why it is deleted now; the record is for who cannot know
+        return plan, record
+
+    def _copy(self, message: Message) -> Outgoing:
+        return self._letters.copy(message, ledger_key(NAME, message.id), fifo=self._target.fifo, room=self.room)
+
+    def _prepared(self, message: Message, reading: Reading, *, begun: bool) -> tuple[Plan, Record | None]:
+        """Make a key ready to run again; return the plan that held when that was done."""
+        while True:
+            plan, record = self._plan(message, reading, begun=begun)
+            if record is None or self._made_ready(plan, record):
+                return plan, record
+
+    def _made_ready(self, plan: Plan, record: Record) -> bool:
+        """Change a key's record as the plan says, if it still is the one that the plan was made for."""
+        ledger = self._once.ledger
+        try:
+            if plan.step == "reset":
+                ledger.park(record.key, record.error or "redriven from a dead-letter queue")
+            if plan.step in {"reset", "unpark"}:
+                ledger.unpark(record.key)
+        except StoreError:
+            raise
+        except OncewardError:
+            return False  # somebody was faster
+        return plan.step != "rerun" or self._cleared(record)
+
+    def _cleared(self, record: Record) -> bool:
+        store = self._once.store
+        # As Ledger.clear: the next claim must get a larger fence, and a clock of whole seconds stamps ahead.
+        if 0 < (ahead := record.fence / 1e6 - self._look(record.key)[1]) < 3 * store.resolution:
+            time.sleep(ahead)
+        return drive(store.delete(record), store).won
+
+    def _plan(self, message: Message, reading: Reading, *, begun: bool) -> tuple[Plan, Record | None]:
+        record, now = self._look(reading.key)
+        intended = begun and record is not None and self._look(_intent(message, record))[0] is not None
+        plan = planned(record, now, self._completed, begun=begun, intended=intended, fingerprint=reading.fingerprint)
+        return plan, record
+
+    def _intend(self, message: Message, record: Record) -> None:
+        """Write down which completed record is to be cleared for a message.
+
+        A later run then tells it from the one that the copy has left, which must not be cleared.
+        """
+        try:
+            self._once.acquire(_intention(message, record), name=NAME, **self._options).complete()
+        except (Completed, Busy):
+            pass  # an earlier run did so
+
+    def _look(self, key: str) -> tuple[Record | None, float]:
+        store = self._once.store
+        reply = drive(store.load(key), store)
+        return reply.record, reply.now
+
+
+def _intention(message: Message, record: Record) -> tuple[object, ...]:
+    return message.id, "rerun", f"{record.fence}/{record.owner}"
+
+
+def _intent(message: Message, record: Record) -> str:
+    return ledger_key(NAME, _intention(message, record))

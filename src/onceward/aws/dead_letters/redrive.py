@@ -1,0 +1,254 @@
+"""Moving the messages of a dead-letter queue to a queue whose consumers are guarded, so that none is lost or doubled.
+
+Here are the queue, the order and the end of a run; ``moving.py`` is about one message, and says why a kill does no harm.
+"""
+
+import json
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from onceward.aws.dead_letters.letters import Letters, OnCompleted, Refusal
+from onceward.aws.dead_letters.moving import NAME, Fate, Mover
+from onceward.aws.events.sqs import Unwrap
+from onceward.aws.sqs.message import Message
+from onceward.aws.sqs.queue import Queue
+from onceward.aws.sqs.visibility import Visibility
+from onceward.errors import OncewardError, StoreError
+from onceward.keys import checked_name
+
+if TYPE_CHECKING:
+    from onceward.ledger import Ledger
+    from onceward.once import Once
+
+__all__ = ["Fate", "Redrive", "Waiting", "namespaces"]
+
+# Seconds. A long poll asks all servers of a queue, so that no answer means no message (SQS Developer Guide, "Amazon SQS
+# short and long polling").
+WAIT: Final = 2.0
+_AT_ONCE: Final = 10  # messages
+_IN_A_ROW: Final = 10  # failures after which the fault is not the messages'
+LARGEST: Final = 1048576  # bytes of a message in any queue (SQS Developer Guide, "Amazon SQS message quotas")
+_LOOKED_AT: Final = 1000  # records of a ledger, to find out whose keys are in it
+
+
+class Waiting(NamedTuple):
+    """What a dead-letter queue has before a run; both numbers are SQS's approximations.
+
+    Attributes:
+        visible: messages that can be received.
+        hidden: those that cannot now: another consumer has them, or a run that was killed had them.
+        notes: what a person should know.
+    """
+
+    visible: int
+    hidden: int
+    notes: list[str]
+
+
+class Redrive:
+    """One move of the messages of a dead-letter queue. It may be stopped or killed at any time, and run again.
+
+    Args:
+        once: the ledger of the queue's consumers.
+        source: the dead-letter queue.
+        target: where its messages go.
+        name: the namespace of the consumers' keys.
+        key: the consumers' ``key=``, when it is a JMESPath expression over the body; None for their default key.
+        where: a JMESPath expression over the body; messages for which it is not true stay. None is all.
+        unwrap: the consumers' ``unwrap=``; key and where are then over the message in SNS's envelope.
+        fingerprint: the consumers' ``fingerprint=``, when it is a JMESPath expression over the body, or ``"@"`` for True.
+        completed: what to do with a message whose key is completed: "keep" it, "drop" it (its effect is made), or "rerun":
+            clear its key, and move it.
+        visibility: whole seconds that a message stays invisible to others after this process was killed.
+        limit: how many messages may leave the queue; None is all.
+        dry_run: change nothing. Messages are hidden while it runs, and SQS counts a receive.
+
+    Raises:
+        ValueError: an argument is not valid.
+    """
+
+    def __init__(
+        self,
+        once: "Once",
+        source: Queue,
+        target: Queue,
+        *,
+        name: str,
+        key: str | None = None,
+        where: str | None = None,
+        unwrap: Unwrap | None = None,
+        fingerprint: str | None = None,
+        completed: OnCompleted = "keep",
+        visibility: int = 60,
+        limit: int | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        if completed not in {"keep", "rerun", "drop"}:
+            raise ValueError(f'completed={completed!r}: give "keep", "rerun" or "drop"')
+        if not 1 <= visibility <= 43200:
+            raise ValueError(f"visibility={visibility!r}: give 1 to 43200 whole seconds")
+        if limit is not None and limit < 1:
+            raise ValueError(f"limit={limit!r}: give a whole number, at least 1")
+        self._source, self._target = source, target
+        self._letters = Letters(checked_name(name), key, where, unwrap, fingerprint)
+        self._visibility, self._limit, self._dry_run = visibility, limit, dry_run
+        self._mover = Mover(once, target, self._letters, completed=completed, lease=visibility, dry_run=dry_run)
+        self._stuck: set[str] = set()  # message groups that must not be overtaken
+        self._failures = 0
+
+    def waiting(self) -> Waiting:
+        """Look at both queues; nothing is received yet.
+
+        Raises:
+            OncewardError: the queues do not fit each other, or cannot be read.
+        """
+        source, target = self._source.attributes(), self._target.attributes()
+        if source["QueueArn"] == target["QueueArn"]:
+            raise OncewardError(f"{self._source.name} is both the dead-letter queue and where its messages shall go")
+        if self._source.fifo is not self._target.fifo:
+            raise OncewardError(
+                f"one of {self._source.name} and {self._target.name} is a FIFO queue, and the other is not: "
+                "give a target of the same kind"
+            )
+        notes = []
+        policy = json.loads(source.get("RedrivePolicy") or "{}")
+        if policy.get("deadLetterTargetArn") == target["QueueArn"]:
+            raise OncewardError(
+                f"{self._target.name} is the dead-letter queue of {self._source.name}: give them the other way round"
+            )
+        if policy:
+            notes.append(
+                f"{self._source.name} has a dead-letter queue of its own, where a message goes that was received "
+                f"{policy.get('maxReceiveCount')} times, and each look at it counts"
+            )
+        hidden = int(source["ApproximateNumberOfMessagesNotVisible"])
+        if hidden:
+            notes.append(
+                f"about {hidden} message(s) of {self._source.name} are hidden now, because another consumer has them, or a run "
+                "that was killed had them; run this again when they are shown again"
+            )
+        self._mover.room = int(target.get("MaximumMessageSize", LARGEST))
+        return Waiting(int(source["ApproximateNumberOfMessages"]), hidden, notes)
+
+    def run(self, stopped: Callable[[], bool] = lambda: False) -> Generator[Fate, None, None]:
+        """Yield each message's fate, and at the end, or when this is closed, show again those that stay.
+
+        Args:
+            stopped: asked before each receive; when true, the run ends.
+
+        Raises:
+            OncewardError: the queues do not fit each other; or a queue or the ledger cannot be reached, or refuses every
+                message.
+        """
+        if not self._mover.room:
+            self.waiting()
+        left = self._limit
+        with _Hidden(self._source, self._visibility) as hidden, ThreadPoolExecutor(_AT_ONCE) as pool:
+            while not stopped() and (left is None or left > 0):
+                count = _AT_ONCE if left is None else min(_AT_ONCE, left)
+                messages = self._source.receive(count, WAIT, self._visibility)
+                if not messages:
+                    return
+                turns = self._turns(hidden.add(messages))
+                fates = [fate for done in pool.map(self._in_turn, turns) for fate in done]
+                if not self._dry_run:
+                    fates = self._deleted(fates)
+                    hidden.forget(fate.message for fate in fates if fate.gone)
+                yield from fates
+                left = None if left is None else left - sum(fate.gone for fate in fates)
+                self._check(fates)
+
+    # --- one receive ------------------------------------------------------------------------------------------------
+
+    def _turns(self, messages: Sequence[Message]) -> list[list[Message]]:
+        """Divide messages into lists that are handled side by side: in a FIFO queue, by message group."""
+        turns: dict[str, list[Message]] = {}
+        for message in messages:
+            turns.setdefault((message.group if self._source.fifo else None) or message.id, []).append(message)
+        return list(turns.values())
+
+    def _in_turn(self, messages: Sequence[Message]) -> list[Fate]:
+        return [self._handled(message) for message in messages]
+
+    def _handled(self, message: Message) -> Fate:
+        if not self._letters.meant(message):
+            return Fate("filtered", message, "--where is not true for it")
+        if message.group in self._stuck:
+            return Fate("refused", message, f"one before it in its group {message.group} has to go first")
+        try:
+            fate = self._mover.judged(message)
+        except Refusal as refusal:
+            fate = Fate("refused", message, str(refusal), waits=True)
+        except (OncewardError, ValueError, TypeError) as error:
+            fate = Fate("failed", message, str(error), error=error, waits=True)
+        if fate.waits and self._source.fifo and message.group is not None:
+            self._stuck.add(message.group)
+        return fate
+
+    def _deleted(self, fates: Sequence[Fate]) -> list[Fate]:
+        """Delete what leaves the queue, and return the fates with those that could not be deleted."""
+        errors = iter(self._source.delete_many([fate.message.receipt for fate in fates if fate.gone]))
+        told = []
+        for fate in fates:
+            error = next(errors) if fate.gone else None
+            if error is not None:
+                reason = f"it is {fate.outcome}, but was not deleted, which the next run does: {error}"
+                told.append(fate._replace(outcome="failed", reason=reason, error=error))
+            else:
+                told.append(fate)
+        return told
+
+    def _check(self, fates: Sequence[Fate]) -> None:
+        """Raise what is no fault of one message, for it would befall all the others, too."""
+        for fate in fates:
+            if isinstance(fate.error, StoreError):
+                raise fate.error
+            self._failures = self._failures + 1 if fate.error is not None else 0
+            if self._failures >= _IN_A_ROW and fate.error is not None:
+                raise fate.error
+
+
+class _Hidden:
+    """A context: the messages that are added stay invisible to others until they are forgotten, or it is left."""
+
+    def __init__(self, queue: Queue, seconds: int) -> None:
+        self._visibility = Visibility(queue, seconds)
+        self._receipts: dict[str, str] = {}  # by the message's id
+
+    def __enter__(self) -> Self:
+        self._visibility.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for receipt in self._receipts.values():
+            self._visibility.give_back(receipt)
+        self._visibility.close()
+
+    def add(self, messages: Sequence[Message]) -> list[Message]:
+        """Keep messages invisible; return those that are new, for one whose time was over comes again."""
+        # Thousands may have to stay, each of up to a MiB: what holds them needs no bodies.
+        self._visibility.hold(message._replace(body="", user_attributes={}) for message in messages)
+        # A standard queue may hand over one message twice, also in one answer.
+        fresh = {message.id: message for message in messages if message.id not in self._receipts}
+        self._receipts.update((message.id, message.receipt) for message in messages)
+        return list(fresh.values())
+
+    def forget(self, messages: Iterable[Message]) -> None:
+        """Leave messages alone from now on, for they are deleted."""
+        for message in messages:
+            self._visibility.release(self._receipts.pop(message.id))
+
+
+def namespaces(ledger: "Ledger") -> tuple[set[str], bool]:
+    """Return the namespaces of the first thousand keys of a ledger but our own, and whether these were all.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    found: set[str] = set()
+    after: str | None = None
+    for page in ledger.pages(limit=_LOOKED_AT):
+        found.update(record.key.partition(":")[0] for record in page.records)
+        after = page.next
+    return found - {NAME}, after is None

@@ -1,0 +1,1 @@
+"""What is unsafe in the real settings of queue, mapping and ledger."""

@@ -1,0 +1,1 @@
+"""Lambda's event sources: from an event to deliveries, and from outcomes to the answer that the source expects."""

@@ -1,0 +1,201 @@
+"""HTTP on Lambda: functions behind API Gateway, a function URL or a load balancer, whose requests take effect once."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Final, Unpack, cast
+
+from onceward.aws.events import api_event
+from onceward.aws.events.handler import LambdaHandler, time_left
+from onceward.claim import Claim, current
+from onceward.codec import Codec
+from onceward.core import steps
+from onceward.core.policy import Options
+from onceward.guard import Guard, refuse_awaitable
+from onceward.keys import ledger_key
+from onceward.web.answer import Answer, Recorded, bodiless, recorded
+from onceward.web.exchange import Exchange
+from onceward.web.rules import Ask, Rules
+
+if TYPE_CHECKING:
+    from onceward.once import Once
+
+Function = Callable[..., object]
+# Of a function that has run, and so does not run again, whatever its caller makes of what it returned.
+_NO_RESPONSE: Final = bodiless(502, (), "the function returned what is no response")
+RESERVE: Final = 1.0  # seconds of the time left that are kept from waiting, for an answer
+
+
+def on_api(
+    once: "Once",
+    rules: Rules | None = None,
+    *,
+    name: str | None = None,
+    wait: float | None = None,
+    **options: Unpack[Options],
+) -> Callable[[Function], LambdaHandler[object]]:
+    """Make a function of ``(event, context)`` that answers HTTP requests do so once for each idempotency key.
+
+    It may be a coroutine function; these run in one event loop, kept for the life of the process. It gets the event as it
+    came and returns the response as ever; a parameter annotated ``Claim`` gets the claim, or None for a request that the
+    rules let through. ``return claim.transact(writes, response)`` commits the effect and the response together.
+
+    Args:
+        once: the ledger and the defaults of the policy.
+        rules: which requests carry a key and how they are answered; by default ``Rules()``: all POST and PATCH, required.
+            Their default scope is the caller whom API Gateway has authenticated, if it has (IAM, Cognito, JWT).
+        name: the namespace of the keys; by default the function's module and qualified name.
+        wait: seconds for which a request waits for the answer to the one before it; without it, it gets a 409 at once. It
+            ends a second before the function's own time does.
+        **options: see :class:`onceward.Policy`; ``cache`` means nothing here. A lease ends with the invocation's time.
+
+    Returns:
+        A decorator. The handler raises MalformedEvent for what is no HTTP request, before anything has run, and what the
+        function raises, after the key was given back.
+
+    Raises:
+        TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
+    """
+    if "on_busy" in options:
+        raise TypeError("on_busy=...: give wait=SECONDS instead; without it a request under way is answered with 409")
+    if wait is not None:
+        options["on_busy"] = wait
+
+    def decorate(function: Function) -> LambdaHandler[object]:
+        api = _Api(once, Rules() if rules is None else rules, function, name, options)
+
+        @wraps(function)
+        def handle(event: object, context: object = None) -> object:
+            request = _Request(api, event, context)
+            if not api.is_async:
+                return request.answer()
+            from onceward.aws.events.loop import run  # noqa: PLC0415 - asyncio costs 40 ms of a cold start
+
+            return run(request.answer_async())
+
+        return cast("LambdaHandler[object]", handle)
+
+    return decorate
+
+
+class _Api:
+    """A function and what is decided once about it."""
+
+    def __init__(self, once: "Once", rules: Rules, function: Function, name: str | None, options: Options) -> None:
+        self.name, guard, handler = once.guard_for(function, name, options)
+        if guard.policy.on_busy == "skip":
+            raise ValueError(
+                'on_busy="skip" is not for HTTP, where each request is answered; give wait=SECONDS or nothing'
+            )
+        self.rules = rules
+        self.function = function
+        self.is_async = handler.is_async
+        self.parameter = handler.parameter
+        self._guard = guard
+        self._codec = Codec(Recorded)
+
+    def guard(self, left: float | None) -> Guard:
+        """Return a guard whose leases and waits end with the invocation, ``left`` seconds from now."""
+        policy, store = self._guard.policy, self._guard.store
+        if left is not None:
+            policy = steps.within(store, policy, left)
+            if policy.wait:
+                policy = policy._replace(on_busy=min(policy.wait, max(0.0, left - RESERVE)))
+        return Guard(store, policy, self._guard.clock, self._codec)
+
+
+class _Request:
+    """One invocation.
+
+    Raises:
+        MalformedEvent: it is no HTTP request.
+    """
+
+    def __init__(self, api: _Api, event: object, context: object) -> None:
+        self._api = api
+        self._given = (event, context)
+        self._shape, request, body = api_event.read(event)
+        asked = api.rules.begin(request)
+        self._asked = api.rules.ask(asked, body) if asked is not None and not isinstance(asked, Answer) else asked
+        self._response: object = None
+        self._deadline: float | None = None  # when the invocation is stopped, on the guard's clock
+
+    def answer(self) -> object:
+        asked = self._asked
+        if not isinstance(asked, Ask):
+            return self._called(None) if asked is None else api_event.response_of(self._shape, asked)
+        guard, exchange, key = self._begin(asked)
+        try:
+            record = guard.call(key, asked.fingerprint, lambda: self._run(exchange), (), {})
+        except Exception as error:  # noqa: BLE001 - translated, or raised there
+            return self._translated(exchange.refused(error))
+        return self._translated(exchange.repeated(self._recorded(record)))
+
+    async def answer_async(self) -> object:
+        asked = self._asked
+        if not isinstance(asked, Ask):
+            return await self._called_async(None) if asked is None else api_event.response_of(self._shape, asked)
+        guard, exchange, key = self._begin(asked)
+        try:
+            record = await guard.call_async(key, asked.fingerprint, lambda: self._run_async(exchange), (), {})
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._translated(exchange.refused(error))
+        return self._translated(exchange.repeated(self._recorded(record)))
+
+    # --- around the guard -------------------------------------------------------------------------------------------
+
+    def _begin(self, asked: Ask) -> tuple[Guard, Exchange, str]:
+        left = time_left(self._given[1])
+        guard = self._api.guard(left)
+        self._deadline = None if left is None else guard.clock() + left
+        most = guard.policy.max_result
+        assert most is not None  # the guard has asked the store
+        return guard, Exchange(self._api.rules, asked, most), ledger_key(self._api.name, asked.key)
+
+    def _translated(self, answer: Answer | None) -> object:
+        return self._response if answer is None else api_event.response_of(self._shape, answer)
+
+    # --- the handler ------------------------------------------------------------------------------------------------
+
+    def _run(self, exchange: Exchange) -> Recorded:
+        claim = self._claimed(exchange)
+        with exchange.handling():
+            self._response = self._called(claim)
+        return self._kept(exchange)
+
+    async def _run_async(self, exchange: Exchange) -> Recorded:
+        claim = self._claimed(exchange)
+        with exchange.handling():
+            self._response = await self._called_async(claim)
+        return self._kept(exchange)
+
+    def _claimed(self, exchange: Exchange) -> Claim:
+        claim = current()
+        claim.deadline = self._deadline
+        exchange.begun()
+        return claim
+
+    def _called(self, claim: Claim | None) -> object:
+        args, kwargs = self._arguments(claim)
+        response = self._api.function(*args, **kwargs)
+        if hasattr(response, "__await__"):
+            refuse_awaitable(self._api.function, response)
+        return response
+
+    async def _called_async(self, claim: Claim | None) -> object:
+        args, kwargs = self._arguments(claim)
+        return await cast("Callable[..., Awaitable[object]]", self._api.function)(*args, **kwargs)
+
+    def _arguments(self, claim: Claim | None) -> tuple[tuple[object, ...], Mapping[str, object]]:
+        parameter = self._api.parameter
+        return (self._given, {}) if parameter is None else parameter.fill(cast("Claim", claim), self._given, {})
+
+    def _kept(self, exchange: Exchange) -> Recorded:
+        answer = api_event.answer_of(self._shape, self._response)
+        return exchange.ended(_NO_RESPONSE) if answer is None else exchange.answered(answer)
+
+    def _recorded(self, record: object) -> Recorded:
+        """Return what stands in the ledger; a function that completes its claim by itself records its response as it is."""
+        if isinstance(record, Recorded):
+            return record
+        answer = api_event.answer_of(self._shape, record)
+        return _NO_RESPONSE if answer is None else recorded(answer)

@@ -1,0 +1,226 @@
+"""HTTP requests as Lambda gets them, and responses as its callers take them. No I/O.
+
+The shapes are those of API Gateway's REST APIs and of HTTP APIs with payload format 1.0; of HTTP APIs with payload format 2.0 (API
+Gateway Developer Guide, "Create AWS Lambda proxy integrations for HTTP APIs"); of function URLs (Lambda Developer Guide,
+"Invoking Lambda function URLs"); and of load balancers (User Guide for Application Load Balancers, "Use Lambda functions as
+targets").
+"""
+
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Iterator
+from http import HTTPStatus
+from json import dumps
+from typing import Final, NamedTuple
+from urllib.parse import urlencode
+
+from onceward.aws.events.delivery import MalformedEvent, at, described
+from onceward.web.answer import Answer
+from onceward.web.request import Request
+
+Event = dict[str, object]
+
+
+class Shape(NamedTuple):
+    """How one kind of caller wants its responses.
+
+    Attributes:
+        infers: whether a response may be any JSON, which is then the body of a 200.
+        quotes: whether it takes a str for such a body as JSON, in quotes.
+        lines: whether ``multiValueHeaders`` holds the headers: "all" of them, "repeated" ones, or "none".
+        described: whether it wants a status description.
+    """
+
+    infers: bool = False
+    quotes: bool = False
+    lines: str = "none"
+    described: bool = False
+
+
+REST: Final = Shape(lines="repeated")
+HTTP: Final = Shape(infers=True)
+URL: Final = Shape(infers=True, quotes=True)
+BALANCER: Final = Shape(described=True)
+BALANCER_LINES: Final = Shape(described=True, lines="all")  # "multi-value headers" are switched on for the target group
+
+
+def read(event: object) -> tuple[Shape, Request, bytes]:
+    """Return how an event's response is to look, and the request with its body.
+
+    Raises:
+        MalformedEvent: it is no HTTP request of a kind that is known here.
+    """
+    if isinstance(event, dict):
+        if at(event, "version") == "2.0" and isinstance(at(event, "requestContext", "http"), dict):
+            return _second(event)
+        if isinstance(at(event, "httpMethod"), str):
+            return _first(event)
+    raise MalformedEvent(
+        "this handler takes HTTP requests of API Gateway, a function URL or a load balancer, and was given "
+        f"{described(event)}; nothing has run"
+    )
+
+
+def answer_of(shape: Shape, response: object) -> Answer | None:
+    """Return what the client gets of a function's response; None when its caller cannot read it, and answers with an error."""
+    if not (isinstance(response, dict) and "statusCode" in response):
+        return _inferred(shape, response) if shape.infers else None
+    status, body = response["statusCode"], response.get("body")
+    try:
+        status = int(status) if isinstance(status, str) else status
+        if not isinstance(status, int) or not 100 <= status <= 599:
+            return None
+        status = int(status)  # also of an HTTPStatus
+        data = a2b_base64(body or "") if response.get("isBase64Encoded") is True else (body or "").encode()
+        return Answer(status, list(_response_headers(response)), data)
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def response_of(shape: Shape, answer: Answer) -> Event:
+    """Return an answer in the form that the caller takes."""
+    response: Event = {"statusCode": answer.status}
+    if shape.described:
+        response["statusDescription"] = f"{answer.status} {_phrase(answer.status)}".strip()
+    lines: dict[str, list[str]] = {}
+    for name, value in answer.headers:
+        lines.setdefault(name, []).append(value)
+    if shape.lines == "all":
+        response["multiValueHeaders"] = lines
+    else:
+        once = shape.lines == "none"
+        response["headers"] = {name: ", ".join(held) for name, held in lines.items() if once or len(held) == 1}
+        if not once and (repeated := {name: held for name, held in lines.items() if len(held) > 1}):
+            response["multiValueHeaders"] = repeated
+    try:
+        response["body"], response["isBase64Encoded"] = answer.body.decode(), False
+    except UnicodeDecodeError:
+        response["body"], response["isBase64Encoded"] = b2a_base64(answer.body, newline=False).decode(), True
+    return response
+
+
+# --- requests -------------------------------------------------------------------------------------------------------
+
+
+def _first(event: Event) -> tuple[Shape, Request, bytes]:
+    """Read payload format 1.0, and what load balancers send, which looks alike."""
+    shape = REST
+    if isinstance(at(event, "requestContext", "elb"), dict):
+        shape = BALANCER_LINES if isinstance(event.get("multiValueHeaders"), dict) else BALANCER
+    # API Gateway fills both, a load balancer one of them
+    headers = _pairs(event, "multiValueHeaders") or _pairs(event, "headers")
+    query = _pairs(event, "multiValueQueryStringParameters") or _pairs(event, "queryStringParameters")
+    request = Request(
+        _text(event, "httpMethod"),
+        _text(event, "path"),
+        urlencode(sorted(query, key=lambda pair: pair[0])),  # the values of one name stay in their order
+        [(name.lower(), value) for name, value in headers],
+        _identity(event),
+        event,
+    )
+    return shape, request, _body(event)
+
+
+def _second(event: Event) -> tuple[Shape, Request, bytes]:
+    """Read payload format 2.0. It joins the lines of a header with commas, which no key may contain."""
+    path = _text(event, "rawPath")
+    stage = at(event, "requestContext", "stage")
+    if isinstance(stage, str) and path.startswith(f"/{stage}/"):  # a stage that is not $default stands before the path
+        path = path[len(stage) + 1 :]
+    headers = [(name.lower(), value) for name, value in _pairs(event, "headers")]
+    cookies = event.get("cookies")
+    if isinstance(cookies, list):
+        headers.append(("cookie", "; ".join(map(str, cookies))))
+    domain = at(event, "requestContext", "domainName")
+    request = Request(
+        _text(event, "requestContext", "http", "method"),
+        path,
+        _text(event, "rawQueryString") if event.get("rawQueryString") else "",
+        headers,
+        _identity(event),
+        event,
+    )
+    return URL if isinstance(domain, str) and ".lambda-url." in domain else HTTP, request, _body(event)
+
+
+def _identity(event: Event) -> str | None:
+    """Return whom API Gateway or the function URL has authenticated: a principal of IAM, or a token's issuer and subject."""
+    context = at(event, "requestContext")
+    for iam, cognito in (
+        (at(context, "authorizer", "iam"), ("cognitoIdentity", "identityId")),
+        (at(context, "identity"), ("cognitoIdentityId",)),
+    ):
+        # All users of a Cognito identity pool may act as one principal, of one role and one session.
+        arn, user = at(iam, "userArn"), at(iam, *cognito)
+        if isinstance(arn, str) and arn:
+            return f"{arn} {user or ''}"
+    for claims in (at(context, "authorizer", "jwt", "claims"), at(context, "authorizer", "claims")):
+        issuer, subject = at(claims, "iss"), at(claims, "sub")
+        if isinstance(subject, str) and subject:
+            return f"{issuer or ''} {subject}"
+    return None
+
+
+def _body(event: Event) -> bytes:
+    body = event.get("body")
+    if body is None:
+        return b""
+    if not isinstance(body, str):
+        raise MalformedEvent(f"the event's body is a {type(body).__name__} and no text; nothing has run")
+    if event.get("isBase64Encoded") is not True:
+        return body.encode("utf-8", "surrogatepass")
+    try:
+        return a2b_base64(body, strict_mode=True)
+    except ValueError as error:  # binascii.Error, or text that is not ASCII
+        raise MalformedEvent(f"the event's body is not base64, as it says: {error}; nothing has run") from error
+
+
+def _pairs(event: Event, field: str) -> list[tuple[str, str]]:
+    """Return the names and values of a field such as ``headers``, one pair for each value."""
+    found = event.get(field)
+    if found is None:
+        return []
+    if isinstance(found, dict):
+        pairs = [
+            (name, value) for name, held in found.items() for value in (held if isinstance(held, list) else [held])
+        ]
+        if all(isinstance(part, str) for pair in pairs for part in pair):
+            return pairs
+    raise MalformedEvent(f"the event's {field} are not names and texts; nothing has run")
+
+
+def _text(event: Event, *path: str) -> str:
+    found = at(event, *path)
+    if not isinstance(found, str):
+        raise MalformedEvent(f"the event has no {'.'.join(path)}, or one that is no text; nothing has run")
+    return found
+
+
+# --- responses ------------------------------------------------------------------------------------------------------
+
+
+def _inferred(shape: Shape, response: object) -> Answer | None:
+    """Return what becomes of a response without a status: a 200 with JSON."""
+    try:
+        text = response if isinstance(response, str) and not shape.quotes else dumps(response, ensure_ascii=False)
+        return Answer(200, [("content-type", "application/json")], text.encode())
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _response_headers(response: dict[object, object]) -> Iterator[tuple[str, str]]:
+    told = set()
+    for field in ("multiValueHeaders", "headers"):
+        held = response.get(field) or {}
+        for name, values in held.items():  # type: ignore[attr-defined]  # what is no dict is caught by the caller
+            for value in values if isinstance(values, list) else [values]:
+                pair = (str(name), str(value).lower() if isinstance(value, bool) else str(value))
+                if pair not in told:  # in both fields it counts once
+                    told.add(pair)
+                    yield pair
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""

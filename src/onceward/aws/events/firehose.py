@@ -1,0 +1,125 @@
+"""Firehose's transformation of records by a Lambda function."""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Unpack
+
+from onceward.aws.events.delivery import (
+    BatchFailed,
+    Delivery,
+    MalformedEvent,
+    MalformedRecord,
+    at,
+    described,
+    from_base64,
+    needed,
+    text_at,
+)
+from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
+from onceward.aws.events.response import delivery_of, json_bytes
+
+if TYPE_CHECKING:
+    from onceward.batch import Outcome
+    from onceward.once import Once
+
+SOURCE: Final = "aws:firehose"
+Response = dict[str, list[dict[str, object]]]
+
+
+class Dropped(Enum):
+    """The type of :data:`DROPPED`."""
+
+    DROPPED = "Dropped"
+
+
+DROPPED: Final = Dropped.DROPPED
+"""What a function returns for a record that is not to be delivered."""
+
+
+def on_firehose(
+    once: "Once", *, concurrency: int = 1, **settings: Unpack[Settings]
+) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
+    """Make a function the transformation of a Firehose stream, each record transformed once.
+
+    The function returns bytes, a str, or a value that is written as JSON, or :data:`DROPPED`. What it returned is recorded, and
+    a record that comes again gets the same. The key is the stream and the ``recordId`` by default.
+
+    Args:
+        once: the ledger and the defaults of the policy; ``max_result`` bounds what can be recorded of one record.
+        concurrency: how many records of one event are handled at a time, in threads or tasks.
+        **settings: see :class:`Settings`.
+
+    Returns:
+        A decorator. The handler answers with ``recordId``, ``result`` and ``data`` of each record (Firehose Developer Guide,
+        "Required parameters for data transformation"): ``Ok`` with the new data, or ``Dropped`` or ``ProcessingFailed``
+        with the data as they came. It raises :class:`MalformedEvent` for what is no event of Firehose, and
+        :class:`BatchFailed` when a record has no ``recordId`` to answer with.
+
+    Raises:
+        TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
+    """
+    return wrapping(once, Source(lambda event, _: _deliveries(event), _answer, concurrency=concurrency), settings)
+
+
+def _deliveries(event: object) -> list[Delivery]:
+    stream, records = text_at(event, "deliveryStreamArn"), at(event, "records")
+    if stream is None or not isinstance(records, list):
+        raise MalformedEvent(
+            "this handler takes events of Firehose, which have a deliveryStreamArn and a list of records, and was given "
+            f"{described(event)}; nothing has run"
+        )
+    return [_record(record, stream) for record in records]
+
+
+def _record(record: object, stream: str) -> Delivery:
+    delivery = Delivery(SOURCE, record)
+    delivery.id = text_at(record, "recordId")
+    if delivery.id is not None:
+        delivery.key = (stream, delivery.id)
+    try:
+        delivery.body = from_base64(needed(record, _field(record)), _field(record))
+    except MalformedRecord as fault:
+        delivery.fault = fault
+    return delivery
+
+
+def _field(record: object) -> str:
+    """Return where a record has its data, which in the answer are called the same: it depends on the stream's source."""
+    return "kafkaRecordValue" if at(record, "kafkaRecordValue") is not None else "data"
+
+
+def _answer(outcomes: "Sequence[Outcome]") -> Response:
+    if any(delivery_of(outcome).id is None for outcome in outcomes):
+        raise BatchFailed(
+            "the event has a record without a recordId to answer with; Firehose has to try again", outcomes
+        )
+    return {"records": [_answered(outcome) for outcome in outcomes]}
+
+
+def _answered(outcome: "Outcome") -> dict[str, object]:
+    delivery = delivery_of(outcome)
+    field = _field(delivery.raw)
+    answer: dict[str, object] = {"recordId": delivery.id, "result": "ProcessingFailed", field: at(delivery.raw, field)}
+    if not outcome.ok or outcome.error is not None:
+        return answer
+    if outcome.value is DROPPED:
+        return answer | {"result": DROPPED.value}
+    try:
+        return answer | {"result": "Ok", field: _encoded(outcome.value)}
+    except Exception:
+        from logging import getLogger  # noqa: PLC0415 - for what seldom happens
+
+        getLogger("onceward").exception("%s: what the function returned cannot be delivered", outcome.key)
+        return answer
+
+
+def _encoded(value: object) -> str:
+    from binascii import b2a_base64  # noqa: PLC0415 - for this source only
+
+    if value is None:
+        raise TypeError("the function returned None: return the new data, or onceward.aws.DROPPED")
+    if isinstance(value, str):
+        value = value.encode()
+    elif not isinstance(value, bytes | bytearray):
+        value = json_bytes(value)
+    return b2a_base64(value, newline=False).decode()

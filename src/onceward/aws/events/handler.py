@@ -1,0 +1,125 @@
+"""What all handlers of event sources share: read the event, handle its records, answer in the source's own terms."""
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, Unpack, cast
+
+from onceward.aws.events.delivery import Delivery
+from onceward.core.policy import Options
+
+if TYPE_CHECKING:
+    from onceward.batch import Outcome
+    from onceward.inputs import KeySource
+    from onceward.once import Once
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Settings(Options, total=False):
+    """The keywords that the handlers of all event sources take, besides those of :class:`onceward.Policy`.
+
+    Attributes:
+        key: a JMESPath expression (jmespath.org) over the decoded payload, such as "order.id"; or a callable that is given what
+            the function's first parameter is given, or the :class:`Delivery` if its own parameter is annotated so. By
+            default the source's own key.
+        fingerprint: the same, or True for the whole payload: what must not change under one key.
+        name: the namespace of the keys; by default the function's module and qualified name.
+        on_outcome: called with each record's outcome once it is recorded, from any thread; for metrics.
+    """
+
+    key: "KeySource | None"
+    fingerprint: "KeySource | bool | None"
+    name: str | None
+    on_outcome: "Callable[[Outcome], None] | None"
+
+
+class LambdaHandler(Protocol[T_co]):
+    """What a decorator returns: Lambda calls it. The function itself is its ``__wrapped__``."""
+
+    __wrapped__: Callable[..., object]
+
+    def __call__(self, event: object, context: object = None) -> T_co:
+        """Handle one event.
+
+        Args:
+            event: as Lambda gives it.
+            context: as Lambda gives it; its ``get_remaining_time_in_millis()``, if it has that, bounds what is begun.
+
+        Raises:
+            MalformedEvent: it is not of this source; nothing has run.
+            BatchFailed: it is to be delivered again, as the source's wrapper says.
+        """
+        ...
+
+
+class Source(NamedTuple, Generic[T]):
+    """One event source, as data.
+
+    Attributes:
+        deliveries: makes an event and a context one delivery for each record; raises MalformedEvent.
+        answer: makes the outcomes of them the response, or raises.
+        group: as for :meth:`Once.batch`.
+        concurrency: the same.
+    """
+
+    deliveries: Callable[[object, object], list[Delivery]]
+    answer: "Callable[[Sequence[Outcome]], T]"
+    group: Callable[[Delivery], Hashable | None] | None = None
+    concurrency: int = 1
+
+
+def wrapping(
+    once: "Once", source: Source[T], settings: Settings
+) -> Callable[[Callable[..., object]], LambdaHandler[T]]:
+    """Return the decorator for a source; it raises TypeError and ValueError when an option or the function does not fit."""
+
+    def decorate(function: Callable[..., object]) -> LambdaHandler[T]:
+        return _wrapped(once, source, function, **settings)
+
+    return decorate
+
+
+def _wrapped(
+    once: "Once",
+    source: Source[T],
+    function: Callable[..., object],
+    *,
+    key: "KeySource | None" = None,
+    fingerprint: "KeySource | bool | None" = None,
+    name: str | None = None,
+    on_outcome: "Callable[[Outcome], None] | None" = None,
+    **options: Unpack[Options],
+) -> LambdaHandler[T]:
+    from onceward.aws.events.reader import Reader  # noqa: PLC0415 - what only decorating needs is loaded then
+    from onceward.batch import Batch  # noqa: PLC0415 - as above
+
+    batch = Batch(
+        once,
+        function,
+        Reader(function, key, fingerprint).read,
+        name=name,
+        concurrency=source.concurrency,
+        group=source.group,
+        on_outcome=on_outcome,
+        **options,
+    )
+
+    @wraps(function)
+    def handle(event: object, context: object = None) -> T:
+        deliveries = source.deliveries(event, context)
+        left = time_left(context)
+        if batch.is_async:
+            from onceward.aws.events.loop import run  # noqa: PLC0415 - asyncio costs 40 ms of a cold start
+
+            return source.answer(run(batch.run_async(deliveries, time_left=left)))
+        return source.answer(batch.run(deliveries, time_left=left))
+
+    return cast("LambdaHandler[T]", handle)
+
+
+def time_left(context: object) -> float | None:
+    """Return the seconds until Lambda stops the invocation; None where the context does not tell."""
+    tell = getattr(context, "get_remaining_time_in_millis", None)
+    left = tell() if callable(tell) else None
+    return left / 1000 if isinstance(left, int | float) else None

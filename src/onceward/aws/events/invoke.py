@@ -1,0 +1,49 @@
+"""Direct invocations of a Lambda function, and whatever else invokes it with an input of its own."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Unpack
+
+from onceward.aws.events.delivery import Delivery
+from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
+from onceward.aws.events.response import json_ready, raise_own
+
+if TYPE_CHECKING:
+    from onceward.batch import Outcome
+    from onceward.once import Once
+
+SOURCE: Final = "aws:lambda"
+
+
+def on_invoke(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[..., object]], LambdaHandler[object]]:
+    """Make a function the handler of direct invocations, each handled once.
+
+    The payload is the event. The key is the request id by default, which Lambda keeps when it tries an asynchronous
+    invocation again; a caller that tries again itself gets another, so give a key from the payload.
+
+    Args:
+        once: the ledger and the defaults of the policy.
+        **settings: see :class:`Settings`.
+
+    Returns:
+        A decorator. The handler answers with what the function returned, now or before, in JSON's own types (a dataclass as a
+        dict, a datetime as text). It raises what the function raised, or why it did not run.
+
+    Raises:
+        TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
+    """
+    return wrapping(once, Source(_delivery, _answer), settings)
+
+
+def _delivery(event: object, context: object) -> list[Delivery]:
+    delivery = Delivery(SOURCE, event)
+    request = getattr(context, "aws_request_id", None)
+    if isinstance(request, str) and request:
+        delivery.id = delivery.key = request
+    delivery.data = event
+    return [delivery]
+
+
+def _answer(outcomes: "Sequence[Outcome]") -> object:
+    if not outcomes[0].ok or outcomes[0].error is not None:
+        raise_own(outcomes)
+    return json_ready(outcomes[0].value)

@@ -1,0 +1,149 @@
+"""Lambda's events of SNS, EventBridge and S3: asynchronous invocations, which Lambda makes again when they fail."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from onceward.aws.events.delivery import (
+    Delivery,
+    MalformedEvent,
+    MalformedRecord,
+    at,
+    described,
+    needed,
+    records_of,
+    text_at,
+)
+from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
+from onceward.aws.events.response import raise_failed, raise_own
+
+if TYPE_CHECKING:
+    from onceward.batch import Outcome
+    from onceward.once import Once
+
+SNS: Final = "aws:sns"
+EVENTBRIDGE: Final = "aws:events"
+S3: Final = "aws:s3"
+
+
+def on_sns(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+    """Make a function the handler of a topic's messages, each handled once.
+
+    The payload is the decoded ``Message``, the key SNS's ``MessageId`` by default.
+
+    Args:
+        once: the ledger and the defaults of the policy.
+        **settings: see :class:`Settings`.
+
+    Returns:
+        A decorator. The handler answers None, and raises :class:`BatchFailed` when it failed, so that Lambda tries again;
+        :class:`MalformedEvent` for what is no event of SNS.
+
+    Raises:
+        TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
+    """
+    return wrapping(
+        once, Source(lambda event, _: [_message(r) for r in records_of(event, SNS)], raise_failed), settings
+    )
+
+
+def on_s3(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+    """Make a function the handler of a bucket's notifications, each handled once.
+
+    The payload is a flat dict: ``eventName``, ``eventTime``, ``bucket``, ``key`` (decoded: what ``GetObject`` takes) and, as
+    far as they are there, ``versionId``, ``size``, ``eTag`` and ``sequencer``; :class:`Delivery` has the rest. The key is the
+    bucket, the object's key and version, the event's name and the sequencer by default, or the event's time where S3
+    gives no sequencer.
+
+    Args:
+        once: as for :func:`on_sns`.
+        **settings: see :class:`Settings`.
+
+    Returns:
+        As :func:`on_sns`.
+
+    Raises:
+        TypeError, ValueError: as :func:`on_sns`.
+    """
+    return wrapping(once, Source(lambda event, _: [_object(r) for r in records_of(event, S3)], raise_failed), settings)
+
+
+def on_eventbridge(
+    once: "Once", **settings: Unpack[Settings]
+) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+    """Make a function the handler of a bus's events, each handled once.
+
+    The payload is the event's ``detail``; :class:`Delivery` has the whole event as ``raw``. The key is the event's ``id`` by
+    default.
+
+    Args:
+        once: as for :func:`on_sns`.
+        **settings: see :class:`Settings`.
+
+    Returns:
+        A decorator. The handler answers None, and raises what the function raised, or why it did not run, so that Lambda
+        tries again; :class:`MalformedEvent` for what is no event of EventBridge.
+
+    Raises:
+        TypeError, ValueError: as :func:`on_sns`.
+    """
+    return wrapping(once, Source(lambda event, _: _bus_event(event), _answer_of_one), settings)
+
+
+def _answer_of_one(outcomes: "Sequence[Outcome]") -> None:
+    if not outcomes[0].ok:
+        raise_own(outcomes)
+
+
+def _message(record: object) -> Delivery:
+    delivery = Delivery(SNS, record)
+    delivery.id = delivery.key = text_at(record, "Sns", "MessageId")
+    try:
+        delivery.body = needed(record, "Sns", "Message")
+    except MalformedRecord as fault:
+        delivery.fault = fault
+    return delivery
+
+
+def _bus_event(event: object) -> list[Delivery]:
+    if not isinstance(event, dict) or "detail" not in event or "detail-type" not in event:
+        raise MalformedEvent(
+            f"this handler takes events of EventBridge, which have detail-type and detail, and was given {described(event)}; "
+            "nothing has run. For the input of a schedule, or what an input transformer makes, use on_invoke"
+        )
+    delivery = Delivery(EVENTBRIDGE, event)
+    delivery.id = delivery.key = text_at(event, "id")
+    delivery.data = event["detail"]
+    return [delivery]
+
+
+def _object(record: object) -> Delivery:
+    delivery = Delivery(S3, record)
+    try:
+        delivery.data = data = _object_data(record)
+    except MalformedRecord as fault:
+        delivery.fault = fault
+        return delivery
+    moment = text_at(data, "sequencer") or text_at(data, "eventTime")
+    if moment is not None:
+        version = text_at(data, "versionId")
+        delivery.key = (data["bucket"], data["key"], *([version] if version else []), data["eventName"], moment)
+    return delivery
+
+
+def _object_data(record: object) -> dict[str, Any]:
+    """Return a notification's fields (S3 User Guide, "Event message structure") in a flat dict."""
+    from urllib.parse import unquote_plus  # noqa: PLC0415 - for this source only
+
+    written = needed(record, "s3", "object", "key")
+    try:
+        key = unquote_plus(written, errors="strict")
+    except UnicodeDecodeError as error:
+        raise MalformedRecord(f"s3.object.key is not URL-encoded UTF-8: {error}") from error
+    data: dict[str, Any] = {
+        "eventName": needed(record, "eventName"),
+        "eventTime": at(record, "eventTime"),
+        "bucket": needed(record, "s3", "bucket", "name"),
+        "key": key,
+    }
+    data.update({name: at(record, "s3", "object", name) for name in ("versionId", "size", "eTag", "sequencer")})
+    return {name: value for name, value in data.items() if value is not None}

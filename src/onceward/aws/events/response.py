@@ -1,0 +1,98 @@
+"""What Lambda is told of a batch: a response that names what failed, or an error."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, NoReturn, cast
+
+from onceward.aws.events.delivery import BatchFailed, Delivery
+
+if TYPE_CHECKING:
+    from onceward.batch import Outcome
+
+AllFailed = Literal["report", "raise"]
+Response = dict[str, list[dict[str, object]]]
+
+
+def delivery_of(outcome: "Outcome") -> Delivery:
+    """Return the delivery that an outcome is about."""
+    return cast("Delivery", outcome.record)
+
+
+def reporting(
+    *,
+    partial: bool,
+    all_failed: AllFailed,
+    first_only: bool = False,
+    identify: Callable[[Delivery], object] = lambda delivery: delivery.id,
+) -> "Callable[[Sequence[Outcome]], Response]":
+    """Return what makes a partial batch response of outcomes.
+
+    Args:
+        partial: False to raise instead whenever anything failed.
+        all_failed: "raise" to raise instead when everything failed; busy and deferred records alone are no failure.
+        first_only: whether the source begins again at the first failure, whatever is named besides.
+        identify: what stands for a delivery, which has an id, in the response.
+
+    Raises:
+        ValueError: ``all_failed`` is neither "report" nor "raise".
+    """
+    if all_failed not in {"report", "raise"}:
+        raise ValueError(f'all_failed={all_failed!r}: give "report" or "raise"')
+
+    def answer(outcomes: "Sequence[Outcome]") -> Response:
+        failed = [outcome for outcome in outcomes if not outcome.ok]
+        none_done = len(failed) == len(outcomes) and any(o.status not in {"busy", "deferred"} for o in failed)
+        if failed and (not partial or (all_failed == "raise" and none_done)):
+            raise failure(outcomes)
+        named = failed[:1] if first_only else failed
+        # To Lambda an item without a name means that the whole batch failed, or nothing at all.
+        if any(delivery_of(outcome).id is None for outcome in named):
+            raise failure(outcomes, "; one of them has no identifier to be reported by")
+        return {"batchItemFailures": [{"itemIdentifier": identify(delivery_of(outcome))} for outcome in named]}
+
+    return answer
+
+
+def raise_failed(outcomes: "Sequence[Outcome]") -> None:
+    """Raise BatchFailed when any of the records is not done."""
+    if not all(outcome.ok for outcome in outcomes):
+        raise failure(outcomes)
+
+
+def raise_own(outcomes: "Sequence[Outcome]") -> NoReturn:
+    """Raise why the only record is not done, or the exception that is its outcome."""
+    raise outcomes[0].error or failure(outcomes)
+
+
+def failure(outcomes: "Sequence[Outcome]", why: str = "") -> BatchFailed:
+    """Return the error that makes an invocation fail; the first record's error is its cause."""
+    failed = [outcome for outcome in outcomes if not outcome.ok]
+    first = failed[0]
+    error = BatchFailed(
+        f"{len(failed)} of {len(outcomes)} record(s) were not handled{why}; the first is {first.key or first.record}, "
+        f"{first.status}: {first.error!r}. What was done is in the ledger, and is not done again when the event comes again",
+        outcomes,
+    )
+    error.__cause__ = first.error
+    return error
+
+
+def json_ready(value: object) -> object:
+    """Return ``value`` in JSON's own types; raises TypeError when that cannot be."""
+    import msgspec  # noqa: PLC0415 - loaded by whoever decorates a handler
+
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_model)
+
+
+def json_bytes(value: object) -> bytes:
+    """Return ``value`` as JSON; raises TypeError when that cannot be."""
+    import msgspec  # noqa: PLC0415 - as above
+
+    return msgspec.json.encode(value, enc_hook=_model)
+
+
+def _model(value: object) -> object:
+    from onceward.values import is_model  # noqa: PLC0415 - as above
+
+    if is_model(type(value)):
+        return value.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]  # a pydantic model
+    raise NotImplementedError(f"{type(value).__qualname__} cannot be written as JSON")

@@ -1,0 +1,159 @@
+"""Lambda's events of SQS queues: partial batch responses, and the order of FIFO queues."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, Unpack
+
+from onceward.aws.events.delivery import (
+    KEY_ATTRIBUTE,
+    Delivery,
+    MalformedEvent,
+    MalformedRecord,
+    at,
+    decoded,
+    needed,
+    records_of,
+    text_at,
+)
+from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
+from onceward.aws.events.response import AllFailed, Response, reporting
+
+if TYPE_CHECKING:
+    from onceward.once import Once
+
+SOURCE = "aws:sqs"
+Unwrap = Literal["sns"]
+Stop = Literal["group", "batch"]
+
+
+def on_sqs(
+    once: "Once",
+    *,
+    concurrency: int = 1,
+    unwrap: Unwrap | None = None,
+    partial: bool = True,
+    all_failed: AllFailed = "report",
+    **settings: Unpack[Settings],
+) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
+    """Make a function the handler of a standard queue's messages, each handled once: ``@on_sqs(once, key="order.id")``.
+
+    The key is the message id by default, or the message attribute ``onceward-key`` when it has one, as messages have that
+    ``once.send`` or ``onceward redrive`` has sent. The id is the same for all deliveries of one message; a message that
+    was sent twice has two, so give a key from the payload where it has one.
+
+    Args:
+        once: the ledger and the defaults of the policy.
+        concurrency: how many messages of one event are handled at a time, in threads or tasks.
+        unwrap: ``"sns"`` for a queue that is subscribed to a topic without raw delivery: the payload is the message that was
+            published, and the key by default (whatever attributes there are) SNS's own message id, which is the same when
+            SNS delivers it twice.
+        partial: whether the event source mapping has ``ReportBatchItemFailures``; if not, give False: then any failure
+            fails the invocation, because a response would be ignored and the messages deleted.
+        all_failed: whether to "report" an event of which nothing succeeded, too, or to "raise" :class:`BatchFailed`, so that
+            it counts as an error of the function.
+        **settings: see :class:`Settings`.
+
+    Returns:
+        A decorator. The handler answers ``{"batchItemFailures": [{"itemIdentifier": messageId}]}`` (Lambda Developer Guide,
+        "Implementing partial batch responses"). It raises :class:`MalformedEvent` for what is no event of a standard
+        queue, and :class:`BatchFailed` when a message that failed has no id to be reported by.
+
+    Raises:
+        TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
+    """
+    source = Source(
+        _reader(unwrap, fifo=False),
+        reporting(partial=partial, all_failed=all_failed),
+        concurrency=concurrency,
+    )
+    return wrapping(once, source, settings)
+
+
+def on_sqs_fifo(
+    once: "Once",
+    *,
+    stop: Stop = "group",
+    concurrency: int = 1,
+    unwrap: Unwrap | None = None,
+    partial: bool = True,
+    all_failed: AllFailed = "report",
+    **settings: Unpack[Settings],
+) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
+    """Make a function the handler of a FIFO queue's messages, which keeps their order also when one fails.
+
+    Args:
+        once: as for :func:`on_sqs`, like the other arguments that are not told here.
+        stop: what is not begun after a message that failed: the rest of its message "group", or of the whole "batch". All
+            of it is reported as failed, too, so that it comes again in order.
+        concurrency: how many message groups of one event are handled at a time.
+        unwrap: see above.
+        partial: see above.
+        all_failed: see above.
+        **settings: see :class:`Settings`.
+
+    Returns:
+        As :func:`on_sqs`.
+
+    Raises:
+        TypeError, ValueError: as :func:`on_sqs`.
+    """
+    if stop not in {"group", "batch"}:
+        raise ValueError(f'stop={stop!r}: give "group" or "batch"')
+    source = Source(
+        _reader(unwrap, fifo=True),
+        reporting(partial=partial, all_failed=all_failed),
+        group=(lambda delivery: delivery.group) if stop == "group" else (lambda _: SOURCE),
+        concurrency=concurrency,
+    )
+    return wrapping(once, source, settings)
+
+
+def _reader(unwrap: Unwrap | None, *, fifo: bool) -> Callable[[object, object], list[Delivery]]:
+    if unwrap not in {None, "sns"}:
+        raise ValueError(f'unwrap={unwrap!r}: give "sns", or leave it out')
+    return lambda event, _: _messages(event, unwrap=unwrap, fifo=fifo)
+
+
+def _messages(event: object, *, unwrap: Unwrap | None, fifo: bool) -> list[Delivery]:
+    records = records_of(event, SOURCE)
+    for record in records:
+        arn = text_at(record, "eventSourceARN")
+        if arn is not None and arn.endswith(".fifo") is not fifo:  # the name of a FIFO queue must end so
+            raise MalformedEvent(
+                f"{arn} is a {'standard' if fifo else 'FIFO'} queue, and this handler is for "
+                f"{'FIFO' if fifo else 'standard'} queues; nothing has run. Use {'on_sqs' if fifo else 'on_sqs_fifo'}"
+            )
+    return [message_delivery(record, unwrap=unwrap, fifo=fifo) for record in records]
+
+
+def message_delivery(record: object, *, unwrap: Unwrap | None, fifo: bool) -> Delivery:
+    """Return a message, in the form that Lambda gives it, as a delivery; what is wrong with it is its ``fault``.
+
+    Args:
+        record: the message.
+        unwrap: as for :func:`on_sqs`.
+        fifo: whether it must have a message group.
+    """
+    delivery = Delivery(SOURCE, record)
+    delivery.id = text_at(record, "messageId")
+    delivery.key = text_at(record, "messageAttributes", KEY_ATTRIBUTE, "stringValue") or delivery.id
+    # Standard queues have groups, too, but no order.
+    delivery.group = text_at(record, "attributes", "MessageGroupId")
+    try:
+        delivery.body = needed(record, "body")
+        if unwrap == "sns":
+            _unwrap(delivery, decoded(delivery.body))
+    except MalformedRecord as fault:
+        delivery.fault = fault
+    if fifo and delivery.group is None:
+        delivery.fault = MalformedRecord("the message has no MessageGroupId, which all messages of a FIFO queue have")
+    return delivery
+
+
+def _unwrap(delivery: Delivery, envelope: object) -> None:
+    """Take the message out of SNS's envelope (SNS Developer Guide, "Amazon SNS message and JSON formats")."""
+    if at(envelope, "Type") != "Notification":
+        raise MalformedRecord(
+            'the message has no envelope of SNS around it; with raw message delivery leave unwrap="sns" out'
+        )
+    delivery.body = needed(envelope, "Message")
+    delivery.key = text_at(envelope, "MessageId")

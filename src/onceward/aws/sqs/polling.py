@@ -1,0 +1,187 @@
+"""When to ask a queue for messages, and for how many: never for more than can be begun soon."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from onceward.aws.sqs.callers import Callers
+from onceward.aws.sqs.message import ENTRIES, Message
+from onceward.aws.sqs.queue_steps import QueueError
+from onceward.core.clock import Clock, boottime
+
+SOON: Final = 0.5  # seconds within which a message that is held should begin
+AHEAD: Final = 50  # messages that are held beyond those that run, at most
+POLLS: Final = 8  # polls under way at a time, at most; more than one only while the queue is full
+LINGER: Final = 0.05  # seconds that a free place waits for others to be filled with one poll
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds without a poll while there is trouble
+
+_log = logging.getLogger("onceward")
+
+
+class Trouble:
+    """Whether the queue or the ledger fails, and how long to leave it alone: for twice as long each time.
+
+    Args:
+        clock: the owner's clock (seconds).
+    """
+
+    def __init__(self, clock: Clock = boottime) -> None:
+        self._clock = clock
+        self._pause = self._until = 0.0
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the last that was heard of it was a failure."""
+        return self._pause > 0
+
+    @property
+    def left(self) -> float:
+        """Seconds to leave it alone."""
+        return max(0.0, self._until - self._clock()) if self._pause else 0.0
+
+    def met(self) -> None:
+        """Say that it failed; what fails while it is left alone had begun before."""
+        if not self.left:
+            self._pause = min(max(FIRST_PAUSE, 2 * self._pause), LONGEST_PAUSE)
+            self._until = self._clock() + self._pause
+
+    def over(self) -> None:
+        """Say that it works."""
+        self._pause = 0.0
+
+
+class Polls:
+    """The polls of one run. It belongs to one event loop; the polls themselves wait in threads.
+
+    Args:
+        receive: receives up to so many messages, blocking.
+        taken: is given messages to begin; when nothing more is to begin, to give back.
+        concurrency: how many handlers run at a time.
+        typical: returns how many seconds a handler takes; 0 is not known.
+        until_empty: stop when nothing is left to receive, and nothing under way.
+
+    Attributes:
+        stopping: no poll is begun any more.
+        ledger: whether the ledger works, for whoever sees what comes of the messages.
+    """
+
+    def __init__(
+        self,
+        receive: Callable[[int], list[Message]],
+        taken: Callable[[list[Message]], None],
+        *,
+        concurrency: int,
+        typical: Callable[[], float],
+        until_empty: bool,
+    ) -> None:
+        self.stopping = False
+        self.ledger, self._queue = Trouble(), Trouble()
+        self._receive, self._taken = receive, taken
+        self._concurrency, self._typical = concurrency, typical
+        self._until_empty = until_empty
+        self._under_way = 0  # messages that were taken and are not done
+        self._asked_for = 0  # messages that the polls under way may bring
+        self._changed = asyncio.Event()
+        self._callers = Callers()
+        self._polls: set[asyncio.Task[None]] = set()
+        self._error: BaseException | None = None
+
+    async def run(self) -> None:
+        """Poll until somebody says stop, and the polls under way then have ended; raises QueueError when the queue is gone."""
+        self._begin()
+        try:
+            while self._polls:
+                await asyncio.wait(set(self._polls), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for poll in self._polls:
+                poll.cancel()
+            self._callers.close()
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Begin no more polls."""
+        self.stopping = True
+        self._changed.set()
+
+    def done(self) -> None:
+        """Say that one of the messages that were taken is done."""
+        self._under_way -= 1
+        self._changed.set()
+
+    # --- one poll after another -------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        poll = asyncio.get_running_loop().create_task(self._poll())
+        self._polls.add(poll)
+        poll.add_done_callback(self._ended)
+
+    def _ended(self, poll: "asyncio.Task[None]") -> None:
+        self._polls.discard(poll)
+        if not poll.cancelled() and (error := poll.exception()) is not None:
+            self._error = self._error or error
+            self.stop()
+
+    async def _poll(self) -> None:
+        while count := await self._room():
+            self._asked_for += count
+            try:
+                messages = await self._callers.call(lambda count=count: self._receive(count))  # type: ignore[misc]  # a default
+            except QueueError as error:
+                self._failed(error)
+                continue
+            finally:
+                self._asked_for -= count
+                self._changed.set()
+            self._queue.over()
+            if messages:
+                self._under_way += len(messages)
+                self._taken(messages)
+            if len(messages) == count and len(self._polls) < POLLS and self._free() > 0:
+                self._begin()
+            elif len(messages) < count and len(self._polls) > 1:
+                self._polls.discard(asyncio.current_task())
+                return
+            if self._until_empty and not (messages or self._under_way or self._asked_for):
+                self.stop()
+
+    def _failed(self, error: QueueError) -> None:
+        if self._until_empty or error.code == "QueueDoesNotExist":
+            raise error
+        self._queue.met()
+        _log.warning("%s; asking again in %.0f s", error, self._queue.left)
+
+    # --- how many ---------------------------------------------------------------------------------------------------
+
+    def _free(self) -> int:
+        """Return for how many messages there is room; while there is trouble, for one, to see whether it lasts."""
+        busy = self._under_way + self._asked_for
+        if self.ledger.lasts or self._queue.lasts:
+            return 0 if busy else 1
+        return self._capacity() - busy
+
+    def _capacity(self) -> int:
+        typical = self._typical()
+        ahead = min(AHEAD, int(self._concurrency * SOON / typical)) if typical else 0
+        return self._concurrency + ahead
+
+    async def _room(self) -> int:
+        """Wait until it is worth asking for messages, and return for how many; 0 is time to stop."""
+        free_since: float | None = None
+        while not self.stopping:
+            timeout: float | None = max(self.ledger.left, self._queue.left) or None
+            free = 0 if timeout else self._free()
+            if free > 0:
+                now = boottime()
+                free_since = now if free_since is None else free_since
+                timeout = free_since + LINGER - now
+                if free >= min(ENTRIES, self._capacity()) or timeout <= 0:
+                    return min(free, ENTRIES)
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass  # time to look again
+        return 0

@@ -1,0 +1,186 @@
+"""A client of one SQS queue, over our own wire."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from onceward.aws.sqs.address import address_of
+from onceward.aws.sqs.message import Attribute, AttributeValue, Message, Outgoing
+from onceward.aws.sqs.queue_steps import LONGEST_WAIT, QueueError, QueueSteps, Tries
+from onceward.core.drive import drive, drive_async
+from onceward.wire.endpoints import from_environment
+from onceward.wire.wires import opened
+
+__all__ = ["Attribute", "Message", "Outgoing", "Queue", "QueueError"]
+
+
+class Queue:
+    """One queue. Any number of threads and event loops may use it; nothing is sent before its first use.
+
+    What passes by itself (throttling, errors of the service, broken connections, timeouts) is tried again up to five times,
+    with pauses that double from 0.1 to 1.6 seconds, and then a :class:`QueueError`.
+
+    Requests go to ``endpoint``, else where AWS_ENDPOINT_URL_SQS or AWS_ENDPOINT_URL say, as with AWS's SDKs; else to the
+    host of the queue's URL, so that the URL of a test server is never taken to AWS; else to the region's own endpoint.
+
+    Args:
+        queue: its URL; or its ARN or name, for which its URL is asked once.
+        region: default is that of the URL or ARN, then AWS_REGION, AWS_DEFAULT_REGION or the profile's.
+        endpoint: another URL than the region's own, as for a test server.
+        timeout: seconds for one try of one request, in which the wait for messages is not counted.
+
+    Attributes:
+        name: the queue's name.
+        fifo: whether it is a FIFO queue.
+
+    Raises:
+        ValueError: it is not a queue's name, ARN or URL, the region is another than the queue's, or the endpoint is no URL.
+    """
+
+    def __init__(
+        self, queue: str, *, region: str | None = None, endpoint: str | None = None, timeout: float = 5.0
+    ) -> None:
+        if not 0 < timeout < math.inf:
+            raise ValueError(f"timeout={timeout!r}: give a positive number of seconds")
+        address = address_of(queue, region)
+        self.name = address.name
+        self.fifo = address.fifo
+        url = endpoint or from_environment("sqs") or address.endpoint
+        self._wires = opened(address.region, timeout=timeout, sqs=url)
+        self._steps = QueueSteps(address, self._wires)
+
+    def url(self) -> str:
+        """Return the queue's URL.
+
+        Raises:
+            QueueError: as all methods here: the request was refused, or the service stayed away.
+        """
+        return drive(self._steps.located(Tries()), self._steps)
+
+    async def url_async(self) -> str:
+        """As :meth:`url`, awaiting it."""
+        return await drive_async(self._steps.located(Tries()), self._steps)
+
+    def receive(self, count: int = 10, wait: float = LONGEST_WAIT, visibility: float | None = None) -> list[Message]:
+        """Receive messages, each of which is then invisible to others.
+
+        Nothing ends it early: it returns when the wait is over at the latest, or while the service is in trouble some
+        seconds later.
+
+        Args:
+            count: how many at most, 1 to 10.
+            wait: seconds to wait for the first one, up to 20; fractions are cut off, as the service counts in whole ones.
+            visibility: seconds for which they are invisible, up to 43,200; None is the queue's own.
+
+        Returns:
+            The messages; none when none came. A message whose body is not what its MD5 says was damaged on its way: it is
+            left out, logged, and delivered again.
+        """
+        return drive(self._steps.receive(count, wait, visibility), self._steps)
+
+    async def receive_async(
+        self, count: int = 10, wait: float = LONGEST_WAIT, visibility: float | None = None
+    ) -> list[Message]:
+        """As :meth:`receive`, awaiting it.
+
+        It may be cancelled at any time. Messages that were on their way at that moment are lost to this caller, and
+        delivered again when their visibility is over.
+        """
+        return await drive_async(self._steps.receive(count, wait, visibility), self._steps)
+
+    def delete_many(self, receipts: Sequence[str]) -> list[QueueError | None]:
+        """Delete messages by their receipts, ten with one request.
+
+        Returns:
+            For each receipt None, or why its message was not deleted. A code ReceiptHandleIsInvalid, or
+            InvalidParameterValue in a FIFO queue, says that the receipt has expired: the message is delivered again.
+        """
+        return drive(self._steps.delete_many(receipts), self._steps)
+
+    async def delete_many_async(self, receipts: Sequence[str]) -> list[QueueError | None]:
+        """As :meth:`delete_many`, awaiting it."""
+        return await drive_async(self._steps.delete_many(receipts), self._steps)
+
+    def change_many(self, holds: Sequence[tuple[str, float]]) -> list[QueueError | None]:
+        """Make messages invisible for so many seconds from now, ten with one request.
+
+        Args:
+            holds: receipts and seconds, up to 43,200, rounded up to whole ones; 0 gives the message back at once.
+
+        Returns:
+            For each receipt None, or why nothing was changed, as :meth:`delete_many`.
+        """
+        return drive(self._steps.change_many(holds), self._steps)
+
+    async def change_many_async(self, holds: Sequence[tuple[str, float]]) -> list[QueueError | None]:
+        """As :meth:`change_many`, awaiting it."""
+        return await drive_async(self._steps.change_many(holds), self._steps)
+
+    def send(
+        self,
+        body: str,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        *,
+        group: str | None = None,
+        dedup: str | None = None,
+        delay: int | None = None,
+    ) -> str:
+        """Send a message and return its id. The arguments are those of :class:`Outgoing`.
+
+        A FIFO queue knows a repetition by its deduplication id, so there a send is tried again as any request. On a
+        standard queue it is tried again only after an answer that refuses it: after none, or an error of the service, the
+        message may have been sent. One doubling remains: a kept connection that breaks while the request is under way is
+        replaced, and the request made again.
+
+        Raises:
+            QueueError: it was refused; or, if the error is ``unsure``, may have been sent all the same.
+            ValueError, TypeError: SQS cannot take it; nothing was sent.
+        """
+        return drive(self._steps.send(Outgoing(body, attributes, group, dedup, delay)), self._steps)
+
+    async def send_async(
+        self,
+        body: str,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        *,
+        group: str | None = None,
+        dedup: str | None = None,
+        delay: int | None = None,
+    ) -> str:
+        """As :meth:`send`, awaiting it."""
+        return await drive_async(self._steps.send(Outgoing(body, attributes, group, dedup, delay)), self._steps)
+
+    def send_many(self, messages: Sequence[Outgoing]) -> list[str | QueueError]:
+        """Send messages, up to ten with one request, in order.
+
+        Returns:
+            For each message its id, or why it was not sent; what :meth:`send` says of repetitions holds here. Messages
+            of one group keep their order unless one of them fails.
+
+        Raises:
+            ValueError, TypeError: SQS cannot take one of them; nothing was sent.
+        """
+        return drive(self._steps.send_many(messages), self._steps)
+
+    async def send_many_async(self, messages: Sequence[Outgoing]) -> list[str | QueueError]:
+        """As :meth:`send_many`, awaiting it."""
+        return await drive_async(self._steps.send_many(messages), self._steps)
+
+    def attributes(self) -> dict[str, str]:
+        """Return all attributes of the queue, such as ``VisibilityTimeout``, as the service writes them."""
+        return drive(self._steps.attributes(), self._steps)
+
+    async def attributes_async(self) -> dict[str, str]:
+        """As :meth:`attributes`, awaiting it."""
+        return await drive_async(self._steps.attributes(), self._steps)
+
+    def sources(self) -> list[str]:
+        """Return the URLs of the queues whose dead-letter queue this one is."""
+        return drive(self._steps.sources(), self._steps)
+
+    async def sources_async(self) -> list[str]:
+        """As :meth:`sources`, awaiting it."""
+        return await drive_async(self._steps.sources(), self._steps)
+
+    def close(self) -> None:
+        """Close the connections that nobody is using; the next use opens others."""
+        self._wires.close()

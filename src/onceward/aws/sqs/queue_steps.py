@@ -1,0 +1,264 @@
+"""The requests of a queue's client, as generators for the two drivers (``core/drive.py``).
+
+They speak the service's JSON protocol, ``AmazonSQS`` of 2012-11-05. User code, and what it asks, is in ``queue.py``.
+"""
+
+import math
+import os
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+
+from onceward.aws.sqs.address import Address
+from onceward.aws.sqs.message import Message, Outgoing, chunks, entry_of, read_message
+from onceward.core.clock import boottime
+from onceward.core.drive import Sleep, Steps
+from onceward.errors import OncewardError, StoreError
+from onceward.wire.calls import Answer, Call, Service
+from onceward.wire.clock import ServerClock
+from onceward.wire.codes import EXPIRED, FIXES, PASSING, SKEWED, code_of, message_of, passes, short
+from onceward.wire.wires import Wires
+
+SQS: Final = Service("SQS", "sqs", "AmazonSQS")
+LONGEST_WAIT: Final = 20.0  # seconds of a long poll
+LONGEST_HOLD: Final = 43200.0  # seconds, counted from the receipt, that a message can be kept invisible
+_PAUSES: Final = (0.1, 0.2, 0.4, 0.8, 1.6)  # seconds before a request is made again
+_FIXES: Final = {
+    **FIXES,
+    "AccessDenied": "allow {action} on the queue in the IAM policy of these credentials",
+    "QueueDoesNotExist": "there is no such queue in this region: check its name, its account and the region",
+    "ReceiptHandleIsInvalid": "the receipt has expired, or is another queue's: unless it is deleted already, the message "
+    "is delivered again",
+}
+
+
+class QueueError(OncewardError):
+    """The queue refused a request, or gave no answer.
+
+    Attributes:
+        code: the service's short code, such as ``ReceiptHandleIsInvalid``; "" when there was no answer.
+        transient: whether the same request may succeed when it is sent again.
+        unsure: whether it may have been carried out all the same, as after a connection that broke.
+    """
+
+    def __init__(self, message: str, *, code: str = "", transient: bool = False, unsure: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.transient = transient
+        self.unsure = unsure
+
+
+class Tries:
+    """The pauses that are left of one call, whatever requests it takes."""
+
+    def __init__(self) -> None:
+        self._pauses = iter(_PAUSES)
+
+    def next(self) -> Sleep | None:
+        """Return the next pause, or None when it is time to give up."""
+        pause = next(self._pauses, None)
+        return None if pause is None else Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
+
+
+class QueueSteps:
+    """The steps of one queue's client, and what drives them.
+
+    Args:
+        address: of the queue.
+        wires: how requests get to the service.
+    """
+
+    def __init__(self, address: Address, wires: Wires) -> None:
+        self._address = address
+        self._url = address.url
+        self._fifo = address.fifo
+        self._wires = wires
+        self._clock = ServerClock(boottime)
+
+    def exchange(self, request: object) -> object:
+        """Send a call."""
+        return self._wires.send(cast("Call", request), self._clock.signing())
+
+    async def exchange_async(self, request: object) -> object:
+        """As :meth:`exchange`, awaiting it."""
+        return await self._wires.send_async(cast("Call", request), self._clock.signing())
+
+    # --- what the queue's methods do ----------------------------------------------------------------------------------
+
+    def receive(self, count: int, wait: float, visibility: float | None) -> Steps[list[Message]]:
+        """Ask for messages; a try after the first one waits for no longer than is left of the wait."""
+        if not 1 <= count <= 10:
+            raise ValueError(f"count={count!r}: give 1 to 10")
+        if not 0 <= wait <= LONGEST_WAIT:
+            raise ValueError(f"wait={wait!r}: give 0 to 20 seconds")
+        body: dict[str, object] = {
+            "MaxNumberOfMessages": count,
+            "MessageSystemAttributeNames": ["All"],
+            "MessageAttributeNames": ["All"],
+        }
+        if visibility is not None:
+            body["VisibilityTimeout"] = _held(visibility)
+        if self._fifo:  # who asks again with it gets what the lost answer held (SQS API Reference, ReceiveMessage)
+            body["ReceiveRequestAttemptId"] = os.urandom(16).hex()
+        tries = Tries()
+        body["QueueUrl"] = yield from self.located(tries)
+        end = boottime() + wait
+
+        def call() -> Call:
+            left = max(0, int(end - boottime() + 0.01))  # what passed since then does not cost a whole second
+            return Call(SQS, "ReceiveMessage", {**body, "WaitTimeSeconds": left}, left)
+
+        told = (yield from self._ask(call, tries)).get("Messages") or []
+        messages = [message for one in told if (message := read_message(one)) is not None]
+        if len(messages) < len(told):
+            import logging  # noqa: PLC0415 - 10 ms at a cold start, and this happens never
+
+            damaged = len(told) - len(messages)
+            logging.getLogger("onceward").warning(
+                "queue %s: %d message(s) arrived damaged", self._address.name, damaged
+            )
+        return messages
+
+    def delete_many(self, receipts: Iterable[str]) -> Steps[list[QueueError | None]]:
+        """Delete messages."""
+        return (yield from self._none_or_error("DeleteMessageBatch", [{"ReceiptHandle": one} for one in receipts]))
+
+    def change_many(self, holds: Iterable[tuple[str, float]]) -> Steps[list[QueueError | None]]:
+        """Change the visibility of messages."""
+        entries = [{"ReceiptHandle": receipt, "VisibilityTimeout": _held(seconds)} for receipt, seconds in holds]
+        return (yield from self._none_or_error("ChangeMessageVisibilityBatch", entries))
+
+    def send(self, message: Outgoing) -> Steps[str]:
+        """Send one message."""
+        body = entry_of(message)
+        return cast("str", (yield from self._asked("SendMessage", body, repeatable=self._fifo))["MessageId"])
+
+    def send_many(self, messages: Iterable[Outgoing]) -> Steps[list[str | QueueError]]:
+        """Send messages."""
+        entries = [entry_of(message) for message in messages]
+        told = yield from self._batch("SendMessageBatch", entries, repeatable=self._fifo)
+        return [one if isinstance(one, QueueError) else one["MessageId"] for one in told]
+
+    def attributes(self) -> Steps[dict[str, str]]:
+        """Ask for all attributes of the queue."""
+        answer = yield from self._asked("GetQueueAttributes", {"AttributeNames": ["All"]})
+        return cast("dict[str, str]", answer["Attributes"])
+
+    def sources(self) -> Steps[list[str]]:
+        """Ask whose dead-letter queue this is, page by page."""
+        urls: list[str] = []
+        body: dict[str, object] = {"MaxResults": 1000}
+        while True:
+            page = yield from self._asked("ListDeadLetterSourceQueues", body)
+            urls += page.get("queueUrls") or []
+            if not (token := page.get("NextToken")):
+                return urls
+            body["NextToken"] = token
+
+    def located(self, tries: Tries) -> Steps[str]:
+        """Ask for the queue's URL, once."""
+        if self._url is None:
+            body = {"QueueName": self._address.name}
+            if self._address.account is not None:
+                body["QueueOwnerAWSAccountId"] = self._address.account
+            self._url = (yield from self._ask(lambda: Call(SQS, "GetQueueUrl", body), tries))["QueueUrl"]
+        return cast("str", self._url)
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def _none_or_error(self, action: str, entries: Sequence[Mapping[str, object]]) -> Steps[list[QueueError | None]]:
+        told = yield from self._batch(action, entries)
+        return [one if isinstance(one, QueueError) else None for one in told]
+
+    def _batch(
+        self, action: str, entries: Sequence[Mapping[str, object]], *, repeatable: bool = True
+    ) -> Steps[list[Mapping[str, Any] | QueueError]]:
+        """Make a request for every ten entries; return what was told of each, or its error."""
+        told: list[Mapping[str, Any] | QueueError] = [self._unmentioned(action) for _ in entries]
+        tries = Tries()
+        for chunk in chunks(entries):
+            todo: list[int] = chunk
+            while todo:
+                body = {"Entries": [{"Id": str(number), **entries[number]} for number in todo]}
+                try:
+                    answer = yield from self._asked(action, body, tries, repeatable=repeatable)
+                except QueueError as error:
+                    for number in todo:
+                        told[number] = error
+                    break
+                for one in answer.get("Successful") or []:
+                    told[int(one["Id"])] = one
+                for one in answer.get("Failed") or []:
+                    code = short(one["Code"])
+                    passing = not one.get("SenderFault", True) or code in PASSING
+                    told[int(one["Id"])] = self._error(action, code, one.get("Message") or "", transient=passing)
+                todo = [number for number in todo if _is_worth_another_try(told[number], repeatable=repeatable)]
+                pause = tries.next() if todo else None
+                if pause is None:
+                    break
+                yield pause
+        return told
+
+    def _asked(
+        self, action: str, body: Mapping[str, object], tries: Tries | None = None, *, repeatable: bool = True
+    ) -> Steps[Mapping[str, Any]]:
+        """Make a request about this queue, and return its answer."""
+        tries = tries or Tries()
+        call = Call(SQS, action, {"QueueUrl": (yield from self.located(tries)), **body})
+        return (yield from self._ask(lambda: call, tries, repeatable=repeatable))
+
+    def _ask(self, call_of: Callable[[], Call], tries: Tries, *, repeatable: bool = True) -> Steps[Mapping[str, Any]]:
+        """Make a request until it is answered, and return that; one that is not repeatable only if it surely was not made."""
+        renewed = False
+        while True:
+            call = call_of()
+            failed: QueueError
+            try:
+                answer: Answer = yield call
+            except StoreError as error:
+                passing = error.transient
+                failed = QueueError(f"queue {self._address.name}: {error}", transient=passing, unsure=passing)
+                failed.__cause__ = error
+            else:
+                self._clock.learn(answer)
+                if answer.status == 200:
+                    return cast("Mapping[str, Any]", answer.body)
+                if not renewed and self._may_renew(answer):
+                    renewed = True
+                    continue
+                code, message = code_of(answer), message_of(answer)
+                failed = self._error(call.action, code, message, transient=passes(answer))
+                failed.unsure = answer.status >= 500
+            pause = tries.next() if _is_worth_another_try(failed, repeatable=repeatable) else None
+            if pause is None:
+                raise failed
+            yield pause
+
+    def _may_renew(self, answer: Answer) -> bool:
+        """Tell whether a signature was refused, and may be accepted with the server's time or with new credentials."""
+        code = code_of(answer)
+        return code in SKEWED or (code in EXPIRED and self._wires.renew())
+
+    def _unmentioned(self, action: str) -> QueueError:
+        what = "the answer does not say what became of this message"
+        return QueueError(f"queue {self._address.name}: sqs:{action}: {what}", transient=True, unsure=True)
+
+    def _error(self, action: str, code: str, message: str, *, transient: bool) -> QueueError:
+        what = f"was refused, {code} ({message})"
+        # For a receipt of a FIFO queue there is no code of its own.
+        meant = "ReceiptHandleIsInvalid" if "receipt handle has expired" in message else code
+        fix = "" if transient else _FIXES.get(meant, "")
+        if fix:
+            what += f": {fix.format(action='sqs:' + action.removesuffix('Batch'))}"
+        return QueueError(f"queue {self._address.name}: sqs:{action} {what}", code=code, transient=transient)
+
+
+def _is_worth_another_try(told: object, *, repeatable: bool) -> bool:
+    return isinstance(told, QueueError) and told.transient and (repeatable or not told.unsure)
+
+
+def _held(seconds: float) -> int:
+    """Return a time to stay invisible in whole seconds, as the service counts."""
+    if not 0 <= seconds <= LONGEST_HOLD:
+        raise ValueError(f"a message can stay invisible for 0 to {LONGEST_HOLD:.0f} seconds, not for {seconds!r}")
+    return math.ceil(seconds)

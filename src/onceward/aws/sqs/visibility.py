@@ -1,0 +1,163 @@
+"""Keeps the messages that this process holds invisible to others, from the moment they are received.
+
+All changes of visibility are made by one thread, in the order in which they are due: an extension can never come after the
+change that gave its message back, and neither a handler that blocks its event loop nor a long queue of waiting messages
+makes one late.
+"""
+
+import threading
+from collections.abc import Iterable
+from typing import Final
+
+from onceward.aws.sqs.message import ENTRIES, Message
+from onceward.aws.sqs.queue import Queue
+from onceward.aws.sqs.queue_steps import LONGEST_HOLD
+from onceward.core.clock import Clock, boottime
+
+LINGER: Final = 0.05  # seconds that a message to give back may wait for others to be given back with
+
+
+class Held:
+    """A message that is held, and when its visibility is to be extended next, on the owner's clock."""
+
+    __slots__ = ("due", "message", "since", "until")
+
+    def __init__(self, message: Message, since: float, until: float, due: float) -> None:
+        self.message = message
+        self.since = since
+        self.until = until
+        self.due = due
+
+
+class Visibility:
+    """The messages of one queue that are held, and the thread that extends their visibility.
+
+    Args:
+        queue: their queue.
+        seconds: of invisibility that they were received with, and that each extension gives them.
+        clock: the owner's clock (seconds).
+    """
+
+    def __init__(self, queue: Queue, seconds: int, clock: Clock = boottime) -> None:
+        self._queue = queue
+        self._seconds = seconds
+        self._interval = seconds / 3
+        self._clock = clock
+        self._held: dict[str, Held] = {}
+        self._back: dict[str, float] = {}  # receipts to be given back, and for how long they stay invisible
+        self._closed = False
+        self._wake = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="onceward-visibility", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def hold(self, messages: Iterable[Message]) -> None:
+        """Extend the visibility of messages that were received just now, until they are released or given back."""
+        # The thread is not woken: it sleeps for no longer than an interval, and none of these is due before that.
+        now = self._clock()
+        with self._wake:
+            for message in messages:
+                self._held[message.receipt] = Held(message, now, now + self._seconds, now + self._interval)
+
+    def release(self, receipt: str) -> None:
+        """Hold a message no more: it is deleted, or shall come back when its visibility is over."""
+        with self._wake:
+            self._held.pop(receipt, None)
+
+    def give_back(self, receipt: str, seconds: float = 0.0) -> None:
+        """Hold a message no more, and let it be received again in so many seconds."""
+        with self._wake:
+            held = self._held.pop(receipt, None)
+            if held is None:
+                return  # its receipt was lost: it is not ours to change any more
+            longest = LONGEST_HOLD - (self._clock() - held.since) - 1
+            self._back[receipt] = max(0.0, min(seconds, longest))
+            self._wake.notify()
+
+    def close(self) -> None:
+        """Give back what is waiting for that, and end the thread. What is still held comes back when its visibility is over."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        self._thread.join()
+
+    # --- the thread -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._back or self._closed, self._until_due())
+                if self._back:
+                    self._wake.wait_for(lambda: len(self._back) >= ENTRIES or self._closed, LINGER)
+                back, self._back = self._back, {}
+                due = [] if self._closed else self._due()
+                closed = self._closed
+            if due:
+                self._extend(due)
+            if back:
+                self._give(back)
+            if closed:
+                return
+
+    def _until_due(self) -> float:
+        now = self._clock()
+        return max(0.0, min((held.due - now for held in self._held.values()), default=self._interval))
+
+    def _due(self) -> list[Held]:
+        """Return the messages to extend now: those that are due and, to save requests, those that soon will be."""
+        now = self._clock()
+        if not any(held.due <= now for held in self._held.values()):
+            return []
+        return [held for held in self._held.values() if held.due <= now + self._interval / 4]
+
+    def _extend(self, due: list[Held]) -> None:
+        sent = self._clock()
+        asked = []
+        for held in due:
+            # "The 12-hour limit is from the time that Amazon SQS receives the ReceiveMessage request" (API Reference,
+            # ChangeMessageVisibility)
+            seconds = int(min(self._seconds, LONGEST_HOLD - (sent - held.since) - 1))
+            if sent + seconds > held.until:
+                asked.append((held, seconds))
+            else:
+                self._lost(held, "was held for 12 hours, which is the longest that SQS allows")
+        errors = self._changed([(held.message.receipt, float(seconds)) for held, seconds in asked])
+        for (held, seconds), error in zip(asked, errors, strict=True):
+            if error is None:
+                held.until, held.due = sent + seconds, sent + self._interval
+            elif getattr(error, "transient", False):
+                held.due = self._clock() + min(1.0, self._interval / 10)
+            else:
+                self._lost(held, f"could not be kept invisible ({error})")
+
+    def _give(self, back: dict[str, float]) -> None:
+        errors = [error for error in self._changed(list(back.items())) if error is not None]
+        if errors:
+            _log(20, "%s; %d message(s) come back when their visibility is over instead", errors[0], len(errors))
+
+    def _changed(self, holds: list[tuple[str, float]]) -> "list[Exception | None]":
+        try:
+            return list(self._queue.change_many(holds))
+        except Exception as error:  # noqa: BLE001 - the thread must go on; those that are held are tried again
+            error.transient = True  # type: ignore[attr-defined]  # for _extend
+            return [error] * len(holds)
+
+    def _lost(self, held: Held, why: str) -> None:
+        with self._wake:
+            if self._held.pop(held.message.receipt, None) is None:
+                return  # it was deleted or given back meanwhile
+        _log(
+            30,
+            "queue %s: message %s %s: it may be delivered again while its handler runs, and is then busy or replays",
+            self._queue.name,
+            held.message.id,
+            why,
+        )
+
+
+def _log(level: int, text: str, *args: object) -> None:
+    import logging  # noqa: PLC0415 - 5 ms at a start, for what hardly happens
+
+    logging.getLogger("onceward").log(level, text, *args)
