@@ -46,6 +46,9 @@ class Claim:
 
     You get one from :func:`current`, from ``with once.claim(key)``, from ``once.acquire(key)``, or in a handler's
     parameter that is annotated with this class.
+
+    Attributes:
+        record: the record as this claim last wrote it; ``record.key`` is the key as it stands in the ledger.
     """
 
     __slots__ = (
@@ -54,7 +57,6 @@ class Claim:
         "_codec",
         "_ending",
         "_lost",
-        "_record",
         "_until",
         "clock",
         "deadline",
@@ -64,13 +66,15 @@ class Claim:
         "outer",
         "paused",
         "policy",
+        "record",
         "settled",
         "store",
     )
 
     def __init__(self, store: Store, won: Won, policy: Policy, clock: Clock, codec: "Codec") -> None:
         self.store = store
-        self._record, self._until = won
+        self.record: Record = won.record
+        self._until = won.until
         self.interval = policy.beat_every  # seconds between heartbeats
         # The next one, on the owner's clock: an interval after the lease began, of which the belief is short by the margin.
         self._ahead = self.interval - policy.lease + steps.margin(store, policy)
@@ -90,19 +94,14 @@ class Claim:
     # --- what a handler may ask -----------------------------------------------------------------------------------
 
     @property
-    def record(self) -> Record:
-        """The record as this claim last wrote it; ``record.key`` is the key as it stands in the ledger."""
-        return self._record
-
-    @property
     def fence(self) -> int:
         """The fencing token: larger than that of every earlier claim on this key. Hand it to a downstream that checks."""
-        return self._record.fence
+        return self.record.fence
 
     @property
     def attempt(self) -> int:
         """Which attempt on this key this is, from 1."""
-        return self._record.attempts
+        return self.record.attempts
 
     @property
     def lost(self) -> bool:
@@ -122,7 +121,7 @@ class Claim:
         Args:
             *parts: what the downstream call is for, as in ``claim.key("refund")``; str, int, UUID, bytes or tuples.
         """
-        return derived_key(self._record.key, parts)
+        return derived_key(self.record.key, parts)
 
     def extend(self, seconds: float | None = None) -> None:
         """Renew the lease now.
@@ -254,12 +253,12 @@ class Claim:
 
     def renewed(self, outcome: Won | Lost) -> None:
         """Take in what a heartbeat found."""
-        if self.settled is not None or (isinstance(outcome, Won) and outcome.record.beat < self._record.beat):
+        if self.settled is not None or (isinstance(outcome, Won) and outcome.record.beat < self.record.beat):
             return  # an answer that comes too late
         if isinstance(outcome, Won):
-            self._record, self._until = outcome
+            self.record, self._until = outcome
             self.due = self._until + self._ahead
-        elif self._ending and outcome.record is not None and outcome.record.owner == self._record.owner:
+        elif self._ending and outcome.record is not None and outcome.record.owner == self.record.owner:
             self.due = self.clock() + self.interval  # I am ending it at this moment, which is not losing it
         else:
             self._lost = True
@@ -286,14 +285,14 @@ class Claim:
 
     def warn(self) -> None:
         """Warn of a result that was not stored; after it was recorded, for the warning may be an error."""
-        if self._record.result is None:
-            warn_of_missing(self._record)
+        if self.record.result is None:
+            warn_of_missing(self.record)
 
     def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:
         """Record a completion; the handler has succeeded, so nothing that goes wrong here may look like its failure."""
-        self._check_open()
+        end = self._end(outcome)
         try:
-            ended = yield from self._end(outcome)
+            ended = yield from end
         except Exception as error:
             lasting = not getattr(error, "transient", False)
             if lasting and again:
@@ -302,14 +301,14 @@ class Claim:
                 # The store takes no such result; the completion matters more.
                 bare = protocol.completed(None, f"the store refused the result: {error}")
                 return (yield from self.completing(bare, result, again=False))
-            raise ResultNotRecorded(self._record.key, result, str(error)) from error
+            raise ResultNotRecorded(self.record.key, result, str(error)) from error
         return self.ended(ended, outcome, "record its result")
 
     def _committing(self, outcome: Outcome, commit: steps.Commit) -> Steps[None]:
         """Record a completion together with its effect; while neither is made, an error is the handler's to deal with."""
-        self._check_open()
+        end = self._end(outcome, commit)
         try:
-            ended = yield from self._end(outcome, commit)
+            ended = yield from end
         finally:
             self._ending = False
         self.ended(ended, outcome, "commit its effect")
@@ -329,7 +328,7 @@ class Claim:
         """Return the outcome of a handler that raised ``error``: the exception itself, or the key given back or parked."""
         if isinstance(error, self.policy.final):
             return final(error)
-        return protocol.failed(self._record, self.policy, describe(error))
+        return protocol.failed(self.record, self.policy, describe(error))
 
     def ending(self) -> None:
         """Say that its end is on its way, together with those of others."""
@@ -339,21 +338,21 @@ class Claim:
         """Take in what came of ending it; raises LeaseLost."""
         if isinstance(ended, Lost):
             self._lost = True
-            raise LeaseLost(self._record.key, doing)
-        self._record = ended.record
+            raise LeaseLost(self.record.key, doing)
+        self.record = ended.record
         self.settled = outcome.status
 
     def leaving(self, outcome: Outcome, doing: str) -> Steps[None]:
         """End it without a result; raises LeaseLost, or what the store raised."""
-        self._check_open()
         ended = yield from self._end(outcome)
         self.ended(ended, outcome, doing)
 
     def _end(self, outcome: Outcome, commit: steps.Commit | None = None) -> Steps[Settled | Lost]:
+        self._check_open()
         self._ending = True
         return steps.end(
             self.store,
-            self._record,
+            self.record,
             outcome,
             self.policy,
             clock=self.clock,
@@ -364,12 +363,12 @@ class Claim:
     def _check_free(self) -> None:
         if self.paused:
             raise OncewardError(
-                f"{self._record.key}: a transaction holds this claim and will end it; set the transaction's result, or raise"
+                f"{self.record.key}: a transaction holds this claim and will end it; set the transaction's result, or raise"
             )
 
     def _check_open(self) -> None:
         if self.settled is not None:
-            raise OncewardError(f"{self._record.key}: this claim was ended before ({self.settled})")
+            raise OncewardError(f"{self.record.key}: this claim was ended before ({self.settled})")
 
     def _extend(self, seconds: float | None) -> Steps[None]:
         lease = self.policy.lease if seconds is None else float(seconds)
@@ -377,8 +376,8 @@ class Claim:
             raise ValueError(f"extend({seconds!r}): give a positive number of seconds")
         self._check_free()
         self._check_open()
-        (outcome,) = yield from steps.heartbeat(self.store, [(self._record, lease)], [self.policy], self.clock)
+        (outcome,) = yield from steps.heartbeat(self.store, [(self.record, lease)], [self.policy], self.clock)
         self.renewed(outcome)
         if isinstance(outcome, Lost):
             self._lost = True
-            raise LeaseLost(self._record.key, "extend its lease")
+            raise LeaseLost(self.record.key, "extend its lease")

@@ -147,7 +147,7 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
     """
     policy, clock = bid.policy, bid.clock
     first = first_claim(bid.key, bid.owner, bid.fingerprint, policy)
-    verb = _claiming(store, first, None, effect)
+    verb = partial(store.insert, first) if effect is None else _claiming(store, first, None, effect)
     parking = False
     seen: Record | None = None
     look_again = 0.001

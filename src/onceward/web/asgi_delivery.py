@@ -114,12 +114,8 @@ class Delivery:
     async def flush(self) -> None:
         """Send what is held back."""
         if self._held:
-            await self._forward(*self._taken())
-
-    def _taken(self) -> list[Message]:
-        held, self._held = self._held, []
-        self._sent = True
-        return held
+            held, self._held, self._sent = self._held, [], True
+            await self._forward(*held)
 
     def _begin(self, message: Message) -> None:
         self._held.append(message)
@@ -146,7 +142,8 @@ class Delivery:
         try:
             instead = await self.settle()
             if instead is None:
-                await self._forward(*self._taken())
+                held, self._held, self._sent = self._held, [], True
+                await self._forward(*held)
             elif self._sent:
                 self.torn = OncewardError("the answer was not recorded, and is broken off before its end; see above")
             else:

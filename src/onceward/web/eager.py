@@ -38,7 +38,7 @@ else:
         """
         loop = asyncio.get_running_loop()
         begun = _Begun(coroutine)
-        task: asyncio.Task[T] = asyncio.Task(begun, loop=loop, context=context)
+        task: asyncio.Task[T] = asyncio.Task(begun, loop=loop, name="onceward-http", context=context)
         outer = asyncio.current_task(loop)
         assert outer is not None  # ASGI servers call applications in tasks
         _leave_task(loop, outer)

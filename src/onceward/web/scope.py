@@ -57,7 +57,7 @@ def credentials(request: Request) -> str:
     """
     if request.identity is not None:
         return _digest("identity", request.identity)
-    if lines := _said(request, "authorization"):
+    if lines := list(filter(str.strip, request.lines("authorization"))):
         scheme = lines[0].split(maxsplit=1)[0].lower()
         if scheme in _NEW_EACH_TIME:
             raise Unscoped(
