@@ -2,7 +2,9 @@
 
 import pytest
 
+from onceward import Once
 from onceward.stores import open_store
+from onceward.stores.sqlite import SqliteStore
 
 BASES = ["sqlite:///ledger.db", "dynamodb://ledger", "memory:"]
 
@@ -51,3 +53,15 @@ def test_a_stores_own_url_opens_the_same_store(prefix):
 
 def test_empty_parts_of_a_query_say_nothing():
     assert open_store("sqlite:///ledger.db?").url == open_store("sqlite:///ledger.db?&synchronous=normal&").url
+
+
+@pytest.mark.parametrize("name", ["a?timeout=1.db", "100%.db", "50%25.db", "#1.db", "a b.db"])
+def test_the_url_of_a_store_opens_the_same_file(tmp_path, name):
+    store = SqliteStore(tmp_path / name)
+    Once(store).run("k", int)
+    store.close()
+    assert (tmp_path / name).exists()
+    again = Once(store.url)
+    assert again.store.path == store.path
+    assert again.ledger.stats()["COMPLETED"] == 1
+    again.close()

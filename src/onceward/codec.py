@@ -16,7 +16,7 @@ import msgspec
 
 from onceward.alike import same
 from onceward.values import NotReplayable as NotReplayable  # noqa: PLC0414 - callers of a codec need no values
-from onceward.values import is_model, tagged, type_name, untagged
+from onceward.values import is_model, model_data, tagged, type_name, untagged
 
 ENVELOPE = '{"$onceward":1,'
 _ENVELOPE = ENVELOPE.encode()
@@ -39,7 +39,7 @@ class Codec:
     resolve: Callable[[], None] | None = None
 
     def __init__(self, annotation: object = object) -> None:
-        self._encoder = msgspec.json.Encoder(enc_hook=_to_builtin)
+        self._encoder = msgspec.json.Encoder(enc_hook=model_data)
         self._decoder: msgspec.json.Decoder[object] | None = None
         if any(annotation is nothing for nothing in _OPEN):
             return
@@ -216,12 +216,6 @@ def _parts(info: msgspec.inspect.Type) -> list[object]:
         elif isinstance(value, tuple):
             parts += [getattr(part, "type", part) for part in value]
     return parts
-
-
-def _to_builtin(value: object) -> object:
-    if is_model(type(value)):
-        return value.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]  # a pydantic model
-    raise NotImplementedError(f"{type(value).__qualname__} cannot be encoded")
 
 
 def _from_builtin(kind: type, value: object) -> object:

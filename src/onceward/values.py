@@ -178,6 +178,17 @@ def is_model(kind: type) -> bool:
     return pydantic is not None and issubclass(kind, pydantic.BaseModel)
 
 
+def model_data(value: object) -> object:
+    """Return what a pydantic model is written as in JSON; for msgspec's ``enc_hook``.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if is_model(type(value)):
+        return value.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]  # a pydantic model
+    raise TypeError(f"{type(value).__qualname__} cannot be written as JSON")
+
+
 _WRITERS: dict[type, tuple[str, Callable[[object], object]]] = {
     tuple: ("$tuple", lambda v: [tagged(item) for item in cast("tuple[object, ...]", v)]),
     set: ("$set", lambda v: _sorted(cast("set[object]", v))),

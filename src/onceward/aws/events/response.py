@@ -80,19 +80,15 @@ def json_ready(value: object) -> object:
     """Return ``value`` in JSON's own types; raises TypeError when that cannot be."""
     import msgspec  # noqa: PLC0415 - loaded by whoever decorates a handler
 
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=_model)
+    from onceward.values import model_data  # noqa: PLC0415 - as above
+
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=model_data)
 
 
 def json_bytes(value: object) -> bytes:
     """Return ``value`` as JSON; raises TypeError when that cannot be."""
     import msgspec  # noqa: PLC0415 - as above
 
-    return msgspec.json.encode(value, enc_hook=_model)
+    from onceward.values import model_data  # noqa: PLC0415 - as above
 
-
-def _model(value: object) -> object:
-    from onceward.values import is_model  # noqa: PLC0415 - as above
-
-    if is_model(type(value)):
-        return value.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]  # a pydantic model
-    raise NotImplementedError(f"{type(value).__qualname__} cannot be written as JSON")
+    return msgspec.json.encode(value, enc_hook=model_data)

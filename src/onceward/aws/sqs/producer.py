@@ -88,13 +88,9 @@ def _text(message: object) -> str:
         raise TypeError("message is bytes, and SQS sends text: decode it, or encode it as base64")
     import msgspec  # noqa: PLC0415 - loaded with the first guard
 
+    from onceward.values import model_data  # noqa: PLC0415 - as above
+
     try:
-        return msgspec.json.encode(message, enc_hook=_plain).decode()
+        return msgspec.json.encode(message, enc_hook=model_data).decode()
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise TypeError(f"message cannot be written as JSON: {error}. Give text, or what msgspec encodes") from error
-
-
-def _plain(value: object) -> object:
-    if callable(dump := getattr(value, "model_dump", None)):  # a pydantic model
-        return dump(mode="json", by_alias=True)
-    raise TypeError(f"a {type(value).__qualname__} is in it")
