@@ -11,6 +11,8 @@ _PLAIN = frozenset({str, int, bool, type(None), bytes})
 
 def same(one: object, other: object) -> bool:
     """Compare a value that was read back with the original, part by part: 1, 1.0 and True are not the same."""
+    if type(one) is type(other) and type(one) in _PLAIN:
+        return one == other
     try:
         return _alike(one, other)
     except Exception:  # noqa: BLE001 - a user's __eq__ may do anything; then it cannot be vouched for
@@ -26,10 +28,12 @@ def _alike(one: object, other: object) -> bool:  # noqa: PLR0911 - one line per 
     if kind in {float, complex, decimal.Decimal}:
         return repr(one) == repr(other)  # a NaN counts as itself, and -0.0 is not 0.0
     if kind in {list, tuple}:
-        ones, others = cast("list[object]", one), cast("list[object]", other)
+        ones: list[object] = one  # type: ignore[assignment]  # cast() is a call, and this runs for each part
+        others: list[object] = other  # type: ignore[assignment]  # as above
         return len(ones) == len(others) and all(map(_alike, ones, others))
     if kind is dict:
-        pairs, other_pairs = cast("dict[object, object]", one), cast("dict[object, object]", other)
+        pairs: dict[object, object] = one  # type: ignore[assignment]  # as above
+        other_pairs: dict[object, object] = other  # type: ignore[assignment]  # as above
         return len(pairs) == len(other_pairs) and all(map(_alike, pairs.items(), other_pairs.items()))
     if kind in {set, frozenset}:
         return one == other and canonical(one) == canonical(other)

@@ -9,8 +9,8 @@ settling it waits until the outcome is recorded.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from onceward import heartbeat
 from onceward.claim import CURRENT, Claim
@@ -161,7 +161,7 @@ class Guard:
                 args, kwargs = self._parameter.fill(claim, args, kwargs)
             value = function(*args, **kwargs)
             if hasattr(value, "__await__"):
-                value = await cast("Awaitable[object]", value)
+                value = await value
         except Exception as error:
             await self.fail_async(claim, error)
             raise

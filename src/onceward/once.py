@@ -117,7 +117,7 @@ class Once:
                 docs say.
         """
         name, guard = self._guard_of(function)
-        return cast("R", guard.call(ledger_key(name, key), None, function, args, kwargs))
+        return guard.call(ledger_key(name, key), None, function, args, kwargs)  # type: ignore[return-value]  # the function's
 
     @overload
     async def run_async(

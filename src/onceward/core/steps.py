@@ -247,7 +247,7 @@ def end(
             reply = yield from persist(error, verb, clock, until)
         held = reply.record
         if reply.won and held is not None:
-            return Settled(held)
+            return tuple.__new__(Settled, (held,))  # as above
         ending = judge(held, record.owner, outcome.status)
         if held is None or ending is Ending.LOST:
             return Lost(held)

@@ -132,7 +132,7 @@ class SqliteStore:
         with self._writing:
             if not job.done:
                 self._commit()
-        return self._answer(job)
+        return job.reply if job.done and job.error is None else self._answer(job)
 
     async def exchange_async(self, request: object) -> object:
         """Run one request: a read at once, for it never waits; a write in the store's writer thread."""
