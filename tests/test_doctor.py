@@ -80,6 +80,16 @@ ALONE = SAFE._replace(dead=None, queue=QUEUE._replace(dead_letters=None, receive
 RULES = [
     (ALONE, "error", "dead letters", "SQS drops it 4 d after it was sent, without a trace"),
     (ALONE._replace(policy=Policy(max_attempts=5)), "warning", "dead letters", "its key is parked after 5 attempts"),
+    (
+        ALONE._replace(triggers=()),
+        "warning",
+        "dead letters",
+        "keep a message that always fails in the ledger, after 10",
+    ),
+    (ALONE._replace(triggers=None), "warning", "dead letters", "of any other consumer, SQS drops it 4 d after"),
+    (ALONE._replace(triggers=None, function="charge"), "error", "dead letters", "without a trace"),
+    (SAFE._replace(dead=None), "skipped", "retention", "how long the dead-letter queue holds a message is not known"),
+    (file(kind=None), "skipped", "file", "what kind of file system"),
     (dead(fifo=True), "error", "dead letters", "is a FIFO queue, and the other is not"),
     (dead(allows={"redrivePermission": "denyAll"}), "error", "dead letters", "SQS cannot move messages there"),
     (
@@ -288,7 +298,14 @@ def test_a_missing_permission_is_named_and_ends_with_status_2(cli, endpoint, ord
 def test_without_botocore_only_a_function_that_was_named_is_missed(cli, orders, tmp_path):
     (tmp_path / "botocore.py").write_text("raise ImportError('not installed')\n")
     cli.env["PYTHONPATH"] = f"{tmp_path}:{cli.env['PYTHONPATH']}"
-    assert cli.run("doctor", "--queue", orders).returncode == 0
+    result = cli.run("doctor", "--queue", orders)
+    lines = result.stdout.decode().splitlines()
+    assert result.returncode == 0
+    assert lines[0] == "skipped  event source mapping: Lambda's mappings are not looked at without botocore"
+    assert lines[-1].startswith("skipped 1, ok ")
+    assert not any(line.startswith("ok ") and "event source mapping" in line for line in lines)
+    skipped = told(cli.run("doctor", "--queue", orders, "--json"))["skipped", "event source mapping"]
+    assert skipped["why"] == "it was not looked at"
     result = cli.run("doctor", "--queue", orders, "--function", "charge")
     assert result.returncode == 2
     assert b"mend: pip install botocore" in result.stdout
@@ -297,13 +314,14 @@ def test_without_botocore_only_a_function_that_was_named_is_missed(cli, orders, 
 def test_a_table_is_looked_at(cli, dynoxide, table):
     store = f"dynamodb://{table}?endpoint={dynoxide.url}"
     result = cli.run("doctor", "--store", store, "--json")
-    assert set(told(result)) == {("warning", "TTL")}
+    # The test server tells nothing of backups.
+    assert set(told(result)) == {("warning", "TTL"), ("skipped", "point-in-time recovery")}
     dynoxide.ask(
         "UpdateTimeToLive", TableName=table, TimeToLiveSpecification={"AttributeName": "expires_at", "Enabled": True}
     )
-    assert told(cli.run("doctor", "--store", store, "--json")) == {}
+    assert set(told(cli.run("doctor", "--store", store, "--json"))) == {("skipped", "point-in-time recovery")}
     other = cli.run("doctor", "--store", f"{store}&name.expires_at=ttl&name.created_at=expires_at", "--json")
-    assert set(told(other)) == {("error", "TTL")}
+    assert set(told(other)) == {("error", "TTL"), ("skipped", "point-in-time recovery")}
 
 
 def test_a_table_that_is_not_there_or_has_another_key_is_unsafe(cli, dynoxide):
@@ -311,7 +329,8 @@ def test_a_table_that_is_not_there_or_has_another_key_is_unsafe(cli, dynoxide):
     assert (missing.returncode, set(told(missing))) == (1, {("error", "table")})
     name = dynoxide.table(f"doctor-{next(_NUMBERS)}", {"id": "N"})
     other = cli.run("doctor", "--store", f"dynamodb://{name}?endpoint={dynoxide.url}", "--json")
-    assert (other.returncode, set(told(other))) == (1, {("error", "key schema")})
+    assert other.returncode == 1
+    assert set(told(other)) == {("error", "key schema"), ("skipped", "point-in-time recovery")}
 
 
 def test_a_table_that_nobody_may_describe_could_not_be_looked_at(cli, proxy, url):
@@ -319,6 +338,13 @@ def test_a_table_that_nobody_may_describe_could_not_be_looked_at(cli, proxy, url
     result = cli.run("doctor", "--store", url)
     assert result.returncode == 2
     assert b"allow dynamodb:DescribeTable on the table" in result.stdout
+
+
+def test_backups_that_nobody_may_look_at_are_skipped_and_not_ok(cli, proxy, url):
+    proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action == "DescribeContinuousBackups" else None
+    result = cli.run("doctor", "--store", url, "--json")
+    assert result.returncode == 0
+    assert "dynamodb:DescribeContinuousBackups" in told(result)["skipped", "point-in-time recovery"]["says"]
 
 
 def test_a_clock_that_is_off_is_told(proxy, url):

@@ -33,7 +33,7 @@ REAL = {
     "as AWS advises, with a worker": (facts(), []),
     "a queue from the console, with nothing filled in": (
         facts({"visibility": 30, "wait": 0, **ALONE}),
-        [("error", "dead letters"), ("warning", "lease"), ("warning", "polling")],
+        [("warning", "dead letters"), ("warning", "lease"), ("warning", "polling")],
     ),
     "the first function of a tutorial: both timeouts are 30 s": (
         facts({"visibility": 30, **ALONE}, triggers=(CHARGE._replace(partial=False),)),

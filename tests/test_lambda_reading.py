@@ -386,10 +386,34 @@ def test_the_error_about_another_source_names_the_right_wrapper(once):
         given(once, on_eventbridge, {"order": 1})
 
 
-def test_records_of_two_sources_are_refused_before_anything_runs(once):
-    with pytest.raises(MalformedEvent, match=r"on_sns"):
-        given(once, on_sqs, {"Records": [*events.sqs("x")["Records"], *events.sns("y")["Records"]]})
-    assert keys(once) == []
+@pytest.mark.parametrize("wrapper", [w for w, event in WRAPPERS.items() if "Records" in event])
+def test_a_record_of_another_source_among_right_ones_is_malformed_alone(once, wrapper):
+    foreign = next(
+        event for w, event in WRAPPERS.items() if "Records" in event and w not in {wrapper, on_sqs, on_sqs_fifo}
+    )
+    (right,) = WRAPPERS[wrapper]["Records"]
+    (strange,) = foreign["Records"]
+    outcomes, payloads = [], []
+    handle = wrapper(once, on_outcome=outcomes.append)(payloads.append)
+    try:
+        handle({"Records": [right, strange]})
+    except BatchFailed as error:  # it has no identifier by which this source could be told of it
+        outcomes = error.outcomes
+    assert len(payloads) == 1
+    by_status = {outcome.status: outcome for outcome in outcomes}
+    assert set(by_status) == {"done", "malformed"}
+    assert by_status["malformed"].record.raw is strange
+    assert "Use onceward.aws.on_" in str(by_status["malformed"].error)
+    assert len(keys(once)) == 1
+
+
+def test_a_message_of_another_kind_of_queue_among_right_ones_is_reported_alone(once):
+    (strange,) = events.fifo(("a", "strange"))["Records"]
+    payloads = []
+    strange["messageId"] = "strange"
+    answer = on_sqs(once)(payloads.append)({"Records": [strange, *events.sqs("x", "y")["Records"]]})
+    assert answer == {"batchItemFailures": [{"itemIdentifier": "strange"}]}
+    assert payloads == ["x", "y"]
 
 
 @pytest.mark.parametrize("wrapper", [on_kinesis, on_dynamodb_stream])

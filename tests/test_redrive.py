@@ -666,7 +666,7 @@ def test_the_command_tells_the_same_as_json(scene, cli):
     assert summary["summary"]["moved"] == 1
     assert summary["summary"]["dry_run"] is True
     assert scene.record(first).status == PARKED
-    assert "a dry run: nothing was changed" in result.stderr
+    assert result.stderr == "onceward: a dry run: nothing was changed; would move 1\n"
 
 
 @pytest.mark.parametrize("others", [[], ["shop", "billing"]])
@@ -711,6 +711,21 @@ def test_the_command_says_what_is_wrong_with_a_queue(scene, cli):
     bad = cli.run("redrive", "a b", "--to", scene.target, "--store", scene.url)
     assert bad.returncode == 2
     assert "is not a queue" in bad.stderr
+
+
+@pytest.mark.parametrize("why", ["the same", "the other way round", "another kind"])
+def test_queues_that_do_not_fit_are_a_usage_error(scene, cli, ministack, why):
+    first = scene.dead()
+    scene.once.acquire("a").complete()
+    queues = {
+        "the same": (scene.dlq, scene.dlq),
+        "the other way round": (scene.target, scene.dlq),
+        "another kind": (scene.dlq, ministack.queue(f"redrive-{next(_NUMBERS)}.fifo")),
+    }
+    dlq, to = queues[why]
+    result = cli.run("redrive", dlq, "--to", to, "--store", scene.url)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert list(scene.there()) == [first]
 
 
 def test_the_command_says_that_messages_are_hidden_from_it(scene, cli):

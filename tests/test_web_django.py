@@ -23,7 +23,7 @@ if not settings.configured:
     )
     django.setup()
 
-from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied, SuspiciousOperation
 from django.core.handlers.asgi import ASGIHandler
 from django.db import connection, transaction
 from django.http import FileResponse, Http404, HttpResponse, JsonResponse, StreamingHttpResponse
@@ -577,13 +577,47 @@ def test_the_response_of_a_template_is_rendered_and_recorded(once):
 
 
 def test_what_a_decorated_view_raises_gives_the_key_back(once):
-    def missing(request, number):
-        raise Http404
+    def broken(request, number):
+        raise LookupError
 
     for _ in range(2):
-        with pytest.raises(Http404):
-            called(idempotent(once)(missing))
+        with pytest.raises(LookupError):
+            called(idempotent(once)(broken))
     assert [(record.status, record.attempts) for record, _ in once.ledger.records()] == [(RELEASED, 2)]
+
+
+ANSWERED = [(Http404, 404), (PermissionDenied, 403), (BadRequest, 400), (SuspiciousOperation, 400)]
+
+
+@pytest.mark.parametrize(("error", "status"), ANSWERED)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_django_answers_for_a_decorated_views_exception_is_recorded(once, error, status, is_async):
+    runs = []
+
+    def refused(request, number):
+        runs.append(1)
+        raise error("no")
+
+    async def refused_later(request, number):
+        refused(request, number)
+
+    VIEWS["now"] = idempotent(once)(refused_later if is_async else refused)
+    sent = [run(post_async()), run(post_async())] if is_async else [post(), post()]
+    assert [response.status_code for response in sent] == [status, status]
+    assert [response.get("Idempotent-Replayed") for response in sent] == [None, "true"]
+    assert sent[0].content == sent[1].content
+    assert (runs, statuses(once)) == ([1], [COMPLETED])
+
+
+def test_what_a_decorated_view_had_written_before_it_was_answered_so_is_rolled_back(once, atomic):
+    def missing(request, number):
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE left_behind (id INTEGER)")
+        raise Http404
+
+    assert called(idempotent(once)(missing)).status_code == 404
+    assert "left_behind" not in connection.introspection.table_names()
+    assert statuses(once) == [COMPLETED]
 
 
 def test_a_body_that_was_read_and_not_kept_before_is_told_before_anything_has_run(once):

@@ -378,13 +378,22 @@ def _differ(item: Item, first: Item) -> bool:
 
 
 def _log(log: "Logger", outcome: Outcome) -> None:
-    where = outcome.key or "a record without a key"
+    where = outcome.key or _without_key(outcome.record)
     if outcome.status in {"failed", "malformed"}:
         log.error("%s: %s", where, outcome.status, exc_info=outcome.error)
     elif outcome.status in {"parked", "mismatch"}:
         log.warning("%s: %s", where, describe(outcome.error) if outcome.error else outcome.status)
     else:
         log.info("%s: %s", where, outcome.status)
+
+
+def _without_key(record: object) -> str:
+    """Say which record has no key, where it has an id, as a delivery has."""
+    try:
+        own = getattr(record, "id", None)
+    except Exception:  # noqa: BLE001 - a user's property may raise anything
+        own = None
+    return f"the record {own}" if isinstance(own, str | int) and own != "" else "a record without a key"
 
 
 def _warn(claim: Claim) -> None:

@@ -16,6 +16,10 @@ class NotFound(OncewardError):
     """There is no record of that key."""
 
 
+class KeepsMessage(OncewardError):
+    """The record keeps a message that no queue has any more, and that would be lost with it."""
+
+
 class Ledger:
     """The records of a store. You get one from ``once.ledger``.
 
@@ -83,21 +87,25 @@ class Ledger:
         """Tell whether a worker holds ``key`` now; raises NotFound."""
         return protocol.is_live(*self.show(key))
 
-    def clear(self, key: str, *, live: bool = False) -> Record:
+    def clear(self, key: str, *, live: bool = False, message: bool = False) -> Record:
         """Forget ``key``, so that its next delivery runs again; return the record that was.
 
         Args:
             key: the key as it stands in the ledger.
             live: whether to clear it although a worker holds it; that worker's result will be refused.
+            message: whether to clear it although it keeps a message, which is lost then.
 
         Raises:
             NotFound: there is no such key.
             Busy: a worker holds it, and ``live`` is false.
+            KeepsMessage: it keeps a message of a queue, and ``message`` is false.
         """
         while True:
             record, now = self.show(key)
             if protocol.is_live(record, now) and not live:
                 raise Busy(key, record.lease_until - now)
+            if protocol.message_in(record) is not None and not message:
+                raise KeepsMessage(f"{key}: it keeps a message that is in no queue any more, and goes with it")
             # A clock of whole seconds stamps ahead of what it shows: the next claim must get a larger fence than this one.
             if 0 < (ahead := record.fence / 1e6 - now) < 3 * self.store.resolution:
                 time.sleep(ahead)
@@ -125,9 +133,19 @@ class Ledger:
 
         Raises:
             NotFound: there is no such key.
+            KeepsMessage: it keeps a message of a queue; see :func:`onceward.aws.dead_letters.unparking.unpark_to`.
             OncewardError: it is not parked.
         """
-        return self._change(key, lambda record, _: protocol.unparked(record), "is not parked")
+
+        def write(record: Record, _: float) -> Write | None:
+            if protocol.message_in(record) is not None:
+                raise KeepsMessage(
+                    f"{key}: it keeps a message that is in no queue any more, so no delivery would run: "
+                    f"`onceward unpark {key} --to QUEUE` sends it again, and unparks the key"
+                )
+            return protocol.unparked(record)
+
+        return self._change(key, write, "is not parked")
 
     def purge(self, batch: int = PAGE, limit: int | None = None) -> int:
         """Delete expired records, ``batch`` at a time, and return how many. Writes do the same, a few at a time.

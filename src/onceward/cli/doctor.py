@@ -14,7 +14,13 @@ from onceward.core.policy import Policy
 
 UNSAFE, UNSEEN = 1, 2
 _DEFAULTS = Policy()
-_COLOURS: dict[Level, str] = {"error": "bold red", "warning": "yellow", "unknown": "magenta", "ok": "green"}
+_COLOURS: dict[Level, str] = {
+    "error": "bold red",
+    "warning": "yellow",
+    "unknown": "magenta",
+    "skipped": "dim",
+    "ok": "green",
+}
 
 QueueOption = Annotated[
     str | None,
@@ -54,7 +60,7 @@ def doctor(
     """Look at the settings of a queue, its dead-letter queue, its Lambda functions and a ledger, and say what is unsafe.
 
     Nothing is changed. The exit status is 0 when nothing is unsafe (there may be warnings), 1 when something is, and 2 when
-    something could not be looked at.
+    something could not be looked at. What is skipped could not be looked at either, and nobody has asked for it by name.
     """
     if queue is None and store is None:
         refuse("name what to look at: --queue, --store, or both", USAGE)

@@ -6,13 +6,23 @@ from typing import Annotated
 
 import typer
 
-from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, JsonOption, StoreOption, looking_at, refuse
+from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, details
 from onceward.core.record import Record
 from onceward.errors import Busy
+from onceward.ledger import KeepsMessage, Ledger
 
 KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The key as `onceward ls` shows it.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it although a worker holds the key.")]
+ClearOption = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do it although a worker holds the key, or it keeps a message.")
+]
+ToOption = Annotated[
+    str | None,
+    typer.Option(
+        "--to", metavar="QUEUE", help="Send the message that it keeps there: URL, ARN or name.", show_default=False
+    ),
+]
 ReasonOption = Annotated[str, typer.Option(metavar="TEXT", help="What to tell those who meet the key.")]
 
 
@@ -24,11 +34,13 @@ def show(key: KeyArgument, store: StoreOption = DEFAULT_STORE, json: JsonOption 
 
 
 def clear(
-    key: KeyArgument, yes: YesOption = False, store: StoreOption = DEFAULT_STORE, json: JsonOption = False
+    key: KeyArgument, yes: ClearOption = False, store: StoreOption = DEFAULT_STORE, json: JsonOption = False
 ) -> None:
-    """Forget a key, so that its next delivery runs again. Asks first when a worker holds it."""
+    """Forget a key, so that its next delivery runs again. Asks first when a worker holds it, or it keeps a message."""
     with looking_at(store) as ledger:
-        record = _asking(lambda live: ledger.clear(key, live=live), "Clear it", yes=yes)
+        record = _asking(
+            lambda live, message: ledger.clear(key, live=live, message=message), "Clear it", live=yes, message=yes
+        )
         _tell(record, f"cleared; it was {record.status}", json=json)
 
 
@@ -41,29 +53,57 @@ def park(
 ) -> None:
     """Stop retrying a key until it is unparked or cleared. Asks first when a worker holds it."""
     with looking_at(store) as ledger:
-        record = _asking(lambda live: ledger.park(key, reason, live=live), "Park it", yes=yes)
+        record = _asking(lambda live, _: ledger.park(key, reason, live=live), "Park it", live=yes)
         _tell(record, f"parked: {reason}", json=json)
 
 
-def unpark(key: KeyArgument, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
-    """Let a parked key run again, with all its attempts."""
+def unpark(key: KeyArgument, to: ToOption = None, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
+    """Let a parked key run again, with all its attempts.
+
+    A key that keeps the message of a queue is unparked with --to, which sends that message again. Interrupted or killed, the
+    same command goes on where it was.
+    """
     with looking_at(store) as ledger:
-        _tell(ledger.unpark(key), "unparked; its next delivery runs", json=json)
+        if to is None:
+            _tell(ledger.unpark(key), "unparked; its next delivery runs", json=json)
+        else:
+            _send_again(ledger, key, to, json=json)
 
 
-def _asking(change: Callable[[bool], Record], what: str, *, yes: bool) -> Record:
-    """Make a change, after asking when a worker holds the key."""
+def _send_again(ledger: Ledger, key: str, to: str, *, json: bool) -> None:
+    from onceward.aws.dead_letters.unparking import unpark_to  # noqa: PLC0415 - for queues only
+    from onceward.aws.sqs.queue import Queue  # noqa: PLC0415 - as above
+
     try:
-        return change(yes)
+        queue = Queue(to)
+    except ValueError as error:
+        refuse(str(error), USAGE)
+    try:
+        _tell(unpark_to(ledger, key, queue), f"its message is sent to {queue.name}, and it is unparked", json=json)
+    finally:
+        queue.close()
+
+
+def _asking(change: Callable[[bool, bool], Record], what: str, *, live: bool = False, message: bool = False) -> Record:
+    """Make a change, after asking when a worker holds the key, or a message goes with it."""
+    try:
+        return change(live, message)
     except Busy as busy:
         held = (
             f"{busy.key}: a worker holds this key for {busy.retry_after:.0f} s more, or longer if it renews its lease"
         )
-        if not sys.stdin.isatty():
-            refuse(f"{held}; --yes does it all the same, and that worker's result will be refused", TROUBLE)
-        if not typer.confirm(f"{held}. {what} all the same? That worker's result will be refused", err=True):
-            refuse("nothing was changed", TROUBLE)
-        return change(True)
+        _confirm(held, what, "that worker's result will be refused")
+        return _asking(change, what, live=True, message=message)
+    except KeepsMessage as keeps:
+        _confirm(str(keeps), what, "the message will be lost, and `onceward unpark KEY --to QUEUE` sends it again")
+        return _asking(change, what, live=live, message=True)
+
+
+def _confirm(why: str, what: str, then: str) -> None:
+    if not sys.stdin.isatty():
+        refuse(f"{why}; --yes does it all the same, and {then}", TROUBLE)
+    if not typer.confirm(f"{why}. {what} all the same? {then[0].upper()}{then[1:]}", err=True):
+        refuse("nothing was changed", TROUBLE)
 
 
 def _tell(record: Record, text: str, *, json: bool) -> None:

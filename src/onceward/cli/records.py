@@ -5,8 +5,9 @@ import sys
 
 import msgspec
 
-from onceward.core.protocol import is_lapsed, is_live
+from onceward.core.protocol import is_lapsed, is_live, message_in
 from onceward.core.record import Record
+from onceward.errors import OncewardError
 
 _STEPS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _ROW = "{:<11}  {:>8}  {:>11}  {:<32}  {}"
@@ -41,13 +42,33 @@ def details(record: Record, now: float) -> str:
         "first claimed": _claimed(record, now),
         "lease ends": relative(record.lease_until, now) if is_live(record, now) else None,
         "expires": "never" if record.expires_at is None else relative(record.expires_at, now),
-        "result": record.result,
         "error": record.error,
+        **_recorded(record),
         "fingerprint": record.fingerprint,
         "fence": str(record.fence),
         "owner": record.owner,
     }
     return "\n".join(f"{name:<14} {_indented(value)}" for name, value in told.items() if value is not None)
+
+
+def _recorded(record: Record) -> dict[str, str | None]:
+    """Return the result, or the message that is kept in its place, part by part."""
+    text = message_in(record)
+    if text is None:
+        return {"result": record.result}
+    from onceward.aws.sqs.kept import read_kept  # noqa: PLC0415 - few ledgers have any
+
+    try:
+        queue, message = read_kept(text)
+    except OncewardError:
+        return {"message": text}
+    attributes = [f"{name}: {one.value!r} ({one.type})" for name, one in message.user_attributes.items()]
+    return {
+        "message": f"{message.id} of {queue}",
+        "group": message.group,
+        "attributes": "\n".join(attributes) or None,
+        "body": message.body,
+    }
 
 
 def relative(time: float, now: float) -> str:
@@ -68,7 +89,8 @@ def _outcome(record: Record, now: float) -> str:
         return f"lease ends {relative(record.lease_until, now)}"
     if is_lapsed(record, now):
         return f"lease lapsed {relative(record.lease_until, now)}"
-    return (record.result if record.result is not None else record.error) or ""
+    text = record.error if record.result is None or message_in(record) is not None else record.result
+    return text or ""
 
 
 def _shown(text: str) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from onceward.once import Once
 
 _OUTCOMES = ("moved", "finished", "dropped", "refused", "filtered", "failed")
+_WOULD = {"moved": "would move", "finished": "would finish", "dropped": "would drop"}  # in a dry run
 
 DlqArgument = Annotated[str, typer.Argument(metavar="DLQ", help="The dead-letter queue: its URL, ARN or name.")]
 ToOption = Annotated[str, typer.Option("--to", metavar="QUEUE", help="Where its messages go: URL, ARN or name.")]
@@ -90,7 +91,7 @@ def redrive(
     Messages whose keys are completed, or held by a worker, stay. Interrupted or killed at any time, the same command goes on
     where it was. The exit status is 0 when nothing is left but what --where excludes, 1 when something had to stay.
     """
-    from onceward.aws.dead_letters.redrive import Redrive  # noqa: PLC0415 - as above
+    from onceward.aws.dead_letters.redrive import Redrive, UnfitQueues  # noqa: PLC0415 - as above
     from onceward.aws.sqs.queue import Queue  # noqa: PLC0415 - for this command only
 
     with looking_at(store) as ledger:
@@ -119,6 +120,8 @@ def redrive(
             if completed != "keep" and not (dry_run or yes):
                 _confirm(completed, source.name)
             status = told.all(run, waiting)
+        except UnfitQueues as error:
+            refuse(str(error), USAGE)
         finally:
             source.close()
             target.close()
@@ -172,7 +175,8 @@ class _Told:
         return _printable(f"{what:<8} {fate.message.id} {key}{fate.reason}{error}")
 
     def _summary(self) -> str:
-        told = ", ".join(f"{outcome} {count}" for outcome, count in self._counts.items() if count)
+        words = _WOULD if self._dry_run else {}
+        told = ", ".join(f"{words.get(outcome, outcome)} {count}" for outcome, count in self._counts.items() if count)
         return (
             f"{'a dry run: nothing was changed; ' if self._dry_run else ''}{told or 'no message there to be received'}"
         )

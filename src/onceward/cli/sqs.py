@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import threading
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,7 +23,8 @@ Call a function once for each message of an SQS queue, ever.
 QUEUE is the queue's URL, ARN or name. The function is given the message's body, decoded if it is JSON, and converted to what its
 parameter is annotated with; it may be async. When it returns, that is recorded, and the message is deleted; when it raises,
 the message comes again after a pause that doubles each time, until the queue's redrive policy takes it to the dead-letter
-queue. A message that comes again after its effect was recorded is deleted, and the function not called.
+queue. Without a redrive policy its key is parked after 10 calls, or --max-attempts; the ledger then keeps the message, and
+[bold]onceward unpark KEY --to QUEUE[/bold] sends it again. A message that comes again after its effect was recorded is deleted, and the function not called.
 
 SIGTERM or ctrl-C ends it: what runs is waited for, the rest given back. Region, credentials and endpoint are found as by AWS's own
 tools, as in AWS_REGION, AWS_PROFILE and AWS_ENDPOINT_URL_SQS.
@@ -43,6 +44,17 @@ KeyOption = Annotated[
     str | None,
     typer.Option("--key", metavar="JMESPATH", help="What identifies a message: order.id.", show_default="its id"),
 ]
+FingerprintOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="JMESPATH",
+        help="What must not change under one key; @ is the whole message.",
+        show_default="nothing is compared",
+    ),
+]
+UnwrapOption = Annotated[
+    Literal["sns"] | None, typer.Option(help="The messages are in SNS's envelopes: take them out.", show_default=False)
+]
 NameOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="The namespace of the keys.", show_default="the function's full name"),
@@ -52,7 +64,13 @@ LeaseOption = Annotated[
     float, typer.Option(metavar="S", help="Seconds after which a killed worker's keys may be taken over.")
 ]
 AttemptsOption = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Calls after which a key is parked.", show_default="no limit")
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Calls after which a key is parked.",
+        show_default="10 without a redrive policy, else no limit",
+    ),
 ]
 VisibilityOption = Annotated[
     int | None,
@@ -74,6 +92,8 @@ def sqs(
     *,
     call: CallOption,
     key: KeyOption = None,
+    fingerprint: FingerprintOption = None,
+    unwrap: UnwrapOption = None,
     name: NameOption = None,
     store: StoreOption = DEFAULT_STORE,
     concurrency: ConcurrencyOption = 10,
@@ -94,6 +114,8 @@ def sqs(
             queue,
             imported(call),
             key=key,
+            fingerprint=fingerprint,
+            unwrap=unwrap,
             name=name,
             concurrency=concurrency,
             visibility=visibility,

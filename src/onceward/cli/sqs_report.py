@@ -13,6 +13,7 @@ from onceward.cli.output import Value
 from onceward.cli.progress import shown
 from onceward.deliveries import Outcome
 from onceward.endings import describe
+from onceward.errors import OncewardError
 
 KINDS = ("done", "replayed", "failed", "busy", "parked", "mismatch", "malformed", "deferred")
 _WINDOW = 5.0  # seconds over which the rate is taken
@@ -107,11 +108,30 @@ class Heard(logging.Handler):
         super().__init__(logging.INFO if report.as_json else logging.WARNING)
         self._report = report
         self._format = logging.Formatter()
+        self._seen: set[tuple[type[BaseException], object, int]] = set()  # errors, and the lines that raised them
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass it on."""
-        trace = self._format.formatException(record.exc_info) if record.exc_info and record.exc_info[1] else None
-        self._report.log(record.levelname.lower(), record.getMessage(), trace)
+        """Pass it on: as JSON with each traceback, as text with that of the first error of its kind."""
+        error = record.exc_info[1] if record.exc_info else None
+        text, trace = record.getMessage(), None
+        if record.exc_info and error is not None:
+            if self._report.as_json or self._is_new(error):
+                trace = self._format.formatException(record.exc_info)
+            else:
+                text = f"{text}: {describe(error)}"
+        self._report.log(record.levelname.lower(), text, trace)
+
+    def _is_new(self, error: BaseException) -> bool:
+        """Tell whether nothing like an error was told of yet; ours say all there is to say without a traceback."""
+        frame = error.__traceback__
+        if isinstance(error, OncewardError) or frame is None:
+            return False
+        while frame.tb_next is not None:
+            frame = frame.tb_next
+        kind = (type(error), frame.tb_frame.f_code, frame.tb_lineno)
+        fresh = kind not in self._seen
+        self._seen.add(kind)
+        return fresh
 
 
 def _object(outcome: Outcome) -> bytes:

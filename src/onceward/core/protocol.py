@@ -134,6 +134,10 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(RELEASED, "park", PARKED, "the record seen"),
     Transition(COMPLETED, "claim", IN_PROGRESS, "the expired record seen"),
     Transition(PARKED, "unpark", RELEASED, "the record seen"),
+    # a message that no dead-letter queue takes, in its key's record or in one of its own
+    Transition(ABSENT, "keep", PARKED, "absent"),
+    Transition(RELEASED, "keep", PARKED, "the record seen"),
+    Transition(PARKED, "keep", PARKED, "the record seen"),
     # claim, effect and completion in one write
     Transition(ABSENT, "transact", COMPLETED, "absent"),
     Transition(IN_PROGRESS, "transact", COMPLETED, "owner, or the lapsed record seen"),
@@ -227,6 +231,35 @@ def parked_by_hand(record: Record, reason: str) -> Write | None:
     if record.status in {COMPLETED, PARKED}:
         return None
     return next_version(record, PARKED, error=reason, keep=None)
+
+
+# --- messages that are kept in parked records -----------------------------------------------------------------------
+
+
+def message_in(record: Record) -> str | None:
+    """Return the message that a parked record keeps in the place of a result; None when it keeps none."""
+    return record.result if record.status == PARKED else None
+
+
+def keeping(record: Record, message: str | None, reason: str | None = None) -> Write | None:
+    """Return the write that keeps a message in a record, for ever; None when the record is not one for that.
+
+    Args:
+        record: parked; or, with a ``reason``, parked or given back.
+        message: as it is to stand there; None takes it out again.
+        reason: why it is parked; None leaves what the record says.
+    """
+    if record.status not in ({PARKED} if reason is None else {PARKED, RELEASED}):
+        return None
+    return next_version(record, PARKED, result=message, error=reason or record.error, keep=None)
+
+
+def parked_anew(key: str, owner: str, message: str, reason: str) -> Write:
+    """Return the write that parks a key without a record, and keeps a message there."""
+    return Write(key, PARKED, owner, 0, 0, 0, None, message, reason, None, 0.0, None)
+
+
+# --- for those who look ---------------------------------------------------------------------------------------------
 
 
 def is_live(record: Record, now: float) -> bool:

@@ -7,7 +7,8 @@ from onceward.core.protocol import ABSENT, TRANSITIONS, is_live
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record
 from onceward.testing.actors import Left, Node
 
-CHANGES = frozenset((transition.source, transition.target) for transition in TRANSITIONS)
+# No worker of the explorer keeps messages, so none may write what only that does.
+CHANGES = frozenset((one.source, one.target) for one in TRANSITIONS if one.step != "keep")
 
 
 class Moment(NamedTuple):

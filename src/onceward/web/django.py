@@ -5,17 +5,26 @@ Either form has two halves: what is done before and after the view is called, an
 
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
-from typing import TYPE_CHECKING, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack, cast
 
+try:
+    import django  # type: ignore[import-untyped]  # noqa: F401 - it is what is wanted; Django has no types
+except ModuleNotFoundError as error:
+    raise ImportError("onceward.web.django needs django, which is not installed: pip install django") from error
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.conf import settings  # type: ignore[import-untyped]  # Django has no types
 from django.core.exceptions import (  # type: ignore[import-untyped]  # as above
+    BadRequest,
     ImproperlyConfigured,
+    PermissionDenied,
     RequestDataTooBig,
+    SuspiciousOperation,
     SynchronousOnlyOperation,
 )
+from django.core.handlers.exception import response_for_exception  # type: ignore[import-untyped]  # as above
 from django.db import connections, transaction  # type: ignore[import-untyped]  # as above
-from django.http import HttpRequest, HttpResponseBase  # type: ignore[import-untyped]  # as above
+from django.http import Http404, HttpRequest, HttpResponseBase  # type: ignore[import-untyped]  # as above
+from django.http.multipartparser import MultiPartParserError  # type: ignore[import-untyped]  # as above
 from django.http.request import RawPostDataException  # type: ignore[import-untyped]  # as above
 
 from onceward.core.policy import Options
@@ -37,6 +46,8 @@ __all__ = ["IdempotencyMiddleware", "answer", "idempotent"]
 View = TypeVar("View", bound=Callable[..., object])
 Respond = Callable[[], HttpResponseBase]
 RespondAsync = Callable[[], Awaitable[HttpResponseBase]]
+# What Django answers with a status of 4xx (its docs, "Error views"); all other exceptions are errors of the server.
+_ANSWERED: Final = (Http404, PermissionDenied, MultiPartParserError, BadRequest, SuspiciousOperation)
 
 
 class IdempotencyMiddleware:
@@ -90,8 +101,8 @@ def idempotent(
     """Make a view, or coroutine view, answer once for each idempotency key.
 
     Put it next to the function, under what says who the caller is; on a class, write
-    ``@method_decorator(idempotent(once), name="dispatch")``. What the view raises gives the key back, also
-    Http404 and the like: return a response to have it recorded. With ``ATOMIC_REQUESTS`` the view's transaction is committed
+    ``@method_decorator(idempotent(once), name="dispatch")``. What Django answers with a status of 4xx when the view raises it,
+    such as Http404 and PermissionDenied, is recorded as that answer; every other exception gives the key back. With ``ATOMIC_REQUESTS`` the view's transaction is committed
     before its answer is recorded. Other middleware sees replays as it sees answers.
 
     ``onceward.current()`` returns the claim in the view, which may complete it together with its effect, with the
@@ -112,7 +123,7 @@ def idempotent(
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    guarded = Guarded(once, endpoint_rules(rules), name, wait, options)
+    guarded = Guarded(once, endpoint_rules(rules), name, wait, options, "@idempotent({})")
 
     def decorate(view: View) -> View:
         wrapper: Callable[..., object]
@@ -156,7 +167,7 @@ def _answered(guarded: Guarded, request: HttpRequest, respond: Respond) -> HttpR
     held = claim(guarded, asked)
     if isinstance(held, Answer):
         return response_of(held)
-    return ended(held, held.call(lambda: _rendered(respond())), guarded.rules.max_response)
+    return ended(held, held.call(lambda: _responded(request, respond)), guarded.rules.max_response)
 
 
 async def _answered_async(guarded: Guarded, request: HttpRequest, respond: RespondAsync) -> HttpResponseBase:
@@ -169,16 +180,19 @@ async def _answered_async(guarded: Guarded, request: HttpRequest, respond: Respo
     if isinstance(asked, Answer):
         return response_of(asked)
     # Django cancels what is under way when the client leaves.
-    return await to_its_end(_handled_async(guarded, asked, respond), _left)
+    return await to_its_end(_handled_async(guarded, asked, request, respond), _left)
 
 
-async def _handled_async(guarded: Guarded, asked: Ask, respond: RespondAsync) -> HttpResponseBase:
+async def _handled_async(guarded: Guarded, asked: Ask, request: HttpRequest, respond: RespondAsync) -> HttpResponseBase:
     held = await claim_async(guarded, asked)
     if isinstance(held, Answer):
         return response_of(held)
 
     async def responded() -> HttpResponseBase:
-        return _rendered(await respond())
+        try:
+            return _rendered(await respond())
+        except _ANSWERED as error:
+            return await sync_to_async(response_for_exception, thread_sensitive=False)(request, error)
 
     return await ended_async(held, await held.call(responded), guarded.rules.max_response)
 
@@ -187,6 +201,14 @@ async def _left(response: HttpResponseBase) -> None:
     """Have a response that nobody takes made to its end."""
     if response.streaming:
         await sync_to_async(response.close)()
+
+
+def _responded(request: HttpRequest, respond: Respond) -> HttpResponseBase:
+    """Return the response of a view, or what Django makes of its exception."""
+    try:
+        return _rendered(respond())
+    except _ANSWERED as error:
+        return response_for_exception(request, error)
 
 
 def _rendered(response: HttpResponseBase) -> HttpResponseBase:
@@ -255,6 +277,7 @@ def _configured(given: object) -> Guarded:
             options.pop("name", None),
             options.pop("wait", None),
             cast("Options", options),
+            'ONCEWARD = {{"once": {}}}',
         )
     except (TypeError, ValueError, AttributeError) as error:
         raise ImproperlyConfigured(f"settings.ONCEWARD: {error}") from error

@@ -1,33 +1,201 @@
 """FastAPI: endpoints that take effect once for each idempotency key, and OpenAPI that says so.
 
+For all endpoints of a router::
+
     payments = APIRouter(route_class=idempotent_route(once, wait=5))
 
     @payments.post("/payments", status_code=201)
     async def pay(payment: Payment, claim: Annotated[Claim, Depends(current)]) -> Receipt: ...
 
-A dependency could not do it, for it never sees the response. Where a whole application is meant, add
-:class:`onceward.web.AsgiIdempotency` to it and call :func:`document`.
+For single endpoints, with options of their own::
+
+    payments = APIRouter(route_class=IdempotentRoute)
+
+    @payments.post("/payments", status_code=201)
+    async def pay(payment: Payment, claim: Annotated[Claim | None, Depends(idempotent(once, wait=5))]) -> Receipt: ...
+
+A dependency alone could not do it: it never sees the response, and cannot keep it from the client until it is recorded. Where a
+whole application is meant, add :class:`onceward.web.AsgiIdempotency` to it and call :func:`document`.
 """
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from copy import copy
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
-from fastapi import FastAPI
+try:
+    from fastapi import FastAPI
+except ModuleNotFoundError as error:
+    raise ImportError("onceward.web.fastapi needs fastapi, which is not installed: pip install fastapi") from error
+from fastapi.requests import HTTPConnection
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
+from onceward.arguments import check_once
+from onceward.claim import CURRENT, Claim
 from onceward.core.policy import Options
 from onceward.web import openapi
 from onceward.web.answer import Answer
 from onceward.web.asgi import AsgiIdempotency
-from onceward.web.asgi_messages import Receive, Scope, Send, lines_of
+from onceward.web.asgi_messages import (
+    DISCONNECT,
+    Application,
+    AsgiRequest,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    body_of,
+    lines_of,
+    replayed,
+)
 from onceward.web.endpoint import endpoint_rules
+from onceward.web.fastapi_endpoints import dependencies, unguarded, warn_of_late_ends
 from onceward.web.route import Route
-from onceward.web.rules import Rules
+from onceward.web.rules import Ask, Pending, Rules
 
 if TYPE_CHECKING:
     from onceward.once import Once
+
+__all__ = ["IdempotentRoute", "answer", "claim_or_none", "document", "idempotent", "idempotent_route", "unguarded"]
+
+# The claim that a route of ours has begun. Any other that is held for the key of a request is the middleware's.
+_BEGUN: ContextVar[Claim | None] = ContextVar("onceward_fastapi_begun", default=None)
+
+
+class Idempotent:
+    """What :func:`idempotent` returns: a dependency that gives the claim, and tells the route how it is guarded."""
+
+    def __init__(
+        self, once: "Once", rules: Rules | None, name: str | None, wait: float | None, options: Options
+    ) -> None:
+        self._rules = endpoint_rules(rules)
+        self._guard: Callable[[Application, Rules], AsgiIdempotency] = lambda app, own: AsgiIdempotency(
+            app, once, own, name=name, wait=wait, **options
+        )
+        self._guard(_nothing, self._rules)  # so that a wrong option is told now
+
+    async def __call__(self, connection: HTTPConnection) -> Claim | None:
+        """Return the claim of the request; None when it was let through.
+
+        Raises:
+            RuntimeError: the endpoint is not guarded by this.
+        """
+        route = connection.scope.get("route")
+        if connection.scope["type"] == "http" and not (isinstance(route, IdempotentRoute) and self in route.declared):
+            raise RuntimeError(
+                f"{getattr(route, 'path', connection.scope['path'])}: Depends(idempotent(...)) guards nothing here, and the "
+                "endpoint has not run. Make its router with route_class=IdempotentRoute, and put the dependency on the endpoint "
+                "or on that router"
+            )
+        return CURRENT.get()
+
+    def rules(self, path: str) -> Rules:
+        """Return the rules of an endpoint."""
+        own = copy(self._rules)
+        own.routes = tuple(_Chosen(path, route) for route in self._rules.routes)
+        return own
+
+    def guard(self, app: Application, own: Rules) -> AsgiIdempotency:
+        """Return an application that is guarded by the rules of an endpoint."""
+        return self._guard(app, own)
+
+
+def idempotent(
+    once: "Once",
+    rules: Rules | None = None,
+    *,
+    name: str | None = None,
+    wait: float | None = None,
+    **options: Unpack[Options],
+) -> Idempotent:
+    """Return a dependency that makes an endpoint of an :class:`IdempotentRoute` answer once for each idempotency key.
+
+    ``claim: Annotated[Claim | None, Depends(idempotent(once, wait=5))]`` gives the endpoint its claim as well;
+    ``dependencies=[Depends(idempotent(once))]`` guards an endpoint, or all of a router's. Of several the one that is nearest to
+    the endpoint counts.
+
+    Args:
+        once: as for :class:`onceward.web.AsgiIdempotency`.
+        rules: as there; its routes have no path, for that is the endpoint's: ``Rules(Route(required=False))``.
+        name: as there.
+        wait: as there.
+        **options: as there.
+
+    Returns:
+        A dependency that gives the claim, or None for a request that was let through. Where it guards nothing, because the
+        route is not of that class, it raises RuntimeError before the endpoint runs.
+
+    Raises:
+        TypeError, ValueError: an option is not valid.
+    """
+    check_once(once, "Depends(idempotent({}))")
+    return Idempotent(once, rules, name, wait, options)
+
+
+class IdempotentRoute(APIRoute):
+    """A route whose endpoint answers once for each idempotency key, if one of its dependencies is an :func:`idempotent`.
+
+    Attributes:
+        declared: all of these.
+    """
+
+    default: ClassVar[Idempotent | None] = None
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
+        super().__init__(path, endpoint, **settings)
+        self.declared = [one.call for one in dependencies(self.dependant) if isinstance(one.call, Idempotent)]
+        self._guarded: AsgiIdempotency | None = None
+        chosen = self.declared[-1] if self.declared else self.default
+        if chosen is None:
+            return
+        own = chosen.rules(self.path_format)
+        for route in own.routes:
+            if not route.methods.isdisjoint(self.methods or ()):
+                self._guarded = chosen.guard(self._carry_out, own)
+                self.openapi_extra = _described(self, own, route)
+                warn_of_late_ends(self)
+                break
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the rules cover any of its methods."""
+        return self._guarded is not None
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request: what FastAPI calls."""
+        if self._guarded is None:
+            await super().handle(scope, receive, send)
+            return
+        outer = CURRENT.get()
+        if outer is not None and outer is not _BEGUN.get():
+            receive, held = await self._is_held(outer, scope, receive)
+            if held:
+                await super().handle(scope, receive, send)
+                return
+        await self._guarded(scope, receive, send)
+
+    async def _is_held(self, outer: Claim, scope: Scope, receive: Receive) -> tuple[Receive, bool]:
+        """Tell whether the middleware holds the key of this very request; and return what to receive the request by."""
+        assert self._guarded is not None
+        guarded = self._guarded._guarded  # noqa: SLF001 - the shells are part of the house
+        asked: Pending | Ask | Answer | None = guarded.rules.begin(AsgiRequest(scope))
+        if isinstance(asked, Pending):
+            body = await body_of(receive, guarded.rules.max_request)
+            if body is None:
+                return _left, False
+            receive, asked = replayed(body, receive), guarded.rules.ask(asked, body)
+        if not isinstance(asked, Ask):
+            return receive, False
+        key, _ = guarded.begin(asked)
+        return receive, outer.store is guarded.guard.store and outer.record.key == key
+
+    async def _carry_out(self, scope: Scope, receive: Receive, send: Send) -> None:
+        token = _BEGUN.set(CURRENT.get())
+        try:
+            await super().handle(scope, receive, send)
+        finally:
+            _BEGUN.reset(token)
 
 
 def idempotent_route(
@@ -37,11 +205,13 @@ def idempotent_route(
     name: str | None = None,
     wait: float | None = None,
     **options: Unpack[Options],
-) -> type[APIRoute]:
+) -> type[IdempotentRoute]:
     """Return a class of routes, for ``APIRouter(route_class=...)``, whose endpoints answer once for each idempotency key.
 
     The key is documented in OpenAPI, with the answers that are due to it. Of a router's endpoints those count whose methods
-    the rules cover: POST and PATCH by default. ``onceward.current`` is a dependency that gives the claim.
+    the rules cover: POST and PATCH by default; one with a dependency :func:`idempotent` has the options of that. A router that
+    is included in this one has a class of routes of its own: see :func:`unguarded`. ``onceward.current`` is a dependency that gives
+    the claim, :func:`claim_or_none` one for endpoints whose key is not required.
 
     Args:
         once: as for :class:`onceward.web.AsgiIdempotency`.
@@ -52,31 +222,26 @@ def idempotent_route(
 
     Raises:
         TypeError, ValueError: an option is not valid.
+
+    Warns:
+        UserWarning: from the class: an endpoint has a dependency that ends after its answer, which is too late for a commit.
     """
-    made = endpoint_rules(rules)
+    check_once(once, "idempotent_route({})")
 
-    def guarded(app: Callable[[Scope, Receive, Send], Any], mine: Rules) -> AsgiIdempotency:
-        return AsgiIdempotency(app, once, mine, name=name, wait=wait, **options)
-
-    guarded(_nothing, made)  # so that a wrong option is told now
-
-    class IdempotentRoute(APIRoute):
+    class GuardedRoute(IdempotentRoute):
         """A route whose endpoint answers once for each idempotency key."""
 
-        def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
-            super().__init__(path, endpoint, **settings)
-            own = copy(made)
-            own.routes = tuple(_Chosen(self.path_format, route) for route in made.routes)
-            self._guarded = guarded(super().handle, own)
-            for route in own.routes:
-                if not route.methods.isdisjoint(self.methods or ()):
-                    self.openapi_extra = _described(self, own, route)
-                    break
+        default = Idempotent(once, rules, name, wait, options)
 
-        async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-            await self._guarded(scope, receive, send)
+    return GuardedRoute
 
-    return IdempotentRoute
+
+async def claim_or_none() -> Claim | None:
+    """Return the claim of the request, or None for one that was let through, for want of a key that is not required.
+
+    A dependency: ``claim: Annotated[Claim | None, Depends(claim_or_none)]``.
+    """
+    return CURRENT.get()
 
 
 def document(app: FastAPI, rules: Rules) -> None:
@@ -121,6 +286,11 @@ def _described(route: APIRoute, rules: Rules, own: Route) -> dict[str, Any]:
     extra |= {"parameters": [*extra.get("parameters", [])], "responses": responses}
     openapi.describe(extra, rules, own)
     return extra
+
+
+async def _left() -> Message:
+    """Say that the sender of a request has left."""
+    return {"type": DISCONNECT}
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:

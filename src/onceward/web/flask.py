@@ -5,7 +5,10 @@ from functools import wraps
 from io import BytesIO
 from typing import TYPE_CHECKING, ParamSpec, Unpack, cast
 
-import flask
+try:
+    import flask
+except ModuleNotFoundError as error:
+    raise ImportError("onceward.web.flask needs flask, which is not installed: pip install flask") from error
 
 from onceward.core.policy import Options
 from onceward.web.answer import Answer
@@ -60,7 +63,7 @@ def idempotent(
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    guarded = Guarded(once, endpoint_rules(rules), name, wait, options)
+    guarded = Guarded(once, endpoint_rules(rules), name, wait, options, "@idempotent({})")
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from onceward.arguments import check_once, with_wait
 from onceward.codec import Codec
 from onceward.core.policy import Options
 from onceward.errors import ResultUnavailable
@@ -11,11 +12,12 @@ from onceward.guard import Guard
 from onceward.keys import ledger_key
 from onceward.web.answer import Answer, Recorded, recorded
 from onceward.web.exchange import Exchange
-from onceward.web.rules import Ask, Rules
+from onceward.web.rules import Ask, Rules, rules_of
 
 if TYPE_CHECKING:
     from onceward.once import Once
 
+MIDDLEWARE: Final = "AsgiIdempotency(app, once={})"
 NAME: Final = "http"  # the namespace of keys, so that one application has the same ones behind each kind of server
 
 
@@ -28,6 +30,7 @@ class Guarded:
         name: the namespace of the keys; None is that of ``once``, or else "http".
         wait: seconds for which a request waits for the answer to the one before it; None answers it with 409 at once.
         options: see :class:`onceward.Policy`.
+        example: how the shell is given its Once, for errors.
 
     Attributes:
         rules: the rules.
@@ -38,16 +41,18 @@ class Guarded:
         TypeError, ValueError: an option is not valid.
     """
 
-    def __init__(
-        self, once: "Once", rules: Rules | None, name: str | None, wait: float | None, options: Options
+    def __init__(  # noqa: PLR0917 - the order of a shell's own arguments
+        self,
+        once: "Once",
+        rules: Rules | None,
+        name: str | None,
+        wait: float | None,
+        options: Options,
+        example: str = MIDDLEWARE,
     ) -> None:
-        if "on_busy" in options:
-            raise TypeError(
-                "on_busy=...: give wait=SECONDS instead; without it a request under way is answered with 409"
-            )
-        if wait is not None:
-            options = {**options, "on_busy": wait}
-        self.rules = Rules() if rules is None else rules
+        check_once(once, example)
+        options = with_wait(options, wait)
+        self.rules = rules_of(rules)
         self.methods = frozenset[str]().union(*(route.methods for route in self.rules.routes))
         self._name = once._claim_name(name, NAME)  # noqa: SLF001 - shells are part of the house
         guard = once._claim_guard(options, "each request is answered")  # noqa: SLF001 - as above

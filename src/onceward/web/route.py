@@ -1,14 +1,15 @@
 """Which requests carry a key, and where."""
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Collection
+from typing import Final, cast
 
+from onceward.arguments import check_flag
 from onceward.web.body import reader
 
 HEADER: Final = "Idempotency-Key"
 _BODY: Final = "body:"
-_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch  # RFC 9110, section 5.6.2
+TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch  # RFC 9110, section 5.6.2
 
 # How other routers write parts, and what is no longer there in a path: such a route would protect nothing.
 _FOREIGN: Final = re.compile(r"<[^/]*>|\{[^/{}]*:path\}|%[0-9A-Fa-f]{2}|[?#]").search
@@ -33,18 +34,22 @@ class Route:
         self,
         path: str = "*",
         *,
-        methods: Sequence[str] = ("POST", "PATCH"),
+        methods: Collection[str] = ("POST", "PATCH"),
         required: bool = True,
         key: str = HEADER,
     ) -> None:
-        if isinstance(methods, str) or not methods:
-            raise TypeError(f"methods={methods!r}: give a list of them, as in methods=['POST']")
+        if not isinstance(path, str):
+            raise TypeError(f"path={path!r}: give a path, as in Route('/orders')")
+        _check_methods(methods)
+        check_flag("required", required)
+        if not isinstance(key, str):
+            raise TypeError(f"key={key!r}: give the name of a header, or 'body:' and a JMESPath")
         self.path = path
         self.methods = frozenset(method.upper() for method in methods)
         self.required = required
         self.key = key
         self.read = reader(key.removeprefix(_BODY)) if key.startswith(_BODY) else None
-        if self.read is None and not _TOKEN(key):
+        if self.read is None and not TOKEN(key):
             raise ValueError(
                 f"key={key!r}: give the name of a header, or body: and a JMESPath, as in 'body:payment.id'"
             )
@@ -57,6 +62,16 @@ class Route:
 
     def __repr__(self) -> str:
         return f"Route({self.path!r}, methods={sorted(self.methods)!r}, required={self.required!r}, key={self.key!r})"
+
+
+def _check_methods(methods: object) -> None:
+    if isinstance(methods, str | bytes) or not isinstance(methods, Collection) or not methods:
+        raise TypeError(f"methods={methods!r}: give a list of them, as in methods=['POST']")
+    for method in cast("Collection[object]", methods):
+        if not isinstance(method, str):
+            raise TypeError(f"methods={methods!r}: {method!r} is no method; give them as in methods=['POST']")
+        if not TOKEN(method):
+            raise ValueError(f"methods={methods!r}: {method!r} is no method (RFC 9110, section 9.1)")
 
 
 def _pattern(path: str) -> re.Pattern[str]:

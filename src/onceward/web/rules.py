@@ -13,6 +13,7 @@ from typing import Final, Literal, NamedTuple, cast
 
 import msgspec
 
+from onceward.arguments import check_flag, check_hook
 from onceward.errors import KeyMissing, OncewardError
 from onceward.web import problem
 from onceward.web.answer import Answer, Recorded, bodiless, recorded, replay
@@ -99,25 +100,22 @@ class Rules:
         for route in cast("tuple[object, ...]", routes):
             if not isinstance(route, Route):
                 raise TypeError(f"{route!r}: give routes, as in Rules(Route('/orders'))")
-        least, most = length
-        if not 1 <= least <= most:
-            raise ValueError(f"length={length!r}: give at least and at most so many characters, as in (16, 255)")
+        check_flag("strict", strict)
+        _check_length(length)
         for name, value in (("max_request", max_request), ("max_response", max_response)):
             if type(value) is not int or value < 0:
                 raise ValueError(f"{name}={value!r}: give a number of bytes")
-        if not callable(record) and not (record and all(isinstance(status, int) for status in record)):
-            raise TypeError(
-                f"record={record!r}: give statuses, as in record=[200, 201], or a callable that is given one"
-            )
-        if any(character in docs for character in '<>"# \r\n'):
+        if not isinstance(cast("object", docs), str) or any(character in docs for character in '<>"# \r\n'):
             raise ValueError(f"docs={docs!r}: give a URL without a fragment")
+        if on_event is not None:
+            check_hook("on_event", on_event)
         self.routes = routes or (Route(),)
         self.max_request = max_request
         self.max_response = max_response
         self.strict = strict
         self.length = length
         self._scope = None if scope is None else scope_of(scope)
-        self._records = record if callable(record) else frozenset(record).__contains__
+        self._records = _recording(record)
         self._docs = docs
         self._on_event = on_event
 
@@ -251,6 +249,41 @@ class Rules:
 
     def _refuse(self, found: Problem) -> Answer:
         return found.answer(self._docs)
+
+
+def rules_of(given: Rules | None) -> Rules:
+    """Return rules as they were given, None as ``Rules()``.
+
+    Raises:
+        TypeError: they are none.
+    """
+    if given is None:
+        return Rules()
+    if isinstance(cast("object", given), Rules):
+        return given
+    raise TypeError(f"rules={given!r}: give Rules, as in rules=Rules(Route('/orders'))")
+
+
+def _check_length(length: object) -> None:
+    if not (isinstance(length, tuple | list) and len(length) == 2 and all(type(end) is int for end in length)):
+        raise TypeError(f"length={length!r}: give at least and at most so many characters, as in (16, 255)")
+    if not 1 <= length[0] <= length[1]:
+        raise ValueError(f"length={length!r}: give at least and at most so many characters, as in (16, 255)")
+
+
+def _recording(record: Callable[[int], bool] | Collection[int]) -> Callable[[int], bool]:
+    """Return what tells whether an answer of a status is recorded."""
+    if callable(record):
+        check_hook("record", record)
+        return record
+    statuses: object = record
+    if (
+        not isinstance(statuses, Collection)
+        or not statuses
+        or any(not isinstance(s, int) or s is True for s in statuses)
+    ):
+        raise TypeError(f"record={record!r}: give statuses, as in record=[200, 201], or a callable that is given one")
+    return frozenset(record).__contains__
 
 
 def _where(route: Route) -> str:

@@ -8,7 +8,11 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Final
 
+from onceward.arguments import check_hook
+from onceward.errors import KeyMissing
+from onceward.keys import ledger_key
 from onceward.web.request import Request
+from onceward.web.route import TOKEN
 
 Scope = Callable[[Request], object]
 ANONYMOUS: Final = "anonymous"
@@ -85,18 +89,22 @@ def scope_of(source: Scope | str) -> Scope:
         A callable that raises Unscoped when there is none.
 
     Raises:
-        TypeError: it is neither.
+        TypeError: it is neither, or a coroutine function.
+        ValueError: it cannot be the name of a header or cookie.
     """
     if source is credentials:
         return credentials
     if callable(source):
+        check_hook("scope", source)
         return lambda request: _told(source(request))
     if not source or type(source) is not str:
         raise TypeError(
             f"scope={source!r}: give a callable, a header's name, 'cookie:NAME', or None for one scope for all"
         )
+    cookie = source.removeprefix(_COOKIE)
+    if not TOKEN(cookie):
+        raise ValueError(f"scope={source!r}: give a header's name, as in 'X-Tenant', or 'cookie:NAME'")
     if source.startswith(_COOKIE):
-        cookie = source.removeprefix(_COOKIE)
         return lambda request: _digest(source, _sent(request.cookie(cookie), f"the cookie {cookie}"))
     header = source.lower()
     return lambda request: _digest(header, _sent("\n".join(_said(request, header)), f"the header {source}"))
@@ -108,9 +116,25 @@ def _said(request: Request, header: str) -> list[str]:
 
 
 def _told(scope: object) -> object:
-    if scope is None or scope == "":
-        raise Unscoped("this server cannot tell who the caller is")
-    return scope
+    """Return what a callable has said, if keys can be made of it."""
+    if (type(scope) is str and scope.strip()) or type(scope) is int:
+        return scope
+    error: Exception | None = None
+    if type(scope) is not bool:
+        try:
+            ledger_key("scope", scope)
+        except KeyMissing as missing:
+            raise Unscoped("this server cannot tell who the caller is") from missing
+        except TypeError as wrong:
+            error = wrong
+        else:
+            return scope
+    if callable(close := getattr(scope, "close", None)):
+        close()  # a coroutine that nobody is going to await
+    raise TypeError(
+        f"scope= returned a {type(scope).__name__}, which cannot say who the caller is: return a str or an int, such as the "
+        "user's primary key, or a tuple of them; None when nobody can tell"
+    ) from error
 
 
 def _sent(value: str | None, what: str) -> str:

@@ -66,7 +66,7 @@ class WsgiIdempotency:
         **options: Unpack[Options],
     ) -> None:
         self._app = app
-        self._guarded = Guarded(once, rules, name, wait, options)
+        self._guarded = Guarded(once, rules, name, wait, options, "WsgiIdempotency(app, {})")
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Handle one request by the rules; what is none of theirs, as without this."""

@@ -12,7 +12,7 @@ from onceward.aws.sqs.facts import read_facts
 from onceward.aws.sqs.message import Attribute, Message, Outgoing, entry_of, size_of
 from onceward.aws.sqs.serving import record_of
 from onceward.core.policy import Policy
-from onceward.core.protocol import Verdict, decide
+from onceward.core.protocol import Verdict, decide, message_in
 from onceward.core.record import Record
 from onceward.errors import KeyMissing, OncewardError
 from onceward.keys import derived_key, ledger_key
@@ -109,26 +109,41 @@ class Letters:
             Refusal: its consumer needs our attribute, and there is no room for it.
         """
         dedup = derived_key(own_key, ("send",)) if fifo else None
-        same = Outgoing(message.body, message.user_attributes, message.group, dedup)
-        if _text(message.user_attributes.get(KEY_ATTRIBUTE)) is not None:
-            return same
-        attributes = {**message.user_attributes, KEY_ATTRIBUTE: Attribute("String", message.id)}
-        marked = same._replace(attributes=attributes)
-        if len(attributes) > MOST_ATTRIBUTES:
-            full = f"it has {MOST_ATTRIBUTES} attributes, SQS takes no more"
-        elif (size := size_of(entry_of(marked))) > room:
-            full = f"with it, it has {size} bytes, and its target takes {room} (MaximumMessageSize, up to 1048576)"
-        else:
-            return marked
-        if not self._by_default:
-            return same
-        raise Refusal(
-            f"there is no room for {KEY_ATTRIBUTE}: {full}. Without it the copy has another key, and its effect could happen "
-            "twice. Send it by hand, or give the consumer a key from the body, and --key here"
-        )
+        return copied(message, dedup, room, by_default=self._by_default)
 
     def _delivery(self, message: Message) -> Delivery:
         return message_delivery(record_of(message, _FACTS), unwrap=self._unwrap, fifo=False)
+
+
+def copied(message: Message, dedup: str | None, room: int, *, by_default: bool) -> Outgoing:
+    """Return a copy of a message, with an attribute that says its default key.
+
+    Args:
+        message: the message.
+        dedup: the copy's deduplication id; None in a standard queue.
+        room: the bytes that a message may have in the queue that it is sent to.
+        by_default: whether its consumer goes by the default key.
+
+    Raises:
+        Refusal: it does, and there is no room for the attribute.
+    """
+    same = Outgoing(message.body, message.user_attributes, message.group, dedup)
+    if _text(message.user_attributes.get(KEY_ATTRIBUTE)) is not None:
+        return same
+    attributes = {**message.user_attributes, KEY_ATTRIBUTE: Attribute("String", message.id)}
+    marked = same._replace(attributes=attributes)
+    if len(attributes) > MOST_ATTRIBUTES:
+        full = f"it has {MOST_ATTRIBUTES} attributes, SQS takes no more"
+    elif (size := size_of(entry_of(marked))) > room:
+        full = f"with it, it has {size} bytes, and its target takes {room} (MaximumMessageSize, up to 1048576)"
+    else:
+        return marked
+    if not by_default:
+        return same
+    raise Refusal(
+        f"there is no room for {KEY_ATTRIBUTE}: {full}. Without it the copy has another key, and its effect could happen "
+        "twice. Send it by hand, or give the consumer a key from the body, and --key to `onceward redrive`"
+    )
 
 
 def origin(message: Message) -> str:
@@ -175,6 +190,12 @@ _OF_WHOM: Final = Plan(
 )
 
 
+_KEEPS: Final = Plan(
+    "wait",
+    "its key is parked, and keeps a message, which goes first: `onceward unpark KEY --to QUEUE` sends that again",
+)
+
+
 def planned(
     record: Record | None,
     now: float,
@@ -203,14 +224,20 @@ def planned(
     if verdict is Verdict.MISMATCH:
         return _OF_ANOTHER
     if verdict is not Verdict.REPLAY:
-        step: Step = "unpark" if verdict is Verdict.PARKED else "reset" if record.attempts else "move"
-        return Plan(step, f"{record.status} after {record.attempts} attempt(s)")
+        return _of_unfinished(record, verdict)
     plan = _COMPLETED[completed]
     if begun and not intended:
         plan = Plan("finish", "an earlier run had begun to move it, and its effect is made")
     if fingerprint is None and record.fingerprint is not None and plan.step != "keep":
         return _OF_WHOM
     return plan
+
+
+def _of_unfinished(record: Record, verdict: Verdict) -> Plan:
+    if message_in(record) is not None:
+        return _KEEPS
+    step: Step = "unpark" if verdict is Verdict.PARKED else "reset" if record.attempts else "move"
+    return Plan(step, f"{record.status} after {record.attempts} attempt(s)")
 
 
 def _handler(payload: object) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+from onceward.arguments import check_once
 from onceward.aws.dead_letters.letters import Letters, OnCompleted, Refusal
 from onceward.aws.dead_letters.moving import NAME, Fate, Mover
 from onceward.aws.events.sqs import Unwrap
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from onceward.ledger import Ledger
     from onceward.once import Once
 
-__all__ = ["Fate", "Redrive", "Waiting", "namespaces"]
+__all__ = ["Fate", "Redrive", "UnfitQueues", "Waiting", "namespaces"]
 
 # Seconds. A long poll asks all servers of a queue, so that no answer means no message (SQS Developer Guide, "Amazon SQS
 # short and long polling").
@@ -30,6 +31,10 @@ _AT_ONCE: Final = 10  # messages
 _IN_A_ROW: Final = 10  # failures after which the fault is not the messages'
 LARGEST: Final = 1048576  # bytes of a message in any queue (SQS Developer Guide, "Amazon SQS message quotas")
 _LOOKED_AT: Final = 1000  # records of a ledger, to find out whose keys are in it
+
+
+class UnfitQueues(OncewardError):
+    """The dead-letter queue and the target do not fit each other. Raised before anything is received."""
 
 
 class Waiting(NamedTuple):
@@ -84,6 +89,7 @@ class Redrive:
         limit: int | None = None,
         dry_run: bool = False,
     ) -> None:
+        check_once(once, "Redrive({}, source, target, name='billing.charge')")
         if completed not in {"keep", "rerun", "drop"}:
             raise ValueError(f'completed={completed!r}: give "keep", "rerun" or "drop"')
         if not 1 <= visibility <= 43200:
@@ -101,20 +107,21 @@ class Redrive:
         """Look at both queues; nothing is received yet.
 
         Raises:
-            OncewardError: the queues do not fit each other, or cannot be read.
+            UnfitQueues: the queues do not fit each other.
+            OncewardError: they cannot be read.
         """
         source, target = self._source.attributes(), self._target.attributes()
         if source["QueueArn"] == target["QueueArn"]:
-            raise OncewardError(f"{self._source.name} is both the dead-letter queue and where its messages shall go")
+            raise UnfitQueues(f"{self._source.name} is both the dead-letter queue and where its messages shall go")
         if self._source.fifo is not self._target.fifo:
-            raise OncewardError(
+            raise UnfitQueues(
                 f"one of {self._source.name} and {self._target.name} is a FIFO queue, and the other is not: "
                 "give a target of the same kind"
             )
         notes = []
         policy = json.loads(source.get("RedrivePolicy") or "{}")
         if policy.get("deadLetterTargetArn") == target["QueueArn"]:
-            raise OncewardError(
+            raise UnfitQueues(
                 f"{self._target.name} is the dead-letter queue of {self._source.name}: give them the other way round"
             )
         if policy:

@@ -6,16 +6,16 @@ from typing import Final, Literal, NamedTuple
 
 from onceward.core.policy import Policy
 
-Level = Literal["error", "warning", "unknown", "ok"]
-LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "unknown", "ok")
+Level = Literal["error", "warning", "unknown", "skipped", "ok"]
+LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "unknown", "skipped", "ok")
 
 
 class Finding(NamedTuple):
     """What one check found.
 
     Attributes:
-        level: "error" (messages are lost, or effects doubled, sooner or later), "warning", "ok", or "unknown" (it could not be
-            looked at).
+        level: "error" (messages are lost, or effects doubled, sooner or later), "warning", "ok", "unknown" (it was asked for and
+            could not be looked at), or "skipped" (nor could this, which nobody has asked for by name).
         check: what was looked at, in a word or two.
         says: what is so.
         why: what comes of it; "" when it is ok.

@@ -185,10 +185,17 @@ def file(facts: Facts) -> Iterator[Finding]:
             "it is gone after a restart, and everything that was done can be done again",
             "put it on a disk",
         )
-    elif ledger.writable:
+    elif ledger.kind is None:
         yield Finding(
-            "ok", check, f"{ledger.path} is on a local disk" + ("" if ledger.kind is None else f" ({ledger.kind})")
+            "skipped",
+            check,
+            f"this system does not tell what kind of file system {ledger.path} is on",
+            "on one of a network two workers can have one key",
+            "make sure that it is a disk of this machine",
+            _WAL,
         )
+    elif ledger.writable:
+        yield Finding("ok", check, f"{ledger.path} is on a local disk ({ledger.kind})")
     if ledger.free < _FREE:
         yield Finding(
             "warning",

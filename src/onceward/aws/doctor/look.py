@@ -143,8 +143,8 @@ class Look:
             return None
 
     def _gap(self, check: str, says: str, mend: str, *, needed: bool) -> None:
-        """Note what could not be looked at: a failure of the doctor only where the caller asked for it."""
-        self._gaps.append(Finding("unknown" if needed else "ok", check, says, "it was not looked at", mend))
+        """Note what could not be looked at: a failure of the doctor only where the caller asked for it, and never safe."""
+        self._gaps.append(Finding("unknown" if needed else "skipped", check, says, "it was not looked at", mend))
 
 
 def _settings(queue: Queue) -> QueueSettings:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from onceward.aws.doctor.facts import Check, Facts, Finding, QueueSettings, days
+from onceward.aws.sqs.facts import ATTEMPTS
 
 _DEAD: Final = "SQS Developer Guide, Using dead-letter queues in Amazon SQS"
 _KEPT: Final = "SQS Developer Guide, Setting-up dead-letter queue retention in Amazon SQS"
@@ -25,18 +26,28 @@ def dead_letters(facts: Facts) -> Iterator[Finding]:
         return
     check = "dead letters"
     if queue.dead_letters is None:
-        dropped = f"SQS drops it {days(queue.retention)} after it was sent, without a trace"
-        kept = f"its key is parked after {limit} attempts, and the message is dropped {days(queue.retention)} after it was sent"
-        yield Finding(
-            "error" if limit is None else "warning",
-            check,
-            f"{queue.name} has no dead-letter queue",
-            f"of a message that always fails, {dropped if limit is None else kept}",
-            "give the queue a RedrivePolicy" + (", or the guard max_attempts=" if limit is None else ""),
-            _DEAD,
-        )
+        yield _alone(queue, limit, by_lambda=bool(facts.triggers) or facts.function is not None)
     elif facts.dead is not None:
         yield from _pair(queue, facts.dead, check)
+
+
+def _alone(queue: QueueSettings, limit: int | None, *, by_lambda: bool) -> Finding:
+    gone = days(queue.retention)
+    mend = "give the queue a RedrivePolicy"
+    if not by_lambda:
+        why = (
+            f"`onceward sqs` and SqsWorker keep a message that always fails in the ledger, after {limit or ATTEMPTS} attempts; of "
+            f"any other consumer, SQS drops it {gone} after it was sent"
+        )
+    elif limit is None:
+        why = f"of a message that always fails, SQS drops it {gone} after it was sent, without a trace"
+        mend += ", or the guard max_attempts="
+    else:
+        why = f"of a message that always fails, its key is parked after {limit} attempts, and the message is dropped {gone} after it was sent"
+    unsafe = by_lambda and limit is None
+    return Finding(
+        "error" if unsafe else "warning", "dead letters", f"{queue.name} has no dead-letter queue", why, mend, _DEAD
+    )
 
 
 def _pair(queue: QueueSettings, dead: QueueSettings, check: str) -> Iterator[Finding]:
@@ -163,6 +174,15 @@ def retention(facts: Facts) -> Iterator[Finding]:
             f"{says}, and {facts.dead.name} may hold a message until {days(whole)} after it was sent",
             f"when it is redriven, {again}, although it was completed",
             f"give a retention of at least {whole} s",
+            _KEPT,
+        )
+    elif queue.dead_letters is not None and facts.dead is None:
+        yield Finding(
+            "skipped",
+            check,
+            f"{says}; how long the dead-letter queue holds a message is not known",
+            f"of what is redriven, {again}, although it was completed",
+            "look again when the dead-letter queue can be looked at",
             _KEPT,
         )
     else:

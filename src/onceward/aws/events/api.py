@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Final, Unpack, cast
 
+from onceward.arguments import check_once, with_wait
 from onceward.aws.events import api_event
 from onceward.aws.events.handler import LambdaHandler, time_left
 from onceward.claim import Claim, current
@@ -14,7 +15,7 @@ from onceward.guard import Guard, refuse_awaitable
 from onceward.keys import ledger_key
 from onceward.web.answer import Answer, Recorded, bodiless, recorded
 from onceward.web.exchange import Exchange
-from onceward.web.rules import Ask, Rules
+from onceward.web.rules import Ask, Rules, rules_of
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -55,13 +56,11 @@ def on_api(
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    if "on_busy" in options:
-        raise TypeError("on_busy=...: give wait=SECONDS instead; without it a request under way is answered with 409")
-    if wait is not None:
-        options["on_busy"] = wait
+    check_once(once, "@on_api({})")
+    policy, made = with_wait(options, wait), rules_of(rules)
 
     def decorate(function: Function) -> LambdaHandler[object]:
-        api = _Api(once, Rules() if rules is None else rules, function, name, options)
+        api = _Api(once, made, function, name, policy)
 
         @wraps(function)
         def handle(event: object, context: object = None) -> object:

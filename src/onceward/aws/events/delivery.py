@@ -1,6 +1,6 @@
 """One decoded record of an event, and the errors about events and records that cannot be read."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from onceward.errors import OncewardError
@@ -107,11 +107,22 @@ _WRAPPERS = {
 }
 
 
-def records_of(event: object, source: str) -> list[object]:
-    """Return the records of an event of ``source``; they need not be readable.
+def deliveries_of(
+    event: object,
+    source: str,
+    read: Callable[[object], "Iterable[Delivery]"],
+    strange: Callable[[object], str | None] = lambda _: None,
+) -> "list[Delivery]":
+    """Return the deliveries of an event of ``source``; a record of another one, among others, is a malformed delivery.
+
+    Args:
+        event: as Lambda gives it.
+        source: what its records say that they are of.
+        read: makes a record its deliveries, which need not be readable.
+        strange: says why a record of that source is not for this handler; None when it is.
 
     Raises:
-        MalformedEvent: it has no list of records, or a record of another source.
+        MalformedEvent: it has no list of records, or none of them is for this handler.
     """
     records = at(event, "Records")
     if not isinstance(records, list):
@@ -119,20 +130,28 @@ def records_of(event: object, source: str) -> list[object]:
             f"this handler takes events of {source}, which have a list of Records, and was given {described(event)}; "
             "nothing has run"
         )
-    for record in records:
-        found = at(record, "eventSource") or at(record, "EventSource")  # SNS writes it with a capital
-        if isinstance(found, str) and found != source:
-            raise other_source(source, found)
-    return records
+    reasons = [_of_another(record, source) or strange(record) for record in records]
+    if reasons and None not in reasons:
+        raise MalformedEvent(f"{reasons[0]}; nothing has run")
+    deliveries: list[Delivery] = []
+    for record, reason in zip(records, reasons, strict=True):
+        for delivery in read(record):
+            if reason is not None:
+                delivery.fault = MalformedRecord(f"{reason}; the handler did not run")
+            deliveries.append(delivery)
+    return deliveries
 
 
-def other_source(source: str, found: str) -> MalformedEvent:
-    """Return the error about an event that is of another source."""
+def other_source(source: str, found: str) -> str:
+    """Return what is wrong with a record or event that is of the source ``found``, and what to do."""
     other = _WRAPPERS.get(found)
-    return MalformedEvent(
-        f"this handler takes events of {source}, and was given a record of {found!r}; nothing has run. "
-        + (f"Use onceward.aws.{other}" if other else "Check what invokes the function")
-    )
+    right = f"Use onceward.aws.{other}" if other else "Check what invokes the function"
+    return f"this handler takes events of {source}, and was given a record of {found!r}. {right}"
+
+
+def _of_another(record: object, source: str) -> str | None:
+    found = at(record, "eventSource") or at(record, "EventSource")  # SNS writes it with a capital
+    return other_source(source, found) if isinstance(found, str) and found != source else None
 
 
 def described(event: object) -> str:

@@ -58,7 +58,9 @@ def on_firehose(
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return wrapping(once, Source(lambda event, _: _deliveries(event), _answer, concurrency=concurrency), settings)
+    return wrapping(
+        once, Source("on_firehose", lambda event, _: _deliveries(event), _answer, concurrency=concurrency), settings
+    )
 
 
 def _deliveries(event: object) -> list[Delivery]:

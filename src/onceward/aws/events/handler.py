@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, Unpack, cast
 
+from onceward.arguments import check_once
 from onceward.aws.events.delivery import Delivery
 from onceward.core.policy import Options
 
@@ -57,12 +58,14 @@ class Source(NamedTuple, Generic[T]):
     """One event source, as data.
 
     Attributes:
+        name: of its decorator, for errors.
         deliveries: makes an event and a context one delivery for each record; raises MalformedEvent.
         answer: makes the outcomes of them the response, or raises.
         group: as for :meth:`Once.batch`.
         concurrency: the same.
     """
 
+    name: str
     deliveries: Callable[[object, object], list[Delivery]]
     answer: "Callable[[Sequence[Outcome]], T]"
     group: Callable[[Delivery], Hashable | None] | None = None
@@ -72,7 +75,12 @@ class Source(NamedTuple, Generic[T]):
 def wrapping(
     once: "Once", source: Source[T], settings: Settings
 ) -> Callable[[Callable[..., object]], LambdaHandler[T]]:
-    """Return the decorator for a source; it raises TypeError and ValueError when an option or the function does not fit."""
+    """Return the decorator for a source; it raises TypeError and ValueError when an option or the function does not fit.
+
+    Raises:
+        TypeError: ``once`` is none.
+    """
+    check_once(once, f"@{source.name}({{}})")
 
     def decorate(function: Callable[..., object]) -> LambdaHandler[T]:
         return _wrapped(once, source, function, **settings)

@@ -55,6 +55,7 @@ def on_kafka(
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
     source = Source(
+        "on_kafka",
         lambda event, _: _deliveries(event),
         reporting(partial=partial, all_failed=all_failed, identify=_identifier),
         group=lambda delivery: delivery.group,
@@ -71,7 +72,7 @@ def _identifier(delivery: Delivery) -> dict[str, object]:
 def _deliveries(event: object) -> list[Delivery]:
     found, partitions = at(event, "eventSource"), at(event, "records")
     if isinstance(found, str) and found not in SOURCES:
-        raise other_source(SOURCES[0], found)
+        raise MalformedEvent(f"{other_source(SOURCES[0], found)}; nothing has run")
     if not isinstance(partitions, dict) or not all(isinstance(records, list) for records in partitions.values()):
         raise MalformedEvent(
             "this handler takes events of Kafka, which have a dict of records by topic and partition, and was given "

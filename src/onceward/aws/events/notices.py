@@ -8,9 +8,9 @@ from onceward.aws.events.delivery import (
     MalformedEvent,
     MalformedRecord,
     at,
+    deliveries_of,
     described,
     needed,
-    records_of,
     text_at,
 )
 from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
@@ -41,9 +41,10 @@ def on_sns(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[...
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return wrapping(
-        once, Source(lambda event, _: [_message(r) for r in records_of(event, SNS)], raise_failed), settings
+    source = Source(
+        "on_sns", lambda event, _: deliveries_of(event, SNS, lambda record: (_message(record),)), raise_failed
     )
+    return wrapping(once, source, settings)
 
 
 def on_s3(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
@@ -64,7 +65,8 @@ def on_s3(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[...,
     Raises:
         TypeError, ValueError: as :func:`on_sns`.
     """
-    return wrapping(once, Source(lambda event, _: [_object(r) for r in records_of(event, S3)], raise_failed), settings)
+    source = Source("on_s3", lambda event, _: deliveries_of(event, S3, lambda record: (_object(record),)), raise_failed)
+    return wrapping(once, source, settings)
 
 
 def on_eventbridge(
@@ -86,7 +88,7 @@ def on_eventbridge(
     Raises:
         TypeError, ValueError: as :func:`on_sns`.
     """
-    return wrapping(once, Source(lambda event, _: _bus_event(event), _answer_of_one), settings)
+    return wrapping(once, Source("on_eventbridge", lambda event, _: _bus_event(event), _answer_of_one), settings)
 
 
 def _answer_of_one(outcomes: "Sequence[Outcome]") -> None:

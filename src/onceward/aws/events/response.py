@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn, cast
 
+from onceward.arguments import check_flag
 from onceward.aws.events.delivery import BatchFailed, Delivery
 
 if TYPE_CHECKING:
@@ -33,8 +34,10 @@ def reporting(
         identify: what stands for a delivery, which has an id, in the response.
 
     Raises:
+        TypeError: ``partial`` is neither True nor False.
         ValueError: ``all_failed`` is neither "report" nor "raise".
     """
+    check_flag("partial", partial)
     if all_failed not in {"report", "raise"}:
         raise ValueError(f'all_failed={all_failed!r}: give "report" or "raise"')
 

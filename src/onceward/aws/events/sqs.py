@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Literal, Unpack
 from onceward.aws.events.delivery import (
     KEY_ATTRIBUTE,
     Delivery,
-    MalformedEvent,
     MalformedRecord,
     at,
     decoded,
+    deliveries_of,
     needed,
-    records_of,
     text_at,
 )
 from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
@@ -61,6 +60,7 @@ def on_sqs(
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
     source = Source(
+        "on_sqs",
         _reader(unwrap, fifo=False),
         reporting(partial=partial, all_failed=all_failed),
         concurrency=concurrency,
@@ -99,6 +99,7 @@ def on_sqs_fifo(
     if stop not in {"group", "batch"}:
         raise ValueError(f'stop={stop!r}: give "group" or "batch"')
     source = Source(
+        "on_sqs_fifo",
         _reader(unwrap, fifo=True),
         reporting(partial=partial, all_failed=all_failed),
         group=(lambda delivery: delivery.group) if stop == "group" else (lambda _: SOURCE),
@@ -114,15 +115,19 @@ def _reader(unwrap: Unwrap | None, *, fifo: bool) -> Callable[[object, object], 
 
 
 def _messages(event: object, *, unwrap: Unwrap | None, fifo: bool) -> list[Delivery]:
-    records = records_of(event, SOURCE)
-    for record in records:
+    def read(record: object) -> tuple[Delivery]:
+        return (message_delivery(record, unwrap=unwrap, fifo=fifo),)
+
+    def strange(record: object) -> str | None:
         arn = text_at(record, "eventSourceARN")
-        if arn is not None and arn.endswith(".fifo") is not fifo:  # the name of a FIFO queue must end so
-            raise MalformedEvent(
-                f"{arn} is a {'standard' if fifo else 'FIFO'} queue, and this handler is for "
-                f"{'FIFO' if fifo else 'standard'} queues; nothing has run. Use {'on_sqs' if fifo else 'on_sqs_fifo'}"
-            )
-    return [message_delivery(record, unwrap=unwrap, fifo=fifo) for record in records]
+        if arn is None or arn.endswith(".fifo") is fifo:  # the name of a FIFO queue must end so
+            return None
+        return (
+            f"{arn} is a {'standard' if fifo else 'FIFO'} queue, and this handler is for "
+            f"{'FIFO' if fifo else 'standard'} queues. Use {'on_sqs' if fifo else 'on_sqs_fifo'}"
+        )
+
+    return deliveries_of(event, SOURCE, read, strange)
 
 
 def message_delivery(record: object, *, unwrap: Unwrap | None, fifo: bool) -> Delivery:

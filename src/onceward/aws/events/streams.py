@@ -8,9 +8,9 @@ from onceward.aws.events.delivery import (
     MalformedEvent,
     MalformedRecord,
     at,
+    deliveries_of,
     from_base64,
     needed,
-    records_of,
     text_at,
 )
 from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
@@ -47,7 +47,7 @@ def on_kinesis(
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return wrapping(once, _stream(_kinesis, partial=partial, all_failed=all_failed), settings)
+    return wrapping(once, _stream("on_kinesis", _kinesis, partial=partial, all_failed=all_failed), settings)
 
 
 def on_dynamodb_stream(
@@ -71,13 +71,14 @@ def on_dynamodb_stream(
     Raises:
         TypeError, ValueError: as :func:`on_kinesis`.
     """
-    return wrapping(once, _stream(_dynamodb, partial=partial, all_failed=all_failed), settings)
+    return wrapping(once, _stream("on_dynamodb_stream", _dynamodb, partial=partial, all_failed=all_failed), settings)
 
 
 def _stream(
-    deliveries: Callable[[object], list[Delivery]], *, partial: bool, all_failed: AllFailed
+    name: str, deliveries: Callable[[object], list[Delivery]], *, partial: bool, all_failed: AllFailed
 ) -> Source[Response]:
     return Source(
+        name,
         lambda event, _: deliveries(event),
         reporting(partial=partial, all_failed=all_failed, first_only=True),
         group=lambda _: "the shard",  # Lambda gives a function the records of one shard at a time
@@ -97,7 +98,7 @@ def _refuse_window(event: object) -> None:
 
 def _kinesis(event: object) -> list[Delivery]:
     _refuse_window(event)
-    return [delivery for record in records_of(event, KINESIS) for delivery in _kinesis_record(record)]
+    return deliveries_of(event, KINESIS, _kinesis_record)
 
 
 def _kinesis_record(record: object) -> Iterator[Delivery]:
@@ -140,7 +141,7 @@ def _kinesis_record(record: object) -> Iterator[Delivery]:
 
 def _dynamodb(event: object) -> list[Delivery]:
     _refuse_window(event)
-    return [_change(record) for record in records_of(event, DYNAMODB)]
+    return deliveries_of(event, DYNAMODB, lambda record: (_change(record),))
 
 
 def _change(record: object) -> Delivery:

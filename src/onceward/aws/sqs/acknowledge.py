@@ -107,5 +107,5 @@ def time_away(outcome: "Outcome", receives: int, backoff: Backoff, *, redrive: b
     if outcome.status == "failed":
         return backoff.seconds(receives)
     # Parked, mismatch, malformed: trying again does not help. It goes the queue's own way to its dead-letter queue; where there
-    # is none, it stays, and comes by now and then in case that somebody has unparked its key.
+    # is none, it comes by now and then until it is kept in the ledger (keeping.py), or somebody has mended what is wrong.
     return backoff.first if redrive else backoff.longest

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from onceward.core.policy import Policy
 
+ATTEMPTS: Final = 10  # calls after which a key is parked, where no redrive policy and no option says when to give up
 _FEW = 3  # receives that one lost worker can use up: the lost one, one that meets its lease, and the one that succeeds
 
 
@@ -42,19 +43,31 @@ def read_facts(attributes: Mapping[str, str]) -> QueueFacts:
     )
 
 
-def warnings(facts: QueueFacts, policy: Policy, visibility: int) -> Iterator[str]:
-    """Yield what is unsafe about a queue, handled under ``policy`` with messages invisible for ``visibility`` seconds."""
+def bounded(facts: QueueFacts, policy: Policy) -> Policy:
+    """Return the policy for a queue: without a dead-letter queue, the attempts have an end."""
+    if facts.receives is not None or policy.max_attempts is not None:
+        return policy
+    return policy._replace(max_attempts=ATTEMPTS)
+
+
+def warnings(facts: QueueFacts, policy: Policy, visibility: int, pause: float) -> Iterator[str]:
+    """Yield what is unsafe about a queue, handled under ``policy``.
+
+    Args:
+        facts: of the queue.
+        policy: as :func:`bounded` returns it.
+        visibility: seconds for which messages are invisible.
+        pause: seconds for which one stays away, at most.
+    """
     days = facts.retention / 86400
-    if facts.receives is None and policy.max_attempts is None:
-        yield (
-            f"it has no dead-letter queue, and max_attempts is not set: a message that always fails is tried until SQS drops it, "
-            f"{days:g} days after it was sent. Give the queue a redrive policy, or set max_attempts= to park such keys"
-        )
-    elif facts.receives is None:
-        yield (
-            f"it has no dead-letter queue: a message that is parked after {policy.max_attempts} attempts stays in it, and SQS "
-            f"drops it {days:g} days after it was sent; the ledger keeps its key. Give the queue a redrive policy"
-        )
+    if facts.receives is None:
+        tried = ((policy.max_attempts or 1) - 1) * pause
+        if tried >= facts.retention:
+            yield (
+                f"it has no dead-letter queue, so messages are kept in the ledger after {policy.max_attempts} attempts, which may "
+                f"take {tried / 86400:.2g} days, and SQS drops them after {days:.2g}: give fewer max_attempts, a shorter backoff, "
+                "or the queue a longer MessageRetentionPeriod or a redrive policy"
+            )
     elif facts.receives <= _FEW and policy.lease > visibility:
         yield (
             f"a worker that dies leaves its messages invisible for {visibility} s and their keys claimed for {policy.lease:g} s, so "

@@ -3,13 +3,14 @@
 import asyncio
 import base64
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from onceward.aws.events.sqs import SOURCE
 from onceward.aws.sqs.acknowledge import Backoff, Deletes, time_away
 from onceward.aws.sqs.callers import Callers
 from onceward.aws.sqs.facts import QueueFacts
+from onceward.aws.sqs.keeping import End, Keeper, Place
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.polling import Polls
 from onceward.aws.sqs.queue import Queue
@@ -82,6 +83,7 @@ class Serving:
         self._batch, self._facts, self._delivery = batch, facts, delivery
         self._backoff, self._grace = backoff, grace
         self.held: dict[str, Message] = {}  # what has no outcome yet, by its receipt
+        self._keeper = Keeper(batch, queue.name, facts.arn) if facts.receives is None else None
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._forced = False
@@ -139,15 +141,19 @@ class Serving:
             self._batch.stop()
 
     def told(self, outcome: "Outcome") -> None:
-        """Delete a message, or give it back, as soon as its outcome is in the ledger."""
+        """Delete a message, keep it or give it back, as soon as its outcome is in the ledger."""
         delivery: Delivery = outcome.record  # type: ignore[assignment]  # the only records that this batch is given
         receipt = delivery.raw["receiptHandle"]
         message = self.held.pop(receipt)
-        self._polls.done()
         if isinstance(outcome.error, StoreError | ResultNotRecorded):
             self._polls.ledger.met()
         elif outcome.status not in {"malformed", "deferred"}:
             self._polls.ledger.over()
+        keeper = None if self._forced else self._keeper
+        if keeper is not None and (place := keeper.place(outcome, message)) is not None:
+            self._begin(self._keep(keeper, message, place))
+            return
+        self._polls.done()
         if outcome.ok:
             self._deletes.add(receipt)
         elif outcome.status == "failed" and self._forced:
@@ -155,6 +161,23 @@ class Serving:
         else:
             away = time_away(outcome, message.receive_count, self._backoff, redrive=self._facts.receives is not None)
             self._visibility.give_back(receipt, away)
+
+    async def _keep(self, keeper: Keeper, message: Message, place: Place) -> None:
+        """Keep a message in the ledger, and only then delete it."""
+        away, end = self._backoff.seconds(message.receive_count), None
+        try:
+            end = await keeper.keep(message, place)
+            if end in {End.ANOTHER, End.NO_ROOM}:
+                away = self._backoff.longest
+        except Exception as error:  # noqa: BLE001 - it is told, and nothing is lost
+            self._polls.ledger.met()
+            _log.warning("message %s is not kept in the ledger yet, and comes again: %s", message.id, error)
+        finally:  # also when it was cancelled
+            self._polls.done()
+            if end is End.KEPT:
+                self._deletes.add(message.receipt)
+            else:
+                self._visibility.give_back(message.receipt, away)
 
     async def _finished(self, polls: "asyncio.Task[None]") -> bool:
         """Wait for the end of all that is under way; return whether the grace was over before."""
@@ -179,7 +202,10 @@ class Serving:
             return
         for message in messages:
             self.held[message.receipt] = message
-        task = asyncio.get_running_loop().create_task(self._handle(messages))
+        self._begin(self._handle(messages))
+
+    def _begin(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

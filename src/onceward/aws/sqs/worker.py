@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, Unpack
 
+from onceward.arguments import check_once
 from onceward.aws.events.reader import Reader
 from onceward.aws.events.sqs import Unwrap, message_delivery
 from onceward.aws.sqs.acknowledge import Backoff
-from onceward.aws.sqs.facts import QueueFacts, read_facts, warnings
+from onceward.aws.sqs.facts import QueueFacts, bounded, read_facts, warnings
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import LONGEST_HOLD, LONGEST_WAIT
 from onceward.aws.sqs.serving import Serving, StoppableBatch
@@ -35,9 +36,10 @@ class SqsWorker:
 
     A message is deleted when its effect is recorded, also by a handler before this one. One that failed comes again after a
     pause that doubles with each receive; one whose key is busy comes again when the other worker's lease ends. What cannot
-    be handled (a parked key, another input under the same key, a malformed message) is never deleted: the queue's redrive
-    policy takes it to the dead-letter queue; without one it stays away for the longest pause, again and again. In a FIFO
-    queue the messages of a group are handled in order, and what comes after one that failed waits for it.
+    be handled (a parked key, another input under the same key, a malformed message) the queue's redrive policy takes to the
+    dead-letter queue. Without one it is kept in the ledger, in the parked record, and deleted after that: ``onceward unpark
+    KEY --to QUEUE`` sends it again. In a FIFO queue the messages of a group are handled in order, and what comes after one
+    that failed waits for it.
 
     The visibility of all messages that are held is extended until they are done, up to the 12 hours that SQS allows.
 
@@ -58,7 +60,9 @@ class SqsWorker:
         grace: seconds that running handlers have after a stop before they are interrupted, which leaves their keys claimed;
             None is as long as they take.
         on_outcome: called with each message's outcome once it is recorded, in the event loop; for metrics.
-        **options: see :class:`onceward.Policy`. ``on_busy`` and ``cache`` mean nothing here.
+        **options: see :class:`onceward.Policy`. ``on_busy`` and ``cache`` mean nothing here. ``max_attempts`` is 10 when it
+            is not given and the queue has no redrive policy; a malformed message, or one with another input under its key,
+            is kept after so many receives.
 
     Raises:
         ValueError, TypeError: an argument is not valid, or does not fit the handler.
@@ -82,6 +86,7 @@ class SqsWorker:
         on_outcome: "Callable[[Outcome], None] | None" = None,
         **options: Unpack[Options],
     ) -> None:
+        check_once(once, "SqsWorker({}, 'orders', charge)")
         _check(visibility, wait, backoff, grace)
         if unwrap not in {None, "sns"}:
             raise ValueError(f'unwrap={unwrap!r}: give "sns", or leave it out')
@@ -164,6 +169,8 @@ class SqsWorker:
             self._began = True
         facts = await self._looked()
         visibility = facts.visibility if self._visibility is None else self._visibility
+        guard = self._batch.guard  # nobody else's
+        guard.policy = bounded(facts, guard.policy)
         self._warn(facts, visibility)
         serving = Serving(
             self.queue,
@@ -222,7 +229,14 @@ class SqsWorker:
         import logging  # noqa: PLC0415 - 5 ms at a start
 
         log = logging.getLogger("onceward")
-        for text in warnings(facts, self._batch.guard.policy, visibility):
+        policy = self._batch.guard.policy
+        if facts.receives is None:
+            log.info(
+                "queue %s: it has no dead-letter queue: what is parked after %s attempts is kept in the ledger",
+                self.queue.name,
+                policy.max_attempts,
+            )
+        for text in warnings(facts, policy, visibility, self._backoff.longest):
             log.warning("queue %s: %s", self.queue.name, text)
 
 

@@ -1,0 +1,75 @@
+"""Sending a message again that the ledger keeps, and unparking its key.
+
+The copy is sent first, and the record is then unparked if it still is the version that was there before the send. Whoever
+is killed in between leaves a copy in the queue and the message in the record. A worker that meets the copy while the key
+is parked keeps it there once more, which makes another version (``sqs/keeping.py``), and deletes the copy: then the
+unparking is refused, and all of it is done again. What was sent twice has one key, and replays.
+"""
+
+from typing import Final
+
+from onceward.aws.dead_letters.letters import Refusal, copied, origin
+from onceward.aws.dead_letters.redrive import LARGEST
+from onceward.aws.sqs.kept import read_kept
+from onceward.aws.sqs.message import Outgoing
+from onceward.aws.sqs.queue import Queue
+from onceward.core import protocol
+from onceward.core.drive import drive
+from onceward.core.record import Record
+from onceward.errors import OncewardError
+from onceward.keys import derived_key, ledger_key
+from onceward.ledger import Ledger
+
+_TRIES: Final = 5  # copies that a worker may be faster with
+
+
+def unpark_to(ledger: Ledger, key: str, queue: Queue) -> Record:
+    """Send the message again that a parked record keeps, and unpark its key; return the record as it is now.
+
+    The copy carries the attribute ``onceward-key``, as those of ``onceward redrive`` do. Killed at any time, it may be done
+    again, as long as the key is parked.
+
+    Args:
+        ledger: the ledger of the queue's consumers.
+        key: as it stands in the ledger.
+        queue: where the message goes.
+
+    Raises:
+        NotFound: there is no such key.
+        Refusal: the queue does not take such a message; nothing was sent.
+        QueueError: it was not sent, or not surely; the key is still parked.
+        StoreError: the ledger failed; a copy may have been sent.
+        OncewardError: the key is not parked, or keeps no message.
+    """
+    room = int(queue.attributes().get("MaximumMessageSize", LARGEST))
+    for _ in range(_TRIES):
+        record, _ = ledger.show(key)
+        copy = _copy(record, queue, room)
+        queue.send(copy.body, copy.attributes, group=copy.group, dedup=copy.dedup)
+        write = protocol.unparked(record)
+        assert write is not None  # it keeps a message
+        reply = drive(ledger.store.swap(write, record), ledger.store)
+        if reply.won and reply.record is not None:
+            return reply.record
+    raise OncewardError(
+        f"{key}: each copy that was sent was received before the key was unparked, and kept again: stop the workers of "
+        f"{queue.name} for a moment, and try again"
+    )
+
+
+def _copy(record: Record, queue: Queue, room: int) -> Outgoing:
+    text = protocol.message_in(record)
+    if text is None:
+        raise OncewardError(f"{record.key}: it is {record.status} and keeps no message to be sent")
+    kept = read_kept(text)
+    if kept.queue.endswith(".fifo") is not queue.fifo:  # the name of a FIFO queue must end so
+        raise Refusal(
+            f"{record.key}: one of {kept.queue}, which its message comes from, and {queue.name} is a FIFO queue, and the other is "
+            "not: give a queue of the same kind"
+        )
+    # Each version of the record has an id of its own: the message may have been received, failed and kept again within the
+    # five minutes in which a FIFO queue drops what has the same one.
+    dedup = derived_key(record.key, ("unpark", record.fence, record.beat)) if queue.fifo else None
+    name = record.key.partition(":")[0]
+    by_default = record.key == ledger_key(name, origin(kept.message))
+    return copied(kept.message, dedup, room, by_default=by_default)

@@ -1,0 +1,164 @@
+"""Keeping messages in the ledger that no dead-letter queue takes, so that SQS drops none of them.
+
+A message goes into the parked record of its key. One that has none (it is malformed, or its key is another input's) gets a
+parked record of its own. It is deleted from the queue after that, and only after a write that this worker has seen made:
+
+- A crash or a lost reply in between leaves the message in the queue, and it meets itself in the record the next time.
+- A record that keeps an equal message already is written all the same, as its next version. Whoever sends that message
+  again unparks the version that was there before the send (``dead_letters/unparking.py``), which then is refused. Were the
+  record left as it is, the key could be unparked, and its message gone, between the look at the record and the delete.
+"""
+
+import os
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from onceward.aws.sqs.kept import alike, kept_text, read_kept
+from onceward.core import protocol
+from onceward.core.clock import Clock, boottime
+from onceward.core.drive import Steps, drive_async
+from onceward.core.record import Reply, Write
+from onceward.core.register import Register
+from onceward.core.steps import CLAIM_PATIENCE, persist
+from onceward.endings import describe
+from onceward.errors import OncewardError
+from onceward.keys import ledger_key
+
+if TYPE_CHECKING:
+    from onceward.aws.sqs.message import Message
+    from onceward.batch import Batch
+    from onceward.deliveries import Outcome
+
+_TRIES: Final = 10  # writes that others may be faster with
+
+
+class Place(NamedTuple):
+    """Where a message is to be kept.
+
+    Attributes:
+        key: in the ledger.
+        reason: why the message gets a record of its own; None when it goes into the parked one of its key.
+    """
+
+    key: str
+    reason: str | None = None
+
+
+class End(Enum):
+    """What came of keeping a message."""
+
+    KEPT = "it stands in the ledger"
+    LET_GO = "its key is not parked any more"
+    ANOTHER = "its record keeps another message"
+    NO_ROOM = "the ledger has no room for it"
+
+
+def keeping(store: Register, place: Place, text: str, clock: Clock = boottime) -> Steps[End]:
+    """Keep a message, as ``kept_text`` writes it; asks again for two seconds while the store fails.
+
+    Raises:
+        StoreError: the store stayed away; the message may be kept all the same.
+    """
+    reply = yield from _asked(partial(store.load, place.key), clock)
+    for _ in range(_TRIES):
+        record = reply.record
+        write: Write | None = None
+        if record is None:
+            if place.reason is not None:
+                write = protocol.parked_anew(place.key, os.urandom(16).hex(), text, place.reason)
+        else:
+            there = protocol.message_in(record)
+            if there is not None and not _alike(there, text):
+                return End.ANOTHER
+            write = protocol.keeping(record, there or text, place.reason)
+        if write is None:
+            break
+        verb = partial(store.insert, write) if record is None else partial(store.swap, write, record)
+        reply = yield from _asked(verb, clock)
+        if reply.won and reply.record is not None:
+            if reply.record.result == write.result:
+                return End.KEPT
+            # Such a store has written why it has no room; let the record say again why it is parked.
+            mended = protocol.keeping(reply.record, None, write.error)
+            if mended is not None:
+                yield from _asked(partial(store.swap, mended, reply.record), clock)
+            return End.NO_ROOM
+    return End.LET_GO
+
+
+def _asked(verb: Callable[[], Steps[Reply]], clock: Clock) -> Steps[Reply]:
+    limit = clock() + CLAIM_PATIENCE
+    try:
+        return (yield from verb())
+    except Exception as error:  # noqa: BLE001 - asked again, or raised there
+        return (yield from persist(error, verb, clock, lambda: limit))
+
+
+def _alike(there: str, text: str) -> bool:
+    try:
+        return alike(read_kept(there).message, read_kept(text).message)
+    except OncewardError:
+        return False
+
+
+class Keeper:
+    """Keeps the messages of one queue without a dead-letter queue.
+
+    Args:
+        batch: handles them; the policy of its guard has a ``max_attempts``.
+        queue: the queue's name.
+        arn: of the queue.
+    """
+
+    def __init__(self, batch: "Batch", queue: str, arn: str) -> None:
+        self._batch = batch
+        self._queue, self._arn = queue, arn
+
+    def place(self, outcome: "Outcome", message: "Message") -> Place | None:
+        """Return where a message is to be kept now, or None: it stays in the queue, or is done."""
+        if outcome.status == "parked" and outcome.key is not None:
+            return Place(outcome.key)
+        limit = self._batch.guard.policy.max_attempts
+        if outcome.status in {"malformed", "mismatch"} and limit is not None and message.receive_count >= limit:
+            why = outcome.status if outcome.error is None else describe(outcome.error)
+            return Place(ledger_key(f"{self._batch.name}.{outcome.status}", message.id), why)
+        return None
+
+    async def keep(self, message: "Message", place: Place) -> End:
+        """Keep a message, and log what came of it.
+
+        Raises:
+            StoreError: as :func:`keeping`.
+        """
+        store, room = self._batch.guard.store, self._batch.guard.policy.max_result
+        text = kept_text(message, self._arn)
+        size = len(text.encode())
+        end = End.NO_ROOM
+        if room is None or size <= room:
+            end = await drive_async(keeping(store, place, text), store)
+        if (says := self._says(end, place, size)) is not None:
+            import logging  # noqa: PLC0415 - 5 ms at a start, for what hardly happens
+
+            logging.getLogger("onceward").warning("queue %s: message %s %s", self._queue, message.id, says)
+        return end
+
+    def _says(self, end: End, place: Place, size: int) -> str | None:
+        if end is End.KEPT:
+            return (
+                f"is kept in the ledger under {place.key}, and deleted from the queue: "
+                f"`onceward unpark {place.key} --to {self._queue}` sends it again"
+            )
+        if end is End.ANOTHER:
+            return (
+                f"stays in the queue, which drops it in the end: {place.key} is parked, and keeps another message. "
+                f"`onceward unpark {place.key} --to {self._queue}` sends that one again, and lets the key run"
+            )
+        if end is End.NO_ROOM:
+            return (
+                f"stays in the queue, which drops it in the end: {place.key} is parked, and the ledger has no room for the "
+                f"{size} bytes of the message. Give the queue a redrive policy, or the worker a max_result= of that, up to what "
+                "the ledger takes"
+            )
+        return None

@@ -1,0 +1,69 @@
+"""A message as a record of the ledger keeps it: JSON that a person can read, and that can be sent again as it was."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from onceward.aws.events.delivery import KEY_ATTRIBUTE
+from onceward.aws.sqs.message import Attribute, Message
+from onceward.errors import OncewardError
+
+
+class Kept(NamedTuple):
+    """A message that is kept.
+
+    Attributes:
+        queue: the ARN of the queue that it was received from.
+        message: as it was received; of its system attributes, the message group.
+    """
+
+    queue: str
+    message: Message
+
+
+def kept_text(message: Message, queue: str) -> str:
+    """Return what a record says of a message that was received from ``queue``, an ARN."""
+    told = {
+        "id": message.id,
+        "queue": queue,
+        "group": message.group,
+        "body": message.body,
+        "attributes": {name: _written(attribute) for name, attribute in message.user_attributes.items()},
+    }
+    return msgspec.json.encode({"message": told}).decode()
+
+
+def read_kept(text: str) -> Kept:
+    """Return the message that a record keeps.
+
+    Raises:
+        OncewardError: the text is not that of a message, as when somebody has changed it.
+    """
+    try:
+        told = msgspec.json.decode(text)["message"]
+        attributes = {name: _read(attribute) for name, attribute in told["attributes"].items()}
+        system = {} if told["group"] is None else {"MessageGroupId": told["group"]}
+        return Kept(told["queue"], Message(told["id"], "", told["body"], system, attributes))
+    except (msgspec.MsgspecError, LookupError, TypeError, AttributeError, ValueError) as error:
+        raise OncewardError(f"what the record keeps is not a message of a queue: {error!r}") from error
+
+
+def alike(one: Message, other: Message) -> bool:
+    """Tell whether two messages say the same; a copy that was sent again has an attribute of ours besides."""
+    return one.body == other.body and _own(one) == _own(other)
+
+
+def _own(message: Message) -> dict[str, Attribute]:
+    return {name: value for name, value in message.user_attributes.items() if name != KEY_ATTRIBUTE}
+
+
+def _written(attribute: Attribute) -> dict[str, str]:
+    if isinstance(attribute.value, bytes):
+        return {"type": attribute.type, "base64": base64.b64encode(attribute.value).decode()}
+    return {"type": attribute.type, "value": attribute.value}
+
+
+def _read(told: Mapping[str, Any]) -> Attribute:
+    return Attribute(told["type"], base64.b64decode(told["base64"]) if "base64" in told else told["value"])

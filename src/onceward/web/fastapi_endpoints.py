@@ -1,0 +1,101 @@
+"""What is to be known of FastAPI's endpoints: their dependencies, which of these end too late, and what no guard covers."""
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
+
+from fastapi import FastAPI, routing
+from starlette.routing import Mount
+
+from onceward.web.asgi import AsgiIdempotency
+from onceward.web.rules import Rules
+
+if TYPE_CHECKING:
+    from fastapi.dependencies.models import Dependant
+    from fastapi.routing import APIRoute
+
+# Endpoints that were warned of: older versions of FastAPI make a route anew where its router is included.
+_WARNED: Final[WeakSet[Callable[..., Any]]] = WeakSet()
+_TO_USER: Final = 5  # frames from a warning to the line with the endpoint's decorator
+
+
+def dependencies(dependant: "Dependant") -> "Iterator[Dependant]":
+    """Return all dependencies of an endpoint, those of the router first."""
+    for one in dependant.dependencies:
+        yield from dependencies(one)
+        yield one
+
+
+def warn_of_late_ends(route: "APIRoute") -> None:
+    """Warn of dependencies that end after the answer (FastAPI's docs, "Dependencies with yield", scope)."""
+    late = [
+        getattr(one.call, "__name__", type(one.call).__name__)
+        for one in dependencies(route.dependant)
+        if getattr(one, "scope", "function") != "function" and _is_generator(one.call)  # it has scopes from 0.121 on
+    ]
+    if late and _is_first(route.endpoint):
+        names = ", ".join(dict.fromkeys(late))
+        warnings.warn(
+            f"{route.path}: {names} ends after the answer is recorded and sent, and what fails then, such as a commit, is lost, for "
+            f'a retry gets that answer: commit in the endpoint, or declare it as Depends({late[0]}, scope="function")',
+            UserWarning,
+            stacklevel=_TO_USER,
+        )
+
+
+def _is_generator(call: Callable[..., Any] | None) -> bool:
+    forms = () if call is None else (inspect.unwrap(call), type(call).__call__)
+    return any(inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in forms)
+
+
+def _is_first(endpoint: Callable[..., Any]) -> bool:
+    try:
+        known = endpoint in _WARNED
+        _WARNED.add(endpoint)
+    except TypeError:  # an object that cannot be remembered so
+        return True
+    return not known
+
+
+# --- what is guarded --------------------------------------------------------------------------------------------------
+
+
+def unguarded(app: FastAPI, methods: Sequence[str] = ("POST", "PATCH")) -> list[str]:
+    """Return the endpoints of an application that no guard of ours covers, such as ``POST /orders/{order}``.
+
+    For a test, ``assert unguarded(app) == []``: a router that is included in a guarded one is not guarded by that, and nothing
+    else tells. An endpoint with a key that is not required is a guarded one.
+
+    Args:
+        app: the application, with all its routers and mounted applications, and its middleware.
+        methods: those of the endpoints that ought to be guarded.
+    """
+    return sorted(_unguarded(app.routes, "", methods, _middleware(app, "")))
+
+
+def _middleware(app: Any, base: str) -> list[tuple[str, Rules]]:
+    """Return the rules of our middleware in an application, with the path at which that is mounted."""
+    found: list[tuple[str, Rules]] = []
+    for one in getattr(app, "user_middleware", ()):
+        if isinstance(one.cls, type) and issubclass(one.cls, AsgiIdempotency):
+            given = [*one.args, one.kwargs.get("rules")]
+            found.append((base, next((rules for rules in given if isinstance(rules, Rules)), None) or Rules()))
+    return found
+
+
+def _unguarded(
+    routes: Sequence[Any], base: str, methods: Sequence[str], around: list[tuple[str, Rules]]
+) -> Iterator[str]:
+    in_context = getattr(routing, "iter_route_contexts", iter)  # newer versions include routers when they are asked for
+    for route in in_context(routes):
+        original: Any = getattr(route, "original_route", route)
+        if isinstance(original, Mount):
+            inner = base + route.path
+            yield from _unguarded(original.routes, inner, methods, around + _middleware(original.app, inner))
+        elif not getattr(original, "is_guarded", False):
+            path = base + (getattr(route, "path_format", None) or "")
+            for method in set(getattr(route, "methods", None) or ()).intersection(methods):
+                if not any(rules.route(method, path[len(at) :]) for at, rules in around):
+                    yield f"{method} {path}"

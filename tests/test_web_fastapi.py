@@ -1,0 +1,394 @@
+"""FastAPI: guards of single endpoints, the middleware around them, and what would be unguarded without a word."""
+
+import asyncio
+import warnings
+from typing import Annotated
+
+import httpx
+import pytest
+from fastapi import APIRouter, Depends, FastAPI, WebSocket
+
+from onceward import Claim, Once, Reentrant, current
+from onceward.core.record import COMPLETED
+from onceward.web import AsgiIdempotency, Route, Rules
+from onceward.web.fastapi import IdempotentRoute, claim_or_none, idempotent, idempotent_route, unguarded
+
+
+@pytest.fixture
+def once():
+    return Once("memory:")
+
+
+@pytest.fixture
+def runs():
+    return []
+
+
+@pytest.fixture
+def app():
+    made = FastAPI()
+    made.router.route_class = IdempotentRoute
+    return made
+
+
+def call(app, *requests):
+    """Send requests to an application, one after another, and return its answers."""
+
+    async def main():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            return [await client.request(**request) for request in requests]
+
+    return asyncio.run(main())
+
+
+def post(path, key=None, **more):
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return {"method": "POST", "url": path, "headers": headers, **more}
+
+
+def talked(app, path):
+    """Open a websocket, and return what the application sends."""
+    scope = {"type": "websocket", "path": path, "query_string": b"", "headers": [], "subprotocols": []}
+    sent = []
+
+    async def receive():
+        return {"type": "websocket.connect"}
+
+    async def send(message):
+        sent.append(message.get("text") or message["type"])
+
+    asyncio.run(app(scope, receive, send))
+    return sent
+
+
+def statuses(once):
+    return [record.status for record, _ in once.ledger.records()]
+
+
+# --- single endpoints -----------------------------------------------------------------------------------------------
+
+
+def test_an_endpoint_is_guarded_by_its_dependency_which_gives_the_claim(app, once, runs):
+    @app.post("/pay", status_code=201)
+    async def pay(payment: dict, claim: Annotated[Claim, Depends(idempotent(once))]):
+        runs.append(claim.record.key)
+        return {"run": len(runs), "paid": payment["amount"]}
+
+    @app.post("/free")
+    async def free():
+        return {}
+
+    content = {"amount": 1}
+    first, second, missing, reused, other = call(
+        app,
+        post("/pay", "k", json=content),
+        post("/pay", "k", json=content),
+        post("/pay", json=content),
+        post("/pay", "k", json={"amount": 2}),
+        post("/free"),
+    )
+    assert (first.status_code, first.json()) == (second.status_code, second.json()) == (201, {"run": 1, "paid": 1})
+    assert second.headers["idempotent-replayed"] == "true"
+    assert [missing.status_code, reused.status_code, other.status_code] == [400, 422, 200]
+    assert runs == ["http:(anonymous,k)"]
+    assert statuses(once) == [COMPLETED]
+
+
+def test_each_endpoint_has_options_of_its_own(app, once, runs):
+    @app.post("/a", dependencies=[Depends(idempotent(once, Rules(Route(required=False)), name="a"))])
+    async def a():
+        runs.append("a")
+
+    @app.post("/b", dependencies=[Depends(idempotent(once, Rules(Route(key="X-Key")), name="b"))])
+    async def b():
+        runs.append("b")
+
+    twice = [post("/b", headers={"X-Key": "k"})] * 2
+    assert [one.status_code for one in call(app, post("/a"), post("/b"), *twice, *[post("/a", "k")] * 2)] == [
+        200,
+        400,
+        200,
+        200,
+        200,
+        200,
+    ]
+    assert runs == ["a", "b", "a"]
+    assert sorted(record.key for record, _ in once.ledger.records()) == ["a:(anonymous,k)", "b:(anonymous,k)"]
+
+
+def test_the_dependency_that_is_nearest_to_the_endpoint_counts(once):
+    at_router, at_endpoint = idempotent(once, name="router"), idempotent(once, name="endpoint")
+    router = APIRouter(route_class=idempotent_route(once, name="class"), dependencies=[Depends(at_router)])
+    plain = APIRouter(route_class=idempotent_route(once, name="class"))
+
+    @router.post("/a")
+    async def a(): ...
+
+    @router.post("/b", dependencies=[Depends(at_endpoint)])
+    async def b(): ...
+
+    @plain.post("/c")
+    async def c(): ...
+
+    app = FastAPI()
+    app.include_router(router)
+    app.include_router(plain)
+    call(app, *[post(path, "k") for path in ("/a", "/b", "/c")])
+    names = [record.key.partition(":")[0] for record, _ in once.ledger.records()]
+    assert sorted(names) == ["class", "endpoint", "router"]
+
+
+def test_a_dependency_that_guards_nothing_says_so_before_the_endpoint_runs(once, runs):
+    guard = idempotent(once)
+    app = FastAPI()
+
+    @app.post("/plain", dependencies=[Depends(guard)])
+    async def plain():
+        runs.append("ran")
+
+    router = APIRouter(route_class=IdempotentRoute)
+
+    @router.post("/included")
+    async def included():
+        runs.append("ran")
+
+    above = APIRouter()
+    above.include_router(router)
+    app.include_router(above)
+    with pytest.raises(RuntimeError, match=r"^/plain: .*guards nothing.*route_class=IdempotentRoute"):
+        call(app, post("/plain", "k"))
+    assert (runs, statuses(once)) == ([], [])
+
+
+def test_a_guard_of_a_whole_inclusion_guards_or_says_that_it_does_not(once, runs):
+    router = APIRouter(route_class=IdempotentRoute)
+
+    @router.post("/included")
+    async def included():
+        runs.append("ran")
+
+    app = FastAPI()
+    app.include_router(router, dependencies=[Depends(idempotent(once))])
+    try:
+        call(app, *[post("/included", "k")] * 2)
+    except RuntimeError:  # of FastAPI that does not tell the route of it
+        assert runs == []
+    else:
+        assert runs == ["ran"]
+
+
+def test_methods_that_the_rules_do_not_cover_and_websockets_pass_through(once):
+    router = APIRouter(route_class=IdempotentRoute, dependencies=[Depends(idempotent(once))])
+
+    @router.get("/a")
+    async def show():
+        return "seen"
+
+    @router.websocket("/w")
+    async def talk(socket: WebSocket):
+        await socket.accept()
+        await socket.send_text("hello")
+        await socket.close()
+
+    app = FastAPI()
+    app.include_router(router)
+    shown, wrong = call(app, {"method": "GET", "url": "/a"}, post("/a"))
+    assert (shown.json(), wrong.status_code) == ("seen", 405)
+    assert talked(app, "/w") == ["websocket.accept", "hello", "websocket.close"]
+
+
+def test_an_endpoint_with_the_dependency_is_documented(app, once):
+    @app.post("/pay", status_code=201)
+    async def pay(payment: dict, claim: Annotated[Claim, Depends(idempotent(once))]):
+        return {}
+
+    described = app.openapi()["paths"]["/pay"]["post"]
+    assert [one["name"] for one in described["parameters"]] == ["Idempotency-Key"]
+    assert {"201", "400", "409", "413", "422", "503"} <= described["responses"].keys()
+
+
+def test_an_endpoint_whose_key_is_not_required_may_ask_for_its_claim(once, runs):
+    router = APIRouter(route_class=idempotent_route(once, Rules(Route(required=False))))
+
+    @router.post("/a")
+    async def a(claim: Annotated[Claim | None, Depends(claim_or_none)]):
+        runs.append(None if claim is None else claim.record.key)
+
+    app = FastAPI()
+    app.include_router(router)
+    assert [one.status_code for one in call(app, post("/a"), post("/a", "k"), post("/a", "k"))] == [200, 200, 200]
+    assert runs == [None, "http:(anonymous,k)"]
+
+
+# --- the middleware around ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rules", [Rules(), Rules(Route(key="body:id"))], ids=["header", "body"])
+def test_a_request_that_the_middleware_guards_is_not_guarded_again(once, runs, rules):
+    router = APIRouter(route_class=idempotent_route(once, rules))
+
+    @router.post("/a")
+    async def a(what: dict, claim: Annotated[Claim, Depends(current)]):
+        runs.append(claim.record.key)
+        return {"what": what, "run": len(runs)}
+
+    app = FastAPI()
+    app.include_router(router)
+    app.add_middleware(AsgiIdempotency, once=once, rules=rules)
+    first, second = call(app, *[post("/a", "k", json={"id": "7", "text": "x" * 100_000})] * 2)
+    assert (first.status_code, first.json()) == (second.status_code, second.json())
+    assert (first.status_code, first.json()["run"], len(runs), statuses(once)) == (200, 1, 1, [COMPLETED])
+    assert second.headers["idempotent-replayed"] == "true"
+
+
+def test_under_the_middleware_the_smaller_limit_of_an_endpoint_still_counts(once, runs):
+    router = APIRouter(route_class=idempotent_route(once, Rules(max_request=10)))
+
+    @router.post("/a")
+    async def a(what: dict):
+        runs.append("ran")
+
+    app = FastAPI()
+    app.include_router(router)
+    app.add_middleware(AsgiIdempotency, once=once)
+    (large,) = call(app, post("/a", "k", json={"id": "x" * 20}))
+    assert (large.status_code, runs) == (413, [])
+
+
+def test_under_the_middleware_an_endpoint_with_keys_of_its_own_has_both(once, runs):
+    router = APIRouter(route_class=idempotent_route(once, name="mine"))
+
+    @router.post("/a")
+    async def a():
+        runs.append("ran")
+
+    app = FastAPI()
+    app.include_router(router)
+    app.add_middleware(AsgiIdempotency, once=once)
+    assert [one.status_code for one in call(app, *[post("/a", "k")] * 2)] == [200, 200]
+    assert sorted(record.key for record, _ in once.ledger.records()) == ["http:(anonymous,k)", "mine:(anonymous,k)"]
+    assert len(runs) == 1
+
+
+def test_a_request_under_the_same_key_out_of_the_endpoint_itself_is_still_refused(once):
+    app = FastAPI()
+    app.router.route_class = idempotent_route(once)
+
+    @app.post("/a")
+    async def a():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            await client.post("/a", headers={"Idempotency-Key": "k"})
+
+    with pytest.raises(Reentrant):
+        call(app, post("/a", "k"))
+
+
+def test_a_sender_that_leaves_while_another_claim_is_held_is_told_from_one_that_stays(once, runs):
+    app = FastAPI()
+    app.router.route_class = idempotent_route(once)
+
+    @app.post("/a")
+    async def a():
+        runs.append("ran")
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/a",
+        "query_string": b"",
+        "headers": [(b"idempotency-key", b"k")],
+    }
+    sent = []
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    async def main():
+        async with once.claim("another"):
+            await app(scope, receive, send)
+
+    asyncio.run(main())
+    assert (sent[0]["status"], runs) == (400, [])
+
+
+# --- dependencies that end too late ---------------------------------------------------------------------------------
+
+
+def session():
+    yield
+
+
+async def session_async():
+    yield
+
+
+class Session:
+    def __call__(self):
+        yield
+
+
+def nested(inner: Annotated[None, Depends(session)]): ...
+
+
+@pytest.mark.parametrize("dependency", [session, session_async, Session(), nested])
+def test_a_dependency_that_ends_after_the_answer_is_warned_of(once, dependency):
+    router = APIRouter(route_class=idempotent_route(once))
+    with pytest.warns(UserWarning, match=r'^/a: .*ends after the answer.*scope="function"') as warned:
+
+        @router.post("/a")
+        async def a(it: Annotated[None, Depends(dependency)], again: Annotated[None, Depends(dependency)]): ...
+
+    assert [one.filename for one in warned] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        app = FastAPI()
+        app.include_router(router)
+        call(app, post("/a", "k"))
+
+        @router.get("/a")
+        async def show(it: Annotated[None, Depends(dependency)]): ...
+
+
+def test_a_dependency_that_ends_before_the_answer_is_not(once):
+    router = APIRouter(route_class=idempotent_route(once))
+
+    @router.post("/a")
+    async def a(it: Annotated[None, Depends(session, scope="function")], claim: Annotated[Claim, Depends(current)]): ...
+
+
+# --- what is unguarded ------------------------------------------------------------------------------------------------
+
+
+def test_what_no_guard_covers_can_be_found(once):
+    async def endpoint(): ...
+
+    child, guarded = APIRouter(), APIRouter(route_class=idempotent_route(once), prefix="/v1")
+    child.post("/child/{number}")(endpoint)
+    child.get("/child")(endpoint)
+    guarded.post("/own")(endpoint)
+    guarded.include_router(child, prefix="/in")
+    sub = FastAPI()
+    sub.patch("/inner")(endpoint)
+    app = FastAPI()
+    app.include_router(guarded, prefix="/api")
+    app.post("/app")(endpoint)
+    app.put("/app")(endpoint)
+    app.mount("/sub", sub)
+    assert unguarded(app) == ["PATCH /sub/inner", "POST /api/v1/in/child/{number}", "POST /app"]
+    assert unguarded(app, ["PUT"]) == ["PUT /app"]
+
+    sub.add_middleware(AsgiIdempotency, once=once, rules=Rules(Route("/inner")))
+    assert unguarded(app) == ["POST /api/v1/in/child/{number}", "POST /app"]
+    app.add_middleware(AsgiIdempotency, once, Rules(Route("/api/v1/in/child/{id}")))
+    assert unguarded(app) == ["POST /app"]
+    app.add_middleware(AsgiIdempotency, once=once)
+    assert unguarded(app) == []
+
+
+def test_an_endpoint_whose_dependency_guards_nothing_is_unguarded(once):
+    app = FastAPI()
+    app.post("/a", dependencies=[Depends(idempotent(once))])(lambda: None)
+    assert unguarded(app) == ["POST /a"]
