@@ -19,7 +19,7 @@ from onceward import Busy, Completed, LeaseLost, Once, current
 from onceward.core.drive import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, fail_before, settling
+from onceward.testing.faults import Faults, fail_after, fail_before, settling
 
 LEASE = 1.0  # seconds; many times what a handler takes
 WORKERS = 36
@@ -359,3 +359,12 @@ def test_interrupts_of_a_settling_end_the_loop_and_reach_who_runs_it(times, inte
         assert not asyncio.all_tasks(runner.get_loop())
     assert not left
     assert [record.status for record in store.store.records.values()] == [COMPLETED if times < 3 else IN_PROGRESS]
+
+
+def test_giving_back_what_an_interrupted_claim_has_won_is_tried_again():
+    faults = [fail_after(KeyboardInterrupt), None, fail_before(), fail_after()]
+    store = Faults(MemoryStore(), lambda _: faults.pop(0) if faults else None)
+    with pytest.raises(KeyboardInterrupt):
+        Once(store, name="n").run("k", pytest.fail)
+    (record,) = store.store.records.values()
+    assert (record.status, record.attempts, faults) == (RELEASED, 0, [])

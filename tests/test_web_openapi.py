@@ -121,6 +121,26 @@ def test_an_endpoints_http_errors_are_outcomes_and_its_other_errors_are_not(app,
     assert len(runs) == 3
 
 
+def test_a_dependency_that_fails_to_commit_before_the_answer_gives_the_key_back(once, runs):
+    def session():
+        yield
+        raise ConnectionError("the commit failed")
+
+    router = APIRouter(route_class=idempotent_route(once))
+
+    @router.post("/orders")
+    async def order(_: Annotated[None, Depends(session, scope="function")]):
+        runs.append("order")
+        return {}
+
+    app = FastAPI()
+    app.include_router(router)
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            call(app, post("/orders", "k"))
+    assert len(runs) == 2
+
+
 def test_metrics_name_the_endpoint(once):
     seen = []
     rules = Rules(on_event=lambda *event: seen.append(event))

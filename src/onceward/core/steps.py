@@ -262,10 +262,15 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
     Claims once more with the same bid: that either meets its own record, or changes the one that the interrupted request
     was made for, so that this request, should it still be on its way, finds another version and does nothing.
     """
+    limit = bid.clock() + CLAIM_PATIENCE
     outcome = yield from claim(store, bid._replace(policy=bid.policy._replace(on_busy="raise")))
     held = outcome.record if isinstance(outcome, Won) else None
     while held is not None and is_mine(held, bid.owner):
-        reply = yield from store.swap(unclaimed(held, bid.policy), held)
+        verb = partial(store.swap, unclaimed(held, bid.policy), held)
+        try:
+            reply = yield from verb()
+        except Exception as error:  # noqa: BLE001 - asked again, or raised there
+            reply = yield from persist(error, verb, bid.clock, lambda: limit)
         if reply.won:
             return
         held = reply.record

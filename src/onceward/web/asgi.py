@@ -117,20 +117,22 @@ class _Handling(Delivery):
         context = copy_context()
         try:
             task = begin(self._run(app, scope), context)
-            if task is None:
-                return
-            try:
-                await asyncio.wait((task,))
-            except asyncio.CancelledError:
-                self._leave(task)
-                raise
-            finally:
-                if not task.done():
-                    _RUNNING.add(task)
-                    task.add_done_callback(_RUNNING.discard)
+            if task is not None:
+                try:
+                    await asyncio.wait((task,))
+                except asyncio.CancelledError:
+                    self._leave(task)
+                    raise
+                finally:
+                    if not task.done():
+                        _RUNNING.add(task)
+                        task.add_done_callback(_RUNNING.discard)
+                task.result()
         finally:
+            task = None  # it holds its error, which holds this frame
             _adopt(context)
-        task.result()
+        if self.torn is not None:
+            raise self.torn
 
     def _leave(self, task: asyncio.Future[None]) -> None:
         """Take in that the server has cancelled the request."""
@@ -145,34 +147,35 @@ class _Handling(Delivery):
         claim = self._claim
         CURRENT.set(claim)
         try:
-            self._exchange.begun()
-            if scope.get("extensions"):
-                _hide_extensions(scope)
-            await app(scope, self.receive, self.send)
-            if not self.complete:
-                await self._cut_short()
-                await self.flush()
-        except Exception as error:
-            if self.ends_early:
-                await self._cut_short()
-            elif not self.complete:
-                await self._guard.fail_async(claim, error)
-            raise
-        except asyncio.CancelledError:
-            if self.ends_early:
-                await self._cut_short()
-            elif not self.interrupted:
+            try:
+                self._exchange.begun()
+                if scope.get("extensions"):
+                    _hide_extensions(scope)
+                await app(scope, self.receive, self.send)
+                if not self.complete:
+                    await self._cut_short()
+                    await self.flush()
+            except Exception as error:
+                if self.ends_early:
+                    await self._cut_short()
+                elif not self.complete:
+                    await self._guard.fail_async(claim, error)
+                raise
+            except asyncio.CancelledError:
+                if self.ends_early:
+                    await self._cut_short()
+                elif not self.interrupted:
+                    self._guard.drop(claim)
+                raise
+            except BaseException:
                 self._guard.drop(claim)
-            raise
-        except BaseException:
-            self._guard.drop(claim)
-            raise
-        finally:
-            CURRENT.set(claim.outer)
-            if self.interrupted:
-                await self.conclude()
-        if self.torn is not None:
-            raise self.torn
+                raise
+            finally:
+                CURRENT.set(claim.outer)
+                if self.interrupted:
+                    await self.conclude()
+        except (KeyboardInterrupt, SystemExit) as interrupt:
+            self.torn = interrupt  # raised in a task it would end the loop, and the server would not hear of it
 
     async def settle(self) -> Answer | None:
         """Record the answer that the application has just ended; return what its client gets instead, or None."""
@@ -206,7 +209,10 @@ class _Handling(Delivery):
             self._exchange.refused(error)  # which logs it
 
     def _log(self, task: asyncio.Future[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception() or self.torn
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error  # to who runs the loop, for nobody else is there
+        if error is not None:
             import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
 
             logging.getLogger("onceward").error(
@@ -217,7 +223,7 @@ class _Handling(Delivery):
 def _adopt(context: Context) -> None:
     """Set the context variables here as the application has left them there."""
     for variable, value in context.items():
-        if variable.get(_NOTHING) is not value:
+        if variable.get(_NOTHING) is not value and variable is not CURRENT:  # the claim is the application's alone
             variable.set(value)
 
 

@@ -36,15 +36,15 @@ class Delivery:
         interrupted: whether the application was cancelled as its answer was recorded, by a timeout of its own or a task group:
             such may cancel whatever is awaited within, over and over. Await :meth:`conclude` then when it is through.
         left: whether the server has given the request up and takes no more messages; :meth:`leave` says so.
-        torn: raise it to the server when the application is through, so that it breaks off the answer: the client has a part of
-            it, and is not to get the end. Else None.
+        torn: raise it to the server when the application is through. It breaks off an answer of which the client has a part and is
+            not to get the end; or it is the interrupt with which the application has ended. Else None.
     """
 
     status: int | None = None
     complete = False
     interrupted = False
     left = False
-    torn: Exception | None = None
+    torn: BaseException | None = None
     _size = 0
     _length: int | None = None  # as the answer's head declares it
     _sent = False  # whether the client has a part of it

@@ -27,22 +27,25 @@ class AsgiRequest(Request):
         self.query = scope.get("query_string", b"").decode("latin-1")
         self.identity = None
         self.native = scope
-        self._raw: list[tuple[bytes, bytes]] = scope["headers"]
-        fields = dict(self._raw)
-        self._fields = fields if len(fields) == len(self._raw) else None  # with one line for each name
+        raw = scope["headers"]
+        if type(raw) is not list:  # ASGI has it that they can be iterated, be it only once
+            raw = scope["headers"] = list(raw)
+        self._raw: list[tuple[bytes, bytes]] = raw
+        fields = dict(raw)
+        self._fields = fields if len(fields) == len(raw) else {}  # with one line for each name
 
     @property
     def headers(self) -> list[tuple[str, str]]:  # type: ignore[override]  # nobody sets it
-        """One pair for each header line, the names in lower case, as ASGI has them."""
+        """One pair for each header line, the names in lower case."""
         return lines_of(self._raw)
 
     def lines(self, name: str) -> list[str]:
         """As :meth:`Request.lines`."""
         raw = name.encode("latin-1")
-        if self._fields is not None:
-            value = self._fields.get(raw)
-            return [] if value is None else [value.decode("latin-1")]
-        return [value.decode("latin-1") for held, value in self._raw if held == raw]
+        if (value := self._fields.get(raw)) is not None:
+            return [value.decode("latin-1")]
+        # In lower case says ASGI; but Hypercorn can be told to leave names as they were sent (h11_pass_raw_headers).
+        return [value.decode("latin-1") for held, value in self._raw if held.lower() == raw]
 
 
 def place_of(scope: Scope) -> tuple[str, str]:

@@ -24,7 +24,10 @@ if sys.version_info >= (3, 12):
         task = asyncio.Task(coroutine, loop=asyncio.get_running_loop(), context=context, eager_start=True)
         if not task.done():
             return task
-        task.result()
+        try:
+            task.result()
+        finally:
+            del task  # it holds its error, which holds this frame
         return None
 
 else:
@@ -44,9 +47,11 @@ else:
         _leave_task(loop, outer)
         _enter_task(loop, task)
         try:
-            begun.waits_for = context.run(coroutine.send, None)
+            begun.wait_for(context.run(coroutine.send, None))
         except StopIteration:
             begun.over = True  # and so is the task, with the loop's next turn
+            if task.cancelling():
+                raise asyncio.CancelledError from None  # as a task ends that is cancelled in its last step
             return None
         except BaseException:
             begun.over = True
@@ -59,29 +64,35 @@ else:
     class _Begun(Coroutine[Any, Any, T]):
         """A coroutine whose first step was taken before its task asks for it."""
 
-        waits_for: Any = _NOTHING  # what the first step has yielded, until the task has taken it in
         over = False
+        _first: Any = _NOTHING  # what the first step has yielded, until the task has taken it in
 
         def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
             self._coroutine = coroutine
 
+        def wait_for(self, first: Any) -> None:
+            """Take in what the first step has yielded."""
+            if asyncio.isfuture(first):
+                first._asyncio_future_blocking = False  # noqa: SLF001 - a future's protocol; others may await it, too
+            self._first = first
+
         def send(self, value: Any) -> Any:
             """Go on, and return what to wait for."""
-            if self.waits_for is not _NOTHING:
-                first, self.waits_for = self.waits_for, _NOTHING
-                return first
+            if self._first is not _NOTHING:
+                first, self._first = self._first, _NOTHING
+                return _awaited(first)
             if self.over:
                 raise StopIteration
             return self._coroutine.send(value)
 
-        def throw(self, *error: Any) -> Any:
-            """Go on with an error, which is a cancellation, and return what to wait for."""
-            first, self.waits_for = self.waits_for, _NOTHING
+        def throw(self, error: Any, *_: Any) -> Any:
+            """Go on with an error, which before the second step is a cancellation, and return what to wait for."""
             if self.over:
                 raise StopIteration
-            if isinstance(first, asyncio.Future) and first.cancel():
-                return first  # as a task does that is cancelled as it waits
-            return self._coroutine.throw(*error)
+            first, self._first = self._first, _NOTHING
+            if asyncio.isfuture(first) and first.cancel(*error.args):
+                return _awaited(first)  # as a task does that is cancelled as it waits
+            return self._coroutine.throw(error)
 
         def close(self) -> None:
             """Close it."""
@@ -92,3 +103,8 @@ else:
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._coroutine, name)  # cr_frame and the like, for those who look at tasks
+
+    def _awaited(first: Any) -> Any:
+        if asyncio.isfuture(first):
+            first._asyncio_future_blocking = True  # noqa: SLF001 - as when it is awaited, which the task looks for
+        return first
