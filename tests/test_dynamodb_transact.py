@@ -220,7 +220,7 @@ def test_a_heartbeat_in_between_does_not_matter(once, money, balance):
     claim = once.acquire("k")
     before = claim.record
     claim.extend()
-    claim._record = before  # as if the renewal's reply had been lost
+    claim.record = before  # as if the renewal's reply had been lost
     assert claim.transact([adding(money)], 1) == 1
     assert balance() == 1
 
