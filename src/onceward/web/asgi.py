@@ -14,7 +14,17 @@ from onceward.errors import OncewardError
 from onceward.guard import Guard
 from onceward.web.answer import Answer
 from onceward.web.asgi_delivery import Delivery
-from onceward.web.asgi_messages import Application, AsgiRequest, Receive, Scope, Send, body_of, replayed, reply
+from onceward.web.asgi_messages import (
+    Application,
+    AsgiRequest,
+    Receive,
+    Scope,
+    Send,
+    body_of,
+    place_of,
+    replayed,
+    reply,
+)
 from onceward.web.eager import begin
 from onceward.web.exchange import Exchange, Unrecorded
 from onceward.web.guarded import Guarded
@@ -68,12 +78,16 @@ class AsgiIdempotency:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection: an HTTP request by the rules; what is none of theirs, and all else, as without this."""
-        if scope["type"] != "http" or scope["method"].upper() not in self._guarded.methods:
+        if scope["type"] != "http" or (method := scope["method"].upper()) not in self._guarded.methods:
             await self._app(scope, receive, send)
             return
         rules = self._guarded.rules
+        path, root = place_of(scope)
+        if (route := rules.route(method, path)) is None:
+            await self._app(scope, receive, send)
+            return
         body: bytes | None = None
-        asked: Pending | Ask | Answer | None = rules.begin(AsgiRequest(scope))
+        asked: Pending | Ask | Answer | None = rules.begin(AsgiRequest(scope, method, path, root), route)
         if isinstance(asked, Pending):
             body = await body_of(receive, rules.max_request)
             # What is around this has an answer, too, when the sender has left.

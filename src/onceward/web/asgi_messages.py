@@ -21,9 +21,8 @@ _WITHOUT_LENGTH = frozenset({204, 304})
 class AsgiRequest(Request):
     """The request of an HTTP scope. Its header lines are decoded when they are asked for, for few are."""
 
-    def __init__(self, scope: Scope) -> None:
-        self.method = scope["method"].upper()  # as Django and Werkzeug read it
-        self.path, self.root = place_of(scope)
+    def __init__(self, scope: Scope, method: str, path: str, root: str) -> None:
+        self.method, self.path, self.root = method, path, root
         self.query = scope.get("query_string", b"").decode("latin-1")
         self.identity = None
         self.native = scope
@@ -46,6 +45,11 @@ class AsgiRequest(Request):
             return [value.decode("latin-1")]
         # In lower case says ASGI; but Hypercorn can be told to leave names as they were sent (h11_pass_raw_headers).
         return [value.decode("latin-1") for held, value in self._raw if held.lower() == raw]
+
+
+def request_of(scope: Scope) -> AsgiRequest:
+    """Return the request of an HTTP scope."""
+    return AsgiRequest(scope, scope["method"].upper(), *place_of(scope))  # in capitals, as Django and Werkzeug read it
 
 
 def place_of(scope: Scope) -> tuple[str, str]:

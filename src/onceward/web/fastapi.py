@@ -40,7 +40,6 @@ from onceward.web.asgi import AsgiIdempotency
 from onceward.web.asgi_messages import (
     DISCONNECT,
     Application,
-    AsgiRequest,
     Message,
     Receive,
     Scope,
@@ -48,6 +47,7 @@ from onceward.web.asgi_messages import (
     body_of,
     lines_of,
     replayed,
+    request_of,
 )
 from onceward.web.endpoint import endpoint_rules
 from onceward.web.fastapi_endpoints import dependencies, unguarded, warn_of_late_ends
@@ -179,7 +179,7 @@ class IdempotentRoute(APIRoute):
         """Tell whether the middleware holds the key of this very request; and return what to receive the request by."""
         assert self._guarded is not None
         guarded = self._guarded._guarded  # noqa: SLF001 - the shells are part of the house
-        asked: Pending | Ask | Answer | None = guarded.rules.begin(AsgiRequest(scope))
+        asked: Pending | Ask | Answer | None = guarded.rules.begin(request_of(scope))
         if isinstance(asked, Pending):
             body = await body_of(receive, guarded.rules.max_request)
             if body is None:

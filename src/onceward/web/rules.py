@@ -128,13 +128,17 @@ class Rules:
                 return route
         return None
 
-    def begin(self, request: Request) -> Pending | Answer | None:
+    def begin(self, request: Request, route: Route | None = None) -> Pending | Answer | None:
         """Look at a request before its body is there.
+
+        Args:
+            request: the request.
+            route: the one that covers it, for who has asked :meth:`route` already.
 
         Returns:
             None for a request that is let through as it is, an answer for one that is refused, else what to go on with.
         """
-        route = self.route(request.method, request.path)
+        route = route or self.route(request.method, request.path)
         if route is None:
             return None
         key: str | None = None
