@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from onceward.aws.sqs import queue_steps
 from servers import Dynoxide, Ministack, Proxy, missing
 
 
@@ -47,6 +48,21 @@ def _proxy(dynoxide):
     proxy = Proxy(dynoxide.port)
     yield proxy
     proxy.stop()
+
+
+@pytest.fixture(scope="session")
+def _front(ministack):
+    proxy = Proxy(ministack.port)
+    yield proxy
+    proxy.stop()
+
+
+@pytest.fixture
+def front(_front, aws, monkeypatch):
+    """A proxy in front of the queues, without faults; pauses between tries are short."""
+    _front.clear()
+    monkeypatch.setattr(queue_steps, "_PAUSES", (0.01,) * 5)
+    return _front
 
 
 @pytest.fixture

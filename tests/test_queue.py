@@ -11,30 +11,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from onceward.aws.sqs import queue_steps
 from onceward.aws.sqs.address import Address, address_of
 from onceward.aws.sqs.message import TOGETHER
 from onceward.aws.sqs.queue import Attribute, Outgoing, Queue, QueueError
-from servers import Fault, Proxy, Refuse
+from servers import Fault, Refuse
 
 NAMES = itertools.count()
 OWN = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
 ODD = "\t\n\r ~\x7f\x85\ud7ff\ue000\ufffd\U00010000\U0010ffff \u2028 {\"a\": 'ü'} 🔑"
-
-
-@pytest.fixture(scope="module")
-def _front(ministack):
-    proxy = Proxy(ministack.port)
-    yield proxy
-    proxy.stop()
-
-
-@pytest.fixture
-def front(_front, aws, monkeypatch):
-    """A proxy in front of the queues, without faults; pauses between tries are short."""
-    _front.clear()
-    monkeypatch.setattr(queue_steps, "_PAUSES", (0.01,) * 5)
-    return _front
 
 
 class Face:

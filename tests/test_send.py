@@ -11,31 +11,15 @@ import pytest
 
 from onceward import Busy, KeyMissing, Once, Parked, ResultNotRecorded, StoreError
 from onceward.aws import on_sqs
-from onceward.aws.sqs import queue_steps
 from onceward.aws.sqs.message import Attribute
 from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, settling, when
 from processes import PATIENCE, lines, workers
-from servers import Fault, Proxy, Refuse
+from servers import Fault, Refuse
 
 NAMES = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def _front(ministack):
-    proxy = Proxy(ministack.port)
-    yield proxy
-    proxy.stop()
-
-
-@pytest.fixture
-def front(_front, aws, monkeypatch):
-    """A proxy in front of the queues, without faults; pauses between tries are short."""
-    _front.clear()
-    monkeypatch.setattr(queue_steps, "_PAUSES", (0.01,) * 5)
-    return _front
 
 
 class Target:

@@ -20,7 +20,7 @@ from onceward.aws.sqs.message import Attribute, Message
 from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.core.drive import drive
 from onceward.core.policy import Policy
-from onceward.core.protocol import message_in
+from onceward.core.protocol import message_in, parked_anew
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.errors import OncewardError
 from onceward.keys import ledger_key
@@ -733,3 +733,10 @@ def test_clear_says_that_a_message_goes_with_the_key(cli):
     assert cli.run("clear", "shop:a", "--yes").returncode == 0
     assert cli.run("show", "shop:a").returncode == 1
     assert cli.run("clear", "shop:b").returncode == 0
+
+
+def test_a_command_that_is_advised_can_be_copied_to_a_shell():
+    store = MemoryStore()
+    drive(store.insert(parked_anew("n:(a,b)", "o", '{"message": {}}', "why")), store)
+    with pytest.raises(KeepsMessage, match=r"`onceward unpark 'n:\(a,b\)' --to QUEUE`"):
+        Once(store).ledger.unpark("n:(a,b)")

@@ -19,7 +19,6 @@ import pytest
 
 from onceward import Claim, Once, StoreError
 from onceward.aws import Delivery, SqsWorker, on_sqs
-from onceward.aws.sqs import queue_steps
 from onceward.aws.sqs.acknowledge import Backoff
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.polling import Polls
@@ -27,26 +26,17 @@ from onceward.aws.sqs.queue import QueueError
 from onceward.aws.sqs.visibility import Visibility
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, delay
-from servers import SOURCES, Proxy, Refuse
+from servers import SOURCES, Refuse
 
 NAMES = itertools.count()
 PATIENCE = 30.0  # seconds that something may take on a slow machine
 
 
-@pytest.fixture(scope="module")
-def _front(ministack):
-    proxy = Proxy(ministack.port)
-    yield proxy
-    proxy.stop()
-
-
 @pytest.fixture
-def front(_front, aws, monkeypatch):
-    """A proxy in front of the queues, without faults; pauses between tries are short."""
-    _front.clear()
-    monkeypatch.setattr(queue_steps, "_PAUSES", (0.01,) * 5)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", _front.url)
-    return _front
+def front(front, monkeypatch):
+    """The proxy in front of the queues, where workers look for them, too."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", front.url)
+    return front
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from onceward import Claim, Once, Reentrant, current
 from onceward.core.record import COMPLETED
 from onceward.web import AsgiIdempotency, Route, Rules
 from onceward.web.fastapi import IdempotentRoute, claim_or_none, idempotent, idempotent_route, unguarded
+from web_calls import call, post
 
 
 @pytest.fixture
@@ -29,21 +30,6 @@ def app():
     made = FastAPI()
     made.router.route_class = IdempotentRoute
     return made
-
-
-def call(app, *requests):
-    """Send requests to an application, one after another, and return its answers."""
-
-    async def main():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-            return [await client.request(**request) for request in requests]
-
-    return asyncio.run(main())
-
-
-def post(path, key=None, **more):
-    headers = {} if key is None else {"Idempotency-Key": key}
-    return {"method": "POST", "url": path, "headers": headers, **more}
 
 
 def talked(app, path):

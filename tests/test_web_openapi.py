@@ -23,6 +23,7 @@ from onceward.web import Answer, AsgiIdempotency, Route, Rules
 from onceward.web.fastapi import answer, document, idempotent_route
 from onceward.web.header import BadKey, read_key
 from onceward.web.openapi import document as document_schema
+from web_calls import call, post
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PROBLEM = "application/problem+json"
@@ -31,21 +32,6 @@ PROBLEM = "application/problem+json"
 @pytest.fixture
 def once():
     return Once("memory:")
-
-
-def call(app, *requests):
-    """Send requests to an application, one after another, and return its answers."""
-
-    async def main():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-            return [await client.request(**request) for request in requests]
-
-    return asyncio.run(main())
-
-
-def post(path, key=None, **more):
-    headers = {} if key is None else {"Idempotency-Key": key}
-    return {"method": "POST", "url": path, "headers": headers, **more}
 
 
 def operation(app, path, method="post"):

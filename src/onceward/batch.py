@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from functools import partial
-from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
+from onceward.arguments import check_hook
 from onceward.batch_run import Run
 from onceward.claim import CURRENT
 from onceward.core import many
@@ -59,10 +59,8 @@ class Batch:
         if type(concurrency) is not int or concurrency < 1:
             raise ValueError(f"concurrency={concurrency!r}: give how many handlers may run at a time, at least 1")
         for option, hook in (("group", group), ("on_outcome", on_outcome)):
-            if hook is not None and not callable(hook):
-                raise TypeError(f"{option}={hook!r}: give a callable")
-            if iscoroutinefunction(hook) or (callable(hook) and iscoroutinefunction(type(hook).__call__)):
-                raise TypeError(f"{option}= is a coroutine function, and nobody would await it: give a plain one")
+            if hook is not None:
+                check_hook(option, hook)
         # Who is busy is reported, and nobody is answered from memory.
         self.name, self.guard, handler = once.guard_for(function, name, {**options, "on_busy": "raise", "cache": 0})
         self.read = read

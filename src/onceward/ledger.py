@@ -139,9 +139,11 @@ class Ledger:
 
         def write(record: Record, _: float) -> Write | None:
             if protocol.message_in(record) is not None:
+                import shlex  # noqa: PLC0415 - for what hardly happens
+
                 raise KeepsMessage(
                     f"{key}: it keeps a message that is in no queue any more, so no delivery would run: "
-                    f"`onceward unpark {key} --to QUEUE` sends it again, and unparks the key"
+                    f"`onceward unpark {shlex.quote(key)} --to QUEUE` sends it again, and unparks the key"
                 )
             return protocol.unparked(record)
 

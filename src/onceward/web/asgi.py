@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, Unpack
 from onceward.claim import CURRENT, Claim
 from onceward.core.policy import Options
 from onceward.errors import OncewardError
-from onceward.guard import Guard
 from onceward.web.answer import Answer
 from onceward.web.asgi_delivery import Delivery
 from onceward.web.asgi_messages import (
@@ -110,8 +109,7 @@ class AsgiIdempotency:
         except Exception as error:  # noqa: BLE001 - translated, or raised there
             entry, answer = None, exchange.refused(error)
         if isinstance(entry, Claim):
-            handling = _Handling(body, receive, send, guarded.rules.max_response)
-            handling.claimed(guarded.guard, entry, exchange)
+            handling = _Handling(guarded, entry, exchange, body=body, receive=receive, send=send)
             await handling.carry_out(self._app, scope)
         elif answer is not None:
             await reply(send, answer)
@@ -120,9 +118,11 @@ class AsgiIdempotency:
 class _Handling(Delivery):
     """One request whose key is claimed."""
 
-    def claimed(self, guard: Guard, claim: Claim, exchange: Exchange) -> None:
-        """Take in under which claim it is handled."""
-        self._guard = guard
+    def __init__(
+        self, guarded: Guarded, claim: Claim, exchange: Exchange, *, body: bytes, receive: Receive, send: Send
+    ) -> None:
+        super().__init__(body, receive, send, guarded.rules.max_response)
+        self._guard = guarded.guard
         self._claim = claim
         self._exchange = exchange
 

@@ -10,6 +10,7 @@ are server-sent events and what is longer than the rules record: nothing is gain
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Final
 
 from onceward.errors import OncewardError
@@ -19,7 +20,7 @@ from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Send, lines
 _EVENTS: Final = "text/event-stream"
 
 
-class Delivery:
+class Delivery(ABC):
     """The messages between an application and its client.
 
     Args:
@@ -63,9 +64,9 @@ class Delivery:
         self.kept: list[bytes] | None = []
         self._held: list[Message] = []
 
+    @abstractmethod
     async def settle(self) -> Answer | None:
         """Record the answer, of which the end has come and is held back meanwhile; return what is sent instead, or None."""
-        raise NotImplementedError
 
     @property
     def ends_early(self) -> bool:

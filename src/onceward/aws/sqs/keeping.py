@@ -10,6 +10,7 @@ parked record of its own. It is deleted from the queue after that, and only afte
 """
 
 import os
+import shlex
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -145,15 +146,13 @@ class Keeper:
         return end
 
     def _says(self, end: End, place: Place, size: int) -> str | None:
+        command = f"`onceward unpark {shlex.quote(place.key)} --to {self._queue}`"
         if end is End.KEPT:
-            return (
-                f"is kept in the ledger under {place.key}, and deleted from the queue: "
-                f"`onceward unpark {place.key} --to {self._queue}` sends it again"
-            )
+            return f"is kept in the ledger under {place.key}, and deleted from the queue: {command} sends it again"
         if end is End.ANOTHER:
             return (
                 f"stays in the queue, which drops it in the end: {place.key} is parked, and keeps another message. "
-                f"`onceward unpark {place.key} --to {self._queue}` sends that one again, and lets the key run"
+                f"{command} sends that one again, and lets the key run"
             )
         if end is End.NO_ROOM:
             return (
