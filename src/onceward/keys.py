@@ -59,12 +59,13 @@ def function_name(function: object) -> str:
     """Return the module and qualified name of a function: the default namespace of its keys.
 
     Raises:
-        ValueError: the function is a lambda, whose name it shares with every other lambda of its module, or is of none.
+        ValueError: the function is a lambda or a partial, whose name others have too, or is of no module.
     """
-    inner = function
-    while isinstance(inner, partial):
-        inner = inner.func
-    inner = getattr(inner, "__func__", inner)
+    if isinstance(function, partial):
+        raise ValueError(  # noqa: TRY004 - the type is right, and the name is missing
+            "a partial has the name of its function, so its keys could meet those of another partial: give name='...'"
+        )
+    inner = getattr(function, "__func__", function)
     qualified = getattr(inner, "__qualname__", None)
     if qualified is None:  # a callable object
         inner = type(inner)

@@ -1,0 +1,245 @@
+"""Refuses two handlers that share a default namespace by accident: the second would get the first one's results.
+
+The default namespace is a function's module and qualified name. Two closures of one factory have the same, and so has a
+method that two classes inherit. What tells such functions apart is looked at once, when a function is decorated or first
+run; a call costs nothing more. Functions that were given a name are not looked at.
+"""
+
+import gc
+import inspect
+from collections.abc import Callable
+from enum import Enum
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakValueDictionary, ref
+
+if TYPE_CHECKING:
+    from onceward.stores.contract import Store
+
+Function = Callable[..., object]
+
+_DEEPEST: Final = 3  # functions within functions that are looked at
+_CLASS: Final = "the class whose method it is"
+_VALUES: Final = frozenset(  # by name, because most of these modules need not be loaded
+    f"builtins.{name}" for name in ("NoneType", "bool", "bytes", "complex", "ellipsis", "float", "int", "str")
+) | {"datetime.date", "datetime.datetime", "datetime.time", "datetime.timedelta", "decimal.Decimal", "uuid.UUID"}
+
+
+class Namesakes:
+    """The functions whose namespaces on one ledger are their own names, as far as one Once has met them.
+
+    Every Once on a ledger has one (those made by ``using`` share it), and sees those of the others while they live.
+
+    Args:
+        store: the ledger; what is in a process's memory is another ledger for each store object.
+    """
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store  # kept, so that nobody else gets its id
+        key = store.url if "://" in store.url else id(store)
+        self._peers = _LEDGERS.setdefault(key, WeakValueDictionary())
+        self._peers[id(self)] = self
+        self._functions: dict[tuple[str, int], _Seen] = {}
+        self._owners: dict[str, str] = {}
+
+    def check(self, name: str, function: Function, *, lasting: bool) -> None:
+        """Note that ``function`` has the namespace ``name``.
+
+        Args:
+            name: its module and qualified name.
+            function: the handler, without a name of its own choice.
+            lasting: it is kept, as decorated ones are. Then objects that it closes over may be others than those of an
+                earlier function that is gone: a test, say, makes its application anew, with a new connection.
+
+        Raises:
+            ValueError: another function has that namespace.
+        """
+        if isinstance(function, MethodType):
+            owner = function.__self__
+            self.check_owner(name, owner if isinstance(owner, type) else type(owner))
+        mine = _Seen.of(function)
+        if mine is None:
+            return
+        place = (name, id(mine.code))
+        for peer in self._living():
+            first = peer._functions.get(place)  # noqa: SLF001 - its own kind
+            if first is not None and (differing := _differing(first, mine, lasting=lasting)) is not None:
+                raise ValueError(_refusal(name, differing))
+        first = self._functions.get(place)
+        if first is None or first.function() is None:
+            self._functions[place] = mine
+
+    def check_owner(self, name: str, owner: type) -> None:
+        """Note that a method runs for instances of ``owner``; raises ValueError when it runs for another class's."""
+        called = _called(owner)
+        for peer in self._living():
+            if peer._owners.get(name, called) != called:  # noqa: SLF001 - its own kind
+                raise ValueError(_refusal(name, _CLASS))
+        self._owners[name] = called
+
+    def class_check(self, name: str, function: Function) -> Callable[[tuple[object, ...]], None] | None:
+        """Return what looks at the class that a method is called for, by the arguments of the call; None for a function."""
+        if not _is_method(function):
+            return None
+        known: type | None = None
+
+        def check(args: tuple[object, ...]) -> None:
+            nonlocal known
+            if args:
+                first = args[0]
+                owner = first if isinstance(first, type) else type(first)
+                if owner is not known:
+                    self.check_owner(name, owner)
+                    known = owner
+
+        return check
+
+    def _living(self) -> "list[Namesakes]":
+        # valuerefs() makes its list at once, so another thread may add to it meanwhile
+        return [peer for living in self._peers.valuerefs() if (peer := living()) is not None]
+
+
+_LEDGERS: WeakValueDictionary[str | int, WeakValueDictionary[int, Namesakes]] = WeakValueDictionary()
+
+
+class _Seen(NamedTuple):
+    """A function: its code, itself if it still lives, and what it closes over and has for defaults, by name."""
+
+    code: CodeType
+    function: Callable[[], object]
+    contents: "dict[str, _Content]"
+
+    @staticmethod
+    def of(function: object, depth: int = 0) -> "_Seen | None":
+        function = getattr(function, "__func__", function)
+        for _ in range(_DEEPEST):
+            if not isinstance(function, FunctionType):  # a functools.lru_cache, say
+                function = getattr(function, "__wrapped__", None)
+        if not isinstance(function, FunctionType):
+            return None
+        contents = {name: _Content.of(value, depth + 1) for name, value in _contents(function).items()}
+        return _Seen(function.__code__, ref(function), contents)
+
+
+class _Content(NamedTuple):
+    """One thing that a function closes over.
+
+    Attributes:
+        plain: what can be compared although the thing is gone: its class, and its value if that is a plain one.
+        get: returns the thing, None when it is gone; or None when ``plain`` says all.
+        inner: what it is made of, if it is a function.
+    """
+
+    plain: object
+    get: Callable[[], object] | None = None
+    inner: _Seen | None = None
+
+    @staticmethod
+    def of(value: object, depth: int) -> "_Content":  # noqa: PLR0911 - one line per type
+        kind = _called(type(value))
+        if kind in _VALUES:
+            return _Content((kind, _short(value)))
+        if isinstance(value, Enum):
+            return _Content((kind, value.name))
+        if type(value) is tuple:
+            parts = [_Content.of(item, depth) for item in value]
+            return _Content(
+                (kind, *(part.plain for part in parts)), _getter(value) if any(p.get for p in parts) else None
+            )
+        if isinstance(value, type):
+            return _Content((kind, _called(value)))
+        if isinstance(value, ModuleType):
+            return _Content((kind, value.__name__))
+        if isinstance(value, FunctionType | MethodType) and depth <= _DEEPEST:
+            bound = value.__self__ if isinstance(value, MethodType) else None
+            return _Content((kind, _called(value), _called(type(bound))), _getter(bound), _Seen.of(value, depth))
+        if isinstance(value, FunctionType | MethodType | BuiltinMethodType):
+            return _Content((kind, _called(value)), _getter(getattr(value, "__self__", None)))
+        once = getattr(value, "store", None) if kind == "onceward.once.Once" else None
+        if once is not None:  # two of one ledger are alike
+            return _Content((kind, getattr(once, "url", None)))
+        return _Content(kind, _getter(value))
+
+
+def _contents(function: FunctionType) -> dict[str, object]:
+    code = function.__code__
+    given = function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount]
+    found: dict[str, object] = dict(zip(names[len(names) - len(given) :], given, strict=True))
+    found |= function.__kwdefaults__ or {}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # it is assigned later
+            continue
+    return found
+
+
+def _differing(first: _Seen, second: _Seen, *, lasting: bool) -> str | None:
+    """Return the name of something that tells two functions of the same code apart."""
+    if first.function() is second.function():
+        return None
+    for plain in (True, False):
+        for name in first.contents.keys() & second.contents.keys():
+            if plain and first.contents[name].plain != second.contents[name].plain:
+                return name
+            if not plain and not _alike(first.contents[name], second.contents[name], lasting=lasting):
+                if not lasting:
+                    return name
+                gc.collect()  # rare, and whoever is held by nothing but a cycle is gone
+                return None if first.function() is None else name
+    return None
+
+
+def _alike(one: _Content, other: _Content, *, lasting: bool) -> bool:
+    if one.inner is not None and other.inner is not None:
+        if one.inner.code is not other.inner.code:
+            return False
+        if _differing(one.inner, other.inner, lasting=lasting) is not None:
+            return False
+    if one.get is None or other.get is None:
+        return True
+    first, second = one.get(), other.get()
+    if first is second:
+        return True
+    try:
+        # Two that are empty are equal only until something is put into them.
+        return bool(first) and bool(first == second)
+    except Exception:  # noqa: BLE001 - a user's __eq__ may do anything
+        return False
+
+
+def _getter(value: object) -> Callable[[], object] | None:
+    """Return what returns ``value``, without keeping it where that is possible."""
+    if value is None:
+        return None
+    try:
+        return ref(value)
+    except TypeError:
+        return lambda: value
+
+
+def _short(value: object) -> object:
+    """Return a plain value, or for a long one what to know it by."""
+    return (len(value), hash(value)) if isinstance(value, str | bytes) and len(value) > 100 else value
+
+
+def _called(thing: object) -> str:
+    return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', '')}"
+
+
+def _is_method(function: Function) -> bool:
+    around = getattr(function, "__qualname__", "").rpartition(".")[0]
+    if not around or around.endswith("<locals>") or isinstance(function, MethodType):
+        return False
+    return next(iter(inspect.signature(function).parameters), None) in {"self", "cls"}
+
+
+def _refusal(name: str, differing: str) -> str:
+    what = differing if differing == _CLASS else f"{differing!r}, which it closes over or has as a default"
+    return (
+        f"{name}: this is the namespace of an earlier function of the same name, which differs in {what}. They would share "
+        "their keys, and one would get the results of the other. Give each a name of its own, as in name='billing.sms' "
+        "(for run: once.using(name='billing.sms').run(...)), or both the same name if they are to share their keys; or "
+        "pass what differs as an argument"
+    )

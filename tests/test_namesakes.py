@@ -1,0 +1,441 @@
+"""Two functions that are not the same never share keys without being told to."""
+
+import asyncio
+import functools
+import gc
+import importlib
+import sys
+import threading
+
+import pytest
+
+from onceward import Claim, Once
+from onceward.aws import SqsWorker, on_sqs
+from onceward.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def once():
+    return Once(MemoryStore())
+
+
+def sender(channel, sent):
+    def send(n: int) -> str:
+        sent.append((channel, n))
+        return channel
+
+    return send
+
+
+class Channel:
+    def __init__(self, name):
+        self.name = name
+
+
+def with_object(channel):
+    def send(n: int) -> str:
+        return channel.name
+
+    return send
+
+
+def with_default(channel):
+    def send(n, channel=channel):
+        return channel
+
+    return send
+
+
+def with_keyword_default(channel):
+    def send(n, *, channel=channel):
+        return channel
+
+    return send
+
+
+def with_function(channel):
+    def by_sms(n):
+        return n
+
+    def by_mail(n):
+        return n
+
+    inner = by_sms if channel == "sms" else by_mail
+
+    def send(n):
+        return inner(n)
+
+    return send
+
+
+def decorated(channel):
+    def send(n):
+        return channel
+
+    @functools.wraps(send)
+    def logged(*args):
+        return send(*args)
+
+    return logged
+
+
+def in_a_tuple(channel):
+    given = (channel, object)
+
+    def send(n):
+        return given[0]
+
+    return send
+
+
+FACTORIES = [with_object, with_default, with_keyword_default, with_function, decorated, in_a_tuple]
+
+
+def contents(factory, name):
+    return Channel(name) if factory is with_object else name
+
+
+# --- closures of one factory -------------------------------------------------------------------------------------------
+
+
+def test_two_closures_of_one_factory_are_refused_when_the_second_is_decorated(once):
+    sent = []
+    sms = once(key="n")(sender("sms", sent))
+    assert sms(1) == "sms"
+    with pytest.raises(ValueError, match=r"sender\.<locals>\.send.*'channel'.*name="):
+        once(key="n")(sender("email", sent))
+    assert sms(1) == "sms"
+    assert sent == [("sms", 1)]
+
+
+def test_two_closures_of_one_factory_are_refused_before_the_second_is_run(once):
+    sent = []
+    assert once.run(1, sender("sms", sent), 1) == "sms"
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"once\.using\(name="):
+            once.run(1, sender("email", sent), 1)
+    with pytest.raises(ValueError, match="name="):
+        asyncio.run(once.run_async(1, sender("email", sent), 1))
+    assert sent == [("sms", 1)]
+    assert len(once.store.records) == 1
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_closures_that_differ_in_any_way_are_refused(once, factory):
+    first = once(key="n")(factory(contents(factory, "sms")))
+    with pytest.raises(ValueError, match="name="):
+        once(key="n")(factory(contents(factory, "email")))
+    assert first.key_of(1).endswith("send:1") or factory is decorated
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_closures_that_differ_in_any_way_are_not_run(once, factory):
+    once.run(1, factory(contents(factory, "sms")), 1)
+    gc.collect()
+    with pytest.raises(ValueError, match="name="):
+        once.run(1, factory(contents(factory, "email")), 1)
+
+
+def test_two_lists_to_be_filled_are_not_one(once):
+    def make(sent):
+        return lambda_free(sent)
+
+    def lambda_free(sent):
+        def send(n):
+            sent.append(n)
+
+        return send
+
+    sms, email = make([]), make([])
+    once(key="n")(sms)
+    with pytest.raises(ValueError, match="'sent'"):
+        once(key="n")(email)
+
+
+APPLIED = {
+    "decorator": lambda once, function: once(key="n")(function),
+    "batch": lambda once, function: once.batch(function, key="n"),
+    "checkpoint": lambda once, function: once.checkpoint(function, key="id", count=1),
+    "per": lambda once, function: once.per("1h")(function),
+    "on_sqs": lambda once, function: on_sqs(once, key="id")(function),
+    "SqsWorker": lambda once, function: SqsWorker(once, "https://sqs.eu-west-1.amazonaws.com/1/q", function, key="id"),
+}
+
+
+@pytest.mark.parametrize("apply", APPLIED.values(), ids=APPLIED)
+def test_wherever_a_function_gives_its_name_a_namesake_is_refused(once, apply):
+    kept = [apply(once, sender("sms", []))]
+    with pytest.raises(ValueError, match="name="):
+        kept.append(apply(once, sender("email", [])))
+
+
+@pytest.mark.parametrize("apply", APPLIED.values(), ids=APPLIED)
+def test_a_partial_needs_a_name_as_a_lambda_does(once, apply):
+    def send(channel, n):
+        return channel
+
+    with pytest.raises(ValueError, match=r"partial.*give name="):
+        apply(once, functools.partial(send, "sms"))
+
+
+def test_a_partial_is_not_run_without_a_name(once):
+    with pytest.raises(ValueError, match=r"partial.*give name="):
+        once.run(1, functools.partial(int, "5"))
+    assert once.store.records == {}
+    assert once.using(name="five").run(1, functools.partial(int, "5")) == 5
+
+
+def test_functions_that_were_given_names_are_left_alone(once):
+    sent = []
+    sms = once(key="n", name="sms")(sender("sms", sent))
+    email = once(key="n", name="email")(sender("email", sent))
+    both = [once(key="n", name="both")(sender(channel, sent)) for channel in ("sms", "email")]
+    assert (sms(1), email(1)) == ("sms", "email")
+    assert [send(1) for send in both] == ["sms", "sms"]
+    assert once.using(name="more").run(1, sender("fax", sent), 1) == "fax"
+    assert once.using(name="more").run(2, sender("pigeon", sent), 2) == "pigeon"
+
+
+def test_one_with_a_name_and_one_without_do_not_meet(once):
+    sent = []
+    sms = once(key="n")(sender("sms", sent))
+    email = once(key="n", name="email")(sender("email", sent))
+    assert (sms(1), email(1)) == ("sms", "email")
+
+
+def test_using_does_not_hide_a_namesake(once):
+    once.using(lease=5).run(1, sender("sms", []), 1)
+    with pytest.raises(ValueError, match="name="):
+        once.using(lease=6).run(1, sender("email", []), 1)
+
+
+def test_two_onces_on_one_ledger_know_of_each_others_functions(tmp_path):
+    one, two = (Once(f"sqlite:///{tmp_path}/ledger.db") for _ in range(2))
+    first = one(key="n")(sender("sms", []))
+    with pytest.raises(ValueError, match="name="):
+        two(key="n")(sender("email", []))
+    del first
+    one.close()
+
+
+# --- what keeps working --------------------------------------------------------------------------------------------------
+
+
+def application(once, settings, connection):
+    """As an application factory makes its handlers."""
+
+    @once(key="order")
+    def charge(order: int, claim: Claim) -> str:
+        connection.append((order, claim.attempt, once.store.url))
+        return settings["currency"]
+
+    return charge
+
+
+def test_two_applications_on_two_ledgers_keep_working():
+    apps = [application(Once(MemoryStore()), {"currency": name}, []) for name in ("EUR", "USD")]
+    assert [app(1) for app in apps] == ["EUR", "USD"]
+
+
+def test_an_application_that_is_made_again_after_the_first_is_gone_keeps_working(once):
+    for connection in ([], ["used"], []):
+        app = application(once, {"currency": "EUR"}, connection)
+        assert app(len(once.store.records)) == "EUR"
+        app.itself = app  # a cycle, as applications are
+        del app
+
+
+def test_an_application_that_is_made_again_of_the_same_parts_keeps_working(tmp_path):
+    connection = []
+    apps = [application(Once(f"sqlite:///{tmp_path}/ledger.db"), {"currency": "EUR"}, connection) for _ in range(2)]
+    assert [app(1) for app in apps] == ["EUR", "EUR"]
+    assert len(connection) == 1
+
+
+def test_the_same_function_may_be_guarded_and_run_any_number_of_times(once):
+    send = sender("sms", [])
+    for _ in range(2):
+        once(key="n")(send)
+        once.batch(send, key="n")
+        assert once.run(1, send, 1) == "sms"
+
+
+def test_a_closure_that_is_made_again_over_the_same_things_is_the_same(once):
+    sent = []
+    for n in range(3):
+        assert once.run(n, sender("sms", sent), n) == "sms"
+    assert len(sent) == 3
+
+
+def test_a_function_that_calls_itself_is_guarded(once):
+    def make():
+        @once(key="n")
+        def count(n: int) -> int:
+            return 0 if n == 0 else 1 + count(n - 1)
+
+        return count
+
+    assert make()(3) == make()(3) == 3
+
+    def again(n):
+        return 0 if n == 0 else 1 + again(n - 1)
+
+    assert once.run("k", again, 2) == once.run("k", again, 3) == 2
+
+
+def test_a_module_that_is_loaded_again_keeps_working(once, tmp_path, monkeypatch):
+    (tmp_path / "reloaded_jobs.py").write_text(
+        "def make(rate):\n    def job(n):\n        return n * rate\n    return job\njob = make(RATE)\n".replace(
+            "RATE", "2"
+        )
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    jobs = importlib.import_module("reloaded_jobs")
+    first = once(key="n")(jobs.job)
+    assert first(1) == 2
+    (tmp_path / "reloaded_jobs.py").write_text(
+        "# edited\ndef make(rate):\n    def job(n):\n        return n * rate\n    return job\njob = make(30)\n"
+    )
+    importlib.invalidate_caches()
+    importlib.reload(jobs)
+    second = once(key="n")(jobs.job)
+    assert (second(1), second(2)) == (2, 60)
+    del sys.modules["reloaded_jobs"]
+
+
+def test_threads_that_run_one_closure_at_once_do_not_refuse_each_other(once):
+    sent, errors = [], []
+
+    def work(start):
+        try:
+            for n in range(start, 200, 4):
+                once.run(n, sender("sms", sent), n)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(sent) == 200
+
+
+def test_what_a_handler_closes_over_is_not_kept(once):
+    import weakref
+
+    channel = Channel("sms")
+    gone = weakref.ref(channel)
+    once.run(1, with_object(channel), 1)
+    handler = once(key="n")(with_object(channel))
+    del channel, handler
+    gc.collect()
+    assert gone() is None
+
+
+# --- methods -------------------------------------------------------------------------------------------------------------
+
+
+class Sender:
+    def __init__(self):
+        self.sent = []
+
+    def send(self, n: int, claim: Claim) -> str:
+        self.sent.append(n)
+        return type(self).__name__
+
+    @classmethod
+    def post(cls, n: int) -> str:
+        return cls.__name__
+
+
+class Sms(Sender):
+    pass
+
+
+class Email(Sender):
+    pass
+
+
+def test_a_method_that_two_classes_inherit_is_not_run_for_both(once):
+    for name in ("send", "post"):
+        assert once.run(1, getattr(Sms(), name), 1) == "Sms"
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"class whose method it is.*name="):
+                once.run(1, getattr(Email(), name), 1)
+    assert once.run(2, Sms().send, 2) == "Sms"
+    assert once.using(name="email").run(1, Email().send, 1) == "Email"
+
+
+def test_a_decorated_method_that_two_classes_inherit_is_not_run_for_both(once):
+    runs = []
+
+    class Base:
+        @once(key="n")
+        def send(self, n):
+            runs.append(self)
+            return type(self).__name__
+
+        @once(key="n")
+        async def send_async(self, n):
+            return type(self).__name__
+
+        @once.per("1d")
+        def report(self):
+            return type(self).__name__
+
+        @classmethod
+        @once(key="n")
+        def post(cls, n):
+            return cls.__name__
+
+        @staticmethod
+        @once(key="n")
+        def plain(n):
+            return n
+
+        @once(key="n", name="shared")
+        def shared(self, n):
+            return type(self).__name__
+
+    class Left(Base):
+        pass
+
+    class Right(Base):
+        pass
+
+    assert Left().send(1) == Left().send(1) == "Left"
+    with pytest.raises(ValueError, match="class whose method it is"):
+        Right().send(1)
+    assert len(runs) == 1
+    assert asyncio.run(Left().send_async(1)) == "Left"
+    with pytest.raises(ValueError, match="class whose method it is"):
+        asyncio.run(Right().send_async(1))
+    assert Left().report() == "Left"
+    with pytest.raises(ValueError, match="class whose method it is"):
+        Right().report()
+    assert Left.post(1) == "Left"
+    with pytest.raises(ValueError, match="class whose method it is"):
+        Right.post(1)
+    assert Left.plain(1) == Right.plain(1) == 1
+    assert Left().shared(1) == Right().shared(1) == "Left"
+
+
+def test_two_instances_of_one_class_share_the_keys_of_a_method(once):
+    one, two = Sms(), Sms()
+    assert once.run(1, one.send, 1) == once.run(1, two.send, 1) == "Sms"
+    assert (one.sent, two.sent) == ([1], [])
+
+
+@pytest.mark.parametrize("bound_first", [True, False])
+def test_a_method_takes_its_claim_at_its_place_bound_or_not(once, bound_first):
+    class Service:
+        def handle(self, claim: Claim, order: str) -> tuple:
+            return (isinstance(claim, Claim), order)
+
+    service = Service()
+    calls = [(service.handle, ("a",)), (Service.handle, (service, "b"))]
+    for key, (function, args) in enumerate(calls if bound_first else reversed(calls)):
+        assert once.run(key, function, *args) == (True, args[-1])
+        assert asyncio.run(once.run_async((key, "async"), function, *args)) == (True, args[-1])
