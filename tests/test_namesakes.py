@@ -4,12 +4,13 @@ import asyncio
 import functools
 import gc
 import importlib
+import pathlib
 import sys
 import threading
 
 import pytest
 
-from onceward import Claim, Once
+from onceward import Claim, Completed, Once
 from onceward.aws import SqsWorker, on_sqs
 from onceward.stores.memory import MemoryStore
 
@@ -439,3 +440,42 @@ def test_a_method_takes_its_claim_at_its_place_bound_or_not(once, bound_first):
     for key, (function, args) in enumerate(calls if bound_first else reversed(calls)):
         assert once.run(key, function, *args) == (True, args[-1])
         assert asyncio.run(once.run_async((key, "async"), function, *args)) == (True, args[-1])
+
+
+# --- docs/keys.md -----------------------------------------------------------------------------------------------------------
+
+
+def example(name, **space):
+    text = (pathlib.Path(__file__).parent.parent / "docs" / "keys.md").read_text(encoding="utf-8")
+    exec(text.split(f"<!-- run: {name} -->\n```python\n")[1].split("```")[0], space)
+    return space
+
+
+def test_the_example_of_a_rename_finds_the_old_records(once):
+    space = {"__name__": "shop.orders", "once": once}
+    exec("@once(key='order.id')\ndef charge(order):\n    return {'charged': order['id']}\n", space)
+    space["charge"]({"id": 1})
+    renamed = example("rename", once=once)["take_payment"]
+    assert (renamed({"id": 1}), renamed({"id": 2})) == ({"charged": 1}, {"paid": 2})
+
+
+def test_the_example_of_a_factory_runs(once):
+    space = example("factory", once=once, __name__="shop.notify")
+    assert (space["sms"](1), space["email"](1)) == ("sms", "email")
+
+
+def test_a_claim_block_that_is_left_without_completing_completes_the_key(once):
+    for key in range(2):
+        with once.claim(key):
+            continue
+    for key in range(2):
+        with pytest.raises(Completed) as done, once.claim(key):
+            pytest.fail("it ran again")
+        assert done.value.result is None
+
+
+def test_a_claim_block_can_leave_its_key_for_a_retry(once):
+    with once.claim("k") as claim:
+        claim.release()
+    with once.claim("k") as claim:
+        assert claim.attempt == 2

@@ -92,7 +92,9 @@ class Once:
         Args:
             key: a JMESPath expression over the arguments by name, or a callable given those of them that it names.
             fingerprint: the same, or True for all arguments: what must not change under one key.
-            name: the namespace of the keys; default the function's module and qualified name.
+            name: the namespace of the keys; default the function's module and qualified name. A function that you rename or
+                move forgets its keys, and every effect runs again: give it ``name="old_module.old_name"``. A lambda and a
+                partial need a name. So do two functions of one factory (docs/keys.md).
             **options: see :class:`onceward.Policy`.
 
         Returns:
@@ -115,7 +117,9 @@ class Once:
 
         Args:
             key: str, int, UUID, bytes, or a tuple of them; unique among the calls of ``function``.
-            function: the handler; its module and qualified name are the namespace of the key.
+            function: the handler; its module and qualified name are the namespace of the key. To choose another, also for a
+                partial or after a rename, write ``once.using(name="old.name").run(...)``. Pass what differs between calls
+                as an argument: a closure over it is another function each time, and refused.
             *args: its arguments.
             **kwargs: as above.
 
@@ -146,8 +150,9 @@ class Once:
     def claim(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> "ClaimContext":
         """Return a context, for ``with`` or ``async with``, whose body runs once for ``key``.
 
-        The key is completed when the body ends, with ``claim.complete(result)`` or with None, and given back when it
-        raises. Of the options, ``cache`` means nothing here: a claim asks the ledger each time.
+        The key is COMPLETED when the body ends without an exception, also by ``return``, ``break`` or ``continue``, and also
+        when you did not call ``claim.complete(result)``: the result is then None, and the body never runs again for this
+        key. To leave the key for a retry, raise an exception, or call ``claim.release()``. Of the options, ``cache`` means nothing here: a claim asks the ledger each time.
 
         Raises:
             Completed: from the ``with`` statement: the body has run before; its result is in the error's ``result``.
