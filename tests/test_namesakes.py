@@ -323,6 +323,26 @@ def test_threads_that_run_one_closure_at_once_do_not_refuse_each_other(once):
     assert len(sent) == 200
 
 
+def test_an_application_that_its_handlers_lead_to_is_made_again(once):
+    def create():
+        handlers, log = {}, []
+        write = log.append
+
+        @once(key="order")
+        def charge(order):
+            write((order, len(handlers)))
+
+        handlers["charge"] = charge
+        return handlers
+
+    for number in range(3):
+        create()["charge"](number)
+    kept = create()
+    with pytest.raises(ValueError, match="name="):
+        create()
+    assert list(kept) == ["charge"]
+
+
 def test_what_a_handler_closes_over_is_not_kept(once):
     import weakref
 

@@ -9,6 +9,7 @@ import gc
 import inspect
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakValueDictionary, ref
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from onceward.stores.contract import Store
 
 Function = Callable[..., object]
+Find = Callable[[], object]
 
 _DEEPEST: Final = 3  # functions within functions that are looked at
 _CLASS: Final = "the class whose method it is"
@@ -57,7 +59,7 @@ class Namesakes:
         if isinstance(function, MethodType):
             owner = function.__self__
             self.check_owner(name, owner if isinstance(owner, type) else type(owner))
-        mine = _Seen.of(function)
+        mine = _Seen.of(function, lasting=lasting)
         if mine is None:
             return
         place = (name, id(mine.code))
@@ -110,15 +112,20 @@ class _Seen(NamedTuple):
     contents: "dict[str, _Content]"
 
     @staticmethod
-    def of(function: object, depth: int = 0) -> "_Seen | None":
+    def of(function: object, depth: int = 0, *, lasting: bool) -> "_Seen | None":
+        """Look at a function; one that is ``lasting`` leads to what it closes over, so nothing of that is kept."""
         function = getattr(function, "__func__", function)
         for _ in range(_DEEPEST):
             if not isinstance(function, FunctionType):  # a functools.lru_cache, say
                 function = getattr(function, "__wrapped__", None)
         if not isinstance(function, FunctionType):
             return None
-        contents = {name: _Content.of(value, depth + 1) for name, value in _contents(function).items()}
-        return _Seen(function.__code__, ref(function), contents)
+        living = ref(function)
+        contents = {}
+        for name, value in _contents(function).items():
+            find = partial(_found, living, name) if lasting else None
+            contents[name] = _Content.of(value, find, depth + 1)
+        return _Seen(function.__code__, living, contents)
 
 
 class _Content(NamedTuple):
@@ -131,34 +138,36 @@ class _Content(NamedTuple):
     """
 
     plain: object
-    get: Callable[[], object] | None = None
+    get: Find | None = None
     inner: _Seen | None = None
 
     @staticmethod
-    def of(value: object, depth: int) -> "_Content":  # noqa: PLR0911 - one line per type
+    def of(value: object, find: Find | None, depth: int) -> "_Content":  # noqa: PLR0911 - one line per type
         kind = _called(type(value))
         if kind in _VALUES:
             return _Content((kind, _short(value)))
         if isinstance(value, Enum):
             return _Content((kind, value.name))
         if type(value) is tuple:
-            parts = [_Content.of(item, depth) for item in value]
-            return _Content(
-                (kind, *(part.plain for part in parts)), _getter(value) if any(p.get for p in parts) else None
-            )
+            parts = [_Content.of(item, find, depth) for item in value]
+            plain = (kind, *(part.plain for part in parts))
+            return _Content(plain, _getter(value, find) if any(part.get for part in parts) else None)
         if isinstance(value, type):
             return _Content((kind, _called(value)))
         if isinstance(value, ModuleType):
             return _Content((kind, value.__name__))
-        if isinstance(value, FunctionType | MethodType) and depth <= _DEEPEST:
-            bound = value.__self__ if isinstance(value, MethodType) else None
-            return _Content((kind, _called(value), _called(type(bound))), _getter(bound), _Seen.of(value, depth))
         if isinstance(value, FunctionType | MethodType | BuiltinMethodType):
-            return _Content((kind, _called(value)), _getter(getattr(value, "__self__", None)))
-        once = getattr(value, "store", None) if kind == "onceward.once.Once" else None
-        if once is not None:  # two of one ledger are alike
-            return _Content((kind, getattr(once, "url", None)))
-        return _Content(kind, _getter(value))
+            return _Content.of_function(value, find, depth)
+        if kind == "onceward.once.Once":  # two of one ledger are alike
+            return _Content((kind, getattr(getattr(value, "store", None), "url", None)))
+        return _Content(kind, _getter(value, find))
+
+    @staticmethod
+    def of_function(value: FunctionType | MethodType | BuiltinMethodType, find: Find | None, depth: int) -> "_Content":
+        bound = getattr(value, "__self__", None)
+        inner = _Seen.of(value, depth, lasting=find is not None) if depth <= _DEEPEST else None
+        plain = (_called(type(value)), _called(value), _called(type(bound)))
+        return _Content(plain, _getter(bound, find and (lambda: getattr(find(), "__self__", None))), inner)
 
 
 def _contents(function: FunctionType) -> dict[str, object]:
@@ -184,10 +193,9 @@ def _differing(first: _Seen, second: _Seen, *, lasting: bool) -> str | None:
             if plain and first.contents[name].plain != second.contents[name].plain:
                 return name
             if not plain and not _alike(first.contents[name], second.contents[name], lasting=lasting):
-                if not lasting:
-                    return name
-                gc.collect()  # rare, and whoever is held by nothing but a cycle is gone
-                return None if first.function() is None else name
+                if lasting and first.function() is not None:
+                    gc.collect()  # rare, and whoever is held by nothing but a cycle is gone
+                return None if lasting and first.function() is None else name
     return None
 
 
@@ -209,14 +217,20 @@ def _alike(one: _Content, other: _Content, *, lasting: bool) -> bool:
         return False
 
 
-def _getter(value: object) -> Callable[[], object] | None:
-    """Return what returns ``value``, without keeping it where that is possible."""
+def _found(living: Callable[[], FunctionType | None], name: str) -> object:
+    """Return what a function has under a name; None when it is gone."""
+    function = living()
+    return None if function is None else _contents(function).get(name)
+
+
+def _getter(value: object, find: Find | None) -> Find | None:
+    """Return what returns ``value``; it is kept for that only where there is no other way."""
     if value is None:
         return None
     try:
         return ref(value)
     except TypeError:
-        return lambda: value
+        return find or (lambda: value)
 
 
 def _short(value: object) -> object:
