@@ -61,6 +61,11 @@ class Slotted:
     id: int
 
 
+@dataclass(frozen=True)
+class Frozen:
+    id: int
+
+
 class Options(pydantic.BaseModel):
     retries: int = 3
     note: str = ""
@@ -577,6 +582,7 @@ def with_item(value, name, given):
         with_item(Mapped(1), "a", 1),
         with_attribute(Slotted(1), "_seen", True),
         with_attribute(Money(decimal.Decimal(1)), "extra", 5),
+        {with_attribute(Frozen(1), "extra", 5)},
     ],
 )
 def test_an_object_that_has_more_than_its_fields_is_refused_and_never_loses_it(value):
@@ -585,7 +591,7 @@ def test_an_object_that_has_more_than_its_fields_is_refused_and_never_loses_it(v
 
 
 def test_an_object_that_has_its_fields_alone_replays():
-    for value in (Named(1, ("a",)), Slotted(1)):
+    for value in (Named(1, ("a",)), Slotted(1), {Frozen(1), Frozen(2)}, {math.nan, 0.0}, frozenset({-0.0, None})):
         assert same(replay(value), value)
 
 

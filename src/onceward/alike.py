@@ -38,7 +38,11 @@ def _alike(one: object, other: object) -> bool:  # noqa: PLR0911 - one line per 
         other_pairs: dict[object, object] = other  # type: ignore[assignment]  # as above
         return len(pairs) == len(other_pairs) and all(map(_alike, pairs.items(), other_pairs.items()))
     if kind in {set, frozenset}:
-        return one == other and canonical(one) == canonical(other)
+        items: set[object] = one  # type: ignore[assignment]  # as above
+        other_items: set[object] = other  # type: ignore[assignment]  # as above
+        return len(items) == len(other_items) and all(
+            map(_alike, sorted(items, key=canonical), sorted(other_items, key=canonical))
+        )
     if kind in {dt.datetime, dt.time}:
         return _alike_time(cast("dt.time", one), cast("dt.time", other))
     return _alike_object(one, other)

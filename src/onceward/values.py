@@ -49,7 +49,7 @@ def _ordered(marked: object) -> object:
         return marked
     if "$dict" in marked:
         return {"$dict": sorted((_ordered(pair) for pair in marked["$dict"]), key=_sorting)}
-    return {key: _ordered(item) for key, item in marked.items() if key != "$set" or "$pydantic" not in marked}
+    return {key: _ordered(item) for key, item in marked.items() if key != "set" or "$pydantic" not in marked}
 
 
 def _sorting(marked: object) -> bytes:
@@ -103,7 +103,7 @@ def _tagged_model(value: Any, kind: Any) -> object:
     fields |= value.__pydantic_extra__ or {}
     marked = {"$pydantic": type_name(kind), "value": tagged(fields)}
     given: set[str] = value.__pydantic_fields_set__
-    return marked if given == fields.keys() else {**marked, "$set": sorted(given)}
+    return marked if given == fields.keys() else {**marked, "set": sorted(given)}
 
 
 def untagged(value: object) -> object:
@@ -130,7 +130,7 @@ def _untagged_object(tag: str, value: dict[str, object]) -> object:
     if tag == "$pydantic":
         # Without validation: it was valid when it was made, and validators may have effects, or want aliases.
         fields = cast("dict[str, object]", untagged(value["value"]))
-        return kind.model_construct(_fields_set=set(cast("list[str]", value.get("$set", fields))), **fields)
+        return kind.model_construct(_fields_set=set(cast("list[str]", value.get("set", fields))), **fields)
     fields = cast("dict[str, object]", untagged(value["fields"]))
     if issubclass(kind, msgspec.Struct):
         return kind(**fields)
