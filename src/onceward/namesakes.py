@@ -2,7 +2,8 @@
 
 The default namespace is a function's module and qualified name. Two closures of one factory have the same, and so has a
 method that two classes inherit. What tells such functions apart is looked at once, when a function is decorated or first
-run; a call costs nothing more. Functions that were given a name are not looked at.
+run. The calls cost nothing more, but for a decorated method, which looks whether it has another class than at its last call.
+Functions that were given a name are not looked at.
 """
 
 import gc
@@ -65,7 +66,7 @@ class Namesakes:
         place = (name, id(mine.code))
         for peer in self._living():
             first = peer._functions.get(place)  # noqa: SLF001 - its own kind
-            if first is not None and (differing := _differing(first, mine, lasting=lasting)) is not None:
+            if first is not None and (differing := _differing(first, mine)) is not None:
                 raise ValueError(_refusal(name, differing))
         first = self._functions.get(place)
         if first is None or first.function() is None:
@@ -110,6 +111,7 @@ class _Seen(NamedTuple):
     code: CodeType
     function: Callable[[], object]
     contents: "dict[str, _Content]"
+    lasting: bool
 
     @staticmethod
     def of(function: object, depth: int = 0, *, lasting: bool) -> "_Seen | None":
@@ -125,7 +127,7 @@ class _Seen(NamedTuple):
         for name, value in _contents(function).items():
             find = partial(_found, living, name) if lasting else None
             contents[name] = _Content.of(value, find, depth + 1)
-        return _Seen(function.__code__, living, contents)
+        return _Seen(function.__code__, living, contents, lasting)
 
 
 class _Content(NamedTuple):
@@ -184,27 +186,29 @@ def _contents(function: FunctionType) -> dict[str, object]:
     return found
 
 
-def _differing(first: _Seen, second: _Seen, *, lasting: bool) -> str | None:
+def _differing(first: _Seen, second: _Seen) -> str | None:
     """Return the name of something that tells two functions of the same code apart."""
     if first.function() is second.function():
         return None
-    for plain in (True, False):
-        for name in first.contents.keys() & second.contents.keys():
-            if plain and first.contents[name].plain != second.contents[name].plain:
-                return name
-            if not plain and not _alike(first.contents[name], second.contents[name], lasting=lasting):
-                if lasting and first.function() is not None:
-                    gc.collect()  # rare, and whoever is held by nothing but a cycle is gone
-                return None if lasting and first.function() is None else name
+    names = sorted(first.contents.keys() & second.contents.keys())
+    for name in names:
+        if first.contents[name].plain != second.contents[name].plain:
+            return name
+    for name in names:
+        if not _alike(first.contents[name], second.contents[name]):
+            lasting = first.lasting or second.lasting
+            if lasting and first.function() is not None:
+                gc.collect()  # rare, and whoever is held by nothing but a cycle is gone
+            return None if lasting and first.function() is None else name
     return None
 
 
-def _alike(one: _Content, other: _Content, *, lasting: bool) -> bool:
-    if one.inner is not None and other.inner is not None:
-        if one.inner.code is not other.inner.code:
-            return False
-        if _differing(one.inner, other.inner, lasting=lasting) is not None:
-            return False
+def _alike(one: _Content, other: _Content) -> bool:
+    inner, other_inner = one.inner, other.inner
+    if inner is not None and other_inner is not None and inner.code is not other_inner.code:
+        return False
+    if inner is not None and other_inner is not None and _differing(inner, other_inner) is not None:
+        return False
     if one.get is None or other.get is None:
         return True
     first, second = one.get(), other.get()
