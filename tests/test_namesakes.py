@@ -7,6 +7,7 @@ import importlib
 import pathlib
 import sys
 import threading
+import types
 
 import pytest
 
@@ -217,6 +218,84 @@ def test_two_onces_on_one_ledger_know_of_each_others_functions(tmp_path):
         two(key="n")(sender("email", []))
     del first
     one.close()
+
+
+# --- two functions of one name ---------------------------------------------------------------------------------------------
+
+TWICE = """
+handlers = []
+
+@handlers.append
+@once(key="n")
+def _(n):
+    return "first"
+
+@handlers.append
+@once(key="n")
+def _(n):
+    return "second"
+"""
+
+
+def run_module(folder, monkeypatch, once, text=TWICE):
+    (folder / "twice_over.py").write_text("from once_of_test import once\n" + text)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setitem(sys.modules, "once_of_test", types.SimpleNamespace(once=once))
+    monkeypatch.delitem(sys.modules, "twice_over", raising=False)
+    importlib.invalidate_caches()
+    return importlib.import_module("twice_over")
+
+
+def test_two_functions_that_a_module_gives_one_name_are_refused(once, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"twice_over\._: .* line \d+ of .*twice_over\.py.*name="):
+        run_module(tmp_path, monkeypatch, once)
+
+
+def test_two_functions_of_a_factory_that_gives_them_one_name_are_refused(once):
+    def make(loud):
+        if loud:
+
+            def send(n):
+                return "loud"
+
+        else:
+
+            def send(n):
+                return "quiet"
+
+        return send
+
+    loud, quiet = make(True), make(False)
+    assert once.run(1, loud, 1) == "loud"
+    with pytest.raises(ValueError, match="name="):
+        once.run(1, quiet, 1)
+    assert once.using(name="quiet").run(1, quiet, 1) == "quiet"
+
+
+def test_a_function_may_have_the_name_of_one_that_is_gone(once, tmp_path, monkeypatch):
+    module = run_module(tmp_path, monkeypatch, once, TWICE.replace("@handlers.append", "_ = None"))
+    assert module._(1) == "second"
+
+
+def test_a_function_and_what_wraps_it_share_their_keys(once):
+    def send(n):
+        return n
+
+    @functools.wraps(send)
+    def logged(n):
+        return send(n)
+
+    assert once.run(1, send, 1) == once.run(1, logged, 2) == once(key="n")(logged)(1) == 1
+
+
+def test_a_module_that_is_loaded_again_while_its_functions_are_in_use_keeps_working(once, tmp_path, monkeypatch):
+    text = '@once(key="n")\ndef job(n):\n    return RATE\n'
+    module = run_module(tmp_path, monkeypatch, once, text.replace("RATE", "1"))
+    kept = module.job
+    (tmp_path / "twice_over.py").write_text("from once_of_test import once\n# edited\n\n" + text.replace("RATE", "22"))
+    importlib.invalidate_caches()
+    importlib.reload(module)
+    assert (kept(1), module.job(1), module.job(2), kept(3)) == (1, 1, 22, 1)
 
 
 # --- what keeps working --------------------------------------------------------------------------------------------------

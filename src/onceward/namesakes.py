@@ -1,7 +1,7 @@
 """Refuses two handlers that share a default namespace by accident: the second would get the first one's results.
 
-The default namespace is a function's module and qualified name. Two closures of one factory have the same, and so has a
-method that two classes inherit. What tells such functions apart is looked at once, when a function is decorated or first
+The default namespace is a function's module and qualified name. Two closures of one factory have the same, and so have a
+method that two classes inherit, and two functions that a module calls ``_``. What tells such functions apart is looked at once, when a function is decorated or first
 run. The calls cost nothing more, but for a decorated method, which looks whether it has another class than at its last call.
 Functions that were given a name are not looked at.
 """
@@ -42,7 +42,7 @@ class Namesakes:
         key = store.url if "://" in store.url else id(store)
         self._peers = _LEDGERS.setdefault(key, WeakValueDictionary())
         self._peers[id(self)] = self
-        self._functions: dict[tuple[str, int], _Seen] = {}
+        self._functions: dict[str, dict[int, _Seen]] = {}  # by name, and by their code's id
         self._owners: dict[str, str] = {}
 
     def check(self, name: str, function: Function, *, lasting: bool) -> None:
@@ -63,14 +63,15 @@ class Namesakes:
         mine = _Seen.of(function, lasting=lasting)
         if mine is None:
             return
-        place = (name, id(mine.code))
         for peer in self._living():
-            first = peer._functions.get(place)  # noqa: SLF001 - its own kind
-            if first is not None and (differing := _differing(first, mine)) is not None:
-                raise ValueError(_refusal(name, differing))
-        first = self._functions.get(place)
-        if first is None or first.function() is None:
-            self._functions[place] = mine
+            for first in list(peer._functions.get(name, {}).values()):  # noqa: SLF001 - its own kind
+                differing = _differing(first, mine) if first.code is mine.code else _redefined(first, mine)
+                if differing is not None:
+                    raise ValueError(_refusal(name, differing))
+        seen = self._functions.setdefault(name, {})
+        first_of_code = seen.get(id(mine.code))
+        if first_of_code is None or first_of_code.function() is None:
+            seen[id(mine.code)] = mine
 
     def check_owner(self, name: str, owner: type) -> None:
         """Note that a method runs for instances of ``owner``; raises ValueError when it runs for another class's."""
@@ -106,12 +107,16 @@ _LEDGERS: WeakValueDictionary[str | int, WeakValueDictionary[int, Namesakes]] = 
 
 
 class _Seen(NamedTuple):
-    """A function: its code, itself if it still lives, and what it closes over and has for defaults, by name."""
+    """A function: its code, itself if it still lives, and what it closes over and has for defaults, by name.
+
+    ``run`` is of the run of its module that made it: importlib.reload() gives a module another one.
+    """
 
     code: CodeType
-    function: Callable[[], object]
+    function: Callable[[], FunctionType | None]
     contents: "dict[str, _Content]"
     lasting: bool
+    run: object
 
     @staticmethod
     def of(function: object, depth: int = 0, *, lasting: bool) -> "_Seen | None":
@@ -127,7 +132,7 @@ class _Seen(NamedTuple):
         for name, value in _contents(function).items():
             find = partial(_found, living, name) if lasting else None
             contents[name] = _Content.of(value, find, depth + 1)
-        return _Seen(function.__code__, living, contents, lasting)
+        return _Seen(function.__code__, living, contents, lasting, function.__globals__.get("__spec__"))
 
 
 class _Content(NamedTuple):
@@ -193,14 +198,40 @@ def _differing(first: _Seen, second: _Seen) -> str | None:
     names = sorted(first.contents.keys() & second.contents.keys())
     for name in names:
         if first.contents[name].plain != second.contents[name].plain:
-            return name
+            return _content(name)
     for name in names:
         if not _alike(first.contents[name], second.contents[name]):
-            lasting = first.lasting or second.lasting
-            if lasting and first.function() is not None:
-                gc.collect()  # rare, and whoever is held by nothing but a cycle is gone
-            return None if lasting and first.function() is None else name
+            gone = (first.lasting or second.lasting) and _is_gone(first)
+            return None if gone else _content(name)
     return None
+
+
+def _redefined(first: _Seen, second: _Seen) -> str | None:
+    """Return where the first of two functions was written that one run of a module has under one name."""
+    if first.run is not second.run or first.code.co_filename != second.code.co_filename:
+        return None
+    if first.code.co_firstlineno == second.code.co_firstlineno or not _is_of_script_or_module(first, second):
+        return None
+    return (
+        None
+        if _is_gone(first)
+        else f"where it is written: line {first.code.co_firstlineno} of {first.code.co_filename}"
+    )
+
+
+def _is_of_script_or_module(first: _Seen, second: _Seen) -> bool:
+    """Tell whether two functions are of one module, and not of a notebook, where people write a function again and again."""
+    one, other = first.function(), second.function()
+    if one is None or other is None or one.__globals__ is not other.__globals__ or "__file__" not in one.__globals__:
+        return False
+    # Else they took the name of another, as functools.wraps does.
+    return all(function.__code__.co_qualname == function.__qualname__ for function in (one, other))
+
+
+def _is_gone(seen: _Seen) -> bool:
+    if seen.function() is not None:
+        gc.collect()  # rare, and whoever is held by nothing but a cycle is gone
+    return seen.function() is None
 
 
 def _alike(one: _Content, other: _Content) -> bool:
@@ -253,11 +284,14 @@ def _is_method(function: Function) -> bool:
     return next(iter(inspect.signature(function).parameters), None) in {"self", "cls"}
 
 
+def _content(name: str) -> str:
+    return f"{name!r}, which it closes over or has as a default"
+
+
 def _refusal(name: str, differing: str) -> str:
-    what = differing if differing == _CLASS else f"{differing!r}, which it closes over or has as a default"
     return (
-        f"{name}: this is the namespace of an earlier function of the same name, which differs in {what}. They would share "
-        "their keys, and one would get the results of the other. Give each a name of its own, as in name='billing.sms' "
-        "(for run: once.using(name='billing.sms').run(...)), or both the same name if they are to share their keys; or "
-        "pass what differs as an argument"
+        f"{name}: this is the namespace of an earlier function of the same name, which differs in {differing}. They would "
+        "share their keys, and one would get the results of the other. Give each a name of its own, as in "
+        "name='billing.sms' (for run: once.using(name='billing.sms').run(...)), or both the same name if they are to share "
+        "their keys; or pass what differs as an argument"
     )
