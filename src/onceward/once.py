@@ -336,7 +336,8 @@ class Once:
                 name of what is written from the items, or write what replaces itself.
             key: a JMESPath expression over an item, or a callable that is given it.
             fingerprint: the same, or True for the whole item: what must not change under one key.
-            name: the namespace of the keys; default the flush's module and qualified name.
+            name: the namespace of the keys; default the flush's module and qualified name. Give one when the flush closes
+                over what changes from block to block.
             count: flush as soon as so many items are buffered.
             bytes: flush before more than so many bytes are buffered, or when there are as many. An item counts with its
                 length when it is bytes, as UTF-8 when it is text, else as JSON; one that is larger goes alone.
