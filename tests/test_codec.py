@@ -5,6 +5,11 @@ import decimal
 import enum
 import json
 import math
+import os
+import sqlite3
+import subprocess
+import sys
+import types
 import uuid
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,6 +44,35 @@ class Row(NamedTuple):
 class Item(TypedDict):
     id: int
     price: decimal.Decimal
+
+
+class Named(Row):
+    """A NamedTuple with attributes of its own."""
+
+
+@dataclass
+class Mapped(dict):
+    id: int
+
+
+@dataclass
+class Slotted:
+    __slots__ = ("_seen", "id")
+    id: int
+
+
+@dataclass(frozen=True)
+class Frozen:
+    id: int
+
+
+class Options(pydantic.BaseModel):
+    retries: int = 3
+    note: str = ""
+
+
+class MoreOptions(Options, extra="allow"):
+    inner: Options = Options()
 
 
 @dataclass
@@ -433,6 +467,88 @@ def test_a_record_that_makes_no_sense_is_refused_and_nothing_is_called(text):
         Codec().decode(text)
 
 
+class Eager(types.ModuleType):
+    """As importlib's lazy modules are: any look at it runs code."""
+
+    def __getattribute__(self, name):
+        raise AssertionError(f"asked for {name}")
+
+
+class Telling(type):
+    def __getattr__(cls, name):
+        raise AssertionError(f"asked for {name}")
+
+
+class Told(metaclass=Telling):
+    inner = Money(decimal.Decimal(1))
+
+
+TELLING = Told()
+
+
+def stored(tag, name, **rest):
+    rest = {"fields": {}, "name": "RED", "items": [], "value": {}, **rest}
+    return msgspec.json.encode({"$onceward": 1, "value": {tag: name, **rest}}).decode()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hostile:Thing",
+        "hostile:Thing.Inner",
+        "eager:Thing",
+        "test_codec:Told",
+        "test_codec:Told.Inner",
+        "test_codec:Told.inner",
+        "test_codec:Told.inner.__class__",
+        "test_codec:TELLING.__class__",
+        "test_codec:Money.__init__.__globals__",
+        "test_codec:os.environ",
+        "test_codec:dt.datetime",
+        "builtins:tuple",
+        "builtins:dict",
+        "time:struct_time",
+        "test_codec:",
+        ":",
+        "",
+    ],
+)
+def test_looking_for_a_class_runs_nothing_and_finds_nothing_but_classes(name, monkeypatch):
+    hostile = types.ModuleType("hostile")
+    hostile.__getattr__ = lambda name: pytest.fail(f"asked for {name}")
+    monkeypatch.setitem(sys.modules, "hostile", hostile)
+    monkeypatch.setitem(sys.modules, "eager", Eager("eager"))
+    for tag in ("$object", "$enum", "$namedtuple", "$pydantic"):
+        with pytest.raises(NotReplayable):
+            Codec().decode(stored(tag, name))
+
+
+@pytest.mark.parametrize(
+    ("tag", "name"),
+    [("$enum", "Money"), ("$object", "Colour"), ("$namedtuple", "Money"), ("$pydantic", "Row"), ("$object", "Row")],
+)
+def test_a_class_is_made_as_what_it_is_and_as_nothing_else(tag, name):
+    with pytest.raises(NotReplayable):
+        Codec().decode(stored(tag, f"{__name__}:{name}", items=[1, []]))
+
+
+def test_a_record_sets_nothing_but_the_fields_of_a_class():
+    text = Codec().encode(Money(decimal.Decimal(1)))
+    back = Codec().decode(text.replace('"currency"', '"__dict__":{"amount":0},"pay":"x","currency"'))
+    assert vars(back) == {"amount": decimal.Decimal(1), "currency": "EUR"}
+
+
+@pytest.mark.parametrize(
+    "stored", [b"\x00", b'{"$onceward":1,"raised"', '{"$onceward":1,"raised":[]}', '{"$onceward":1,"raised"']
+)
+def test_a_stored_result_that_is_no_text_or_makes_no_sense_is_unavailable(stored):
+    once = Once(MemoryStore(), name="n", final=(ValueError,))
+    once.run("k", int)
+    once.store.records["n:k"] = once.store.records["n:k"]._replace(result=stored)
+    with pytest.raises(ResultUnavailable):
+        once.run("k", int)
+
+
 def test_a_record_of_an_older_release_gets_the_defaults_of_new_fields_or_is_refused():
     old = Codec().encode(Money(decimal.Decimal(1))).replace(',"currency":"EUR"', "")
     assert Codec().decode(old) == Money(decimal.Decimal(1), "EUR")
@@ -444,6 +560,69 @@ def test_a_record_of_an_older_release_gets_the_defaults_of_new_fields_or_is_refu
 def test_a_member_that_an_enum_no_longer_has_is_refused():
     with pytest.raises(NotReplayable):
         Codec().decode(Codec().encode(Colour.RED).replace("RED", "BLUE"))
+
+
+# --- what else an object is --------------------------------------------------------------------------------------------
+
+
+def with_attribute(value, name, given):
+    object.__setattr__(value, name, given)
+    return value
+
+
+def with_item(value, name, given):
+    value[name] = given
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        with_attribute(Named(1, ()), "extra", 5),
+        with_item(Mapped(1), "a", 1),
+        with_attribute(Slotted(1), "_seen", True),
+        with_attribute(Money(decimal.Decimal(1)), "extra", 5),
+        {with_attribute(Frozen(1), "extra", 5)},
+    ],
+)
+def test_an_object_that_has_more_than_its_fields_is_refused_and_never_loses_it(value):
+    with pytest.raises(NotReplayable):
+        Codec().encode(value)
+
+
+def test_an_object_that_has_its_fields_alone_replays():
+    for value in (Named(1, ("a",)), Slotted(1), {Frozen(1), Frozen(2)}, {math.nan, 0.0}, frozenset({-0.0, None})):
+        assert same(replay(value), value)
+
+
+@pytest.mark.parametrize("annotation", [object, Options, list[Options], MoreOptions, Any])
+@pytest.mark.parametrize(
+    "value",
+    [
+        Options(),
+        Options(retries=3),
+        Options(note="x"),
+        Options(retries=1, note="x"),
+        MoreOptions(),
+        MoreOptions(inner=Options(note="")),
+        MoreOptions(other=1, retries=2),
+    ],
+)
+def test_a_model_replays_with_what_was_set_and_what_was_not(annotation, value):
+    if annotation == list[Options]:
+        value = [value]
+    back = replay(value, annotation)
+    assert same(back, value)
+    for one, other in zip(back, value, strict=True) if isinstance(value, list) else [(back, value)]:
+        assert one == other
+        assert one.model_fields_set == other.model_fields_set
+        assert one.model_dump(exclude_unset=True) == other.model_dump(exclude_unset=True)
+
+
+def test_a_model_recorded_by_an_earlier_version_replays():
+    text = '{"$onceward":1,"value":{"$pydantic":"test_codec:MoreOptions","value":{"retries":1,"other":2}}}'
+    back = Codec().decode(text)
+    assert (back.retries, back.other, back.model_fields_set) == (1, 2, {"retries", "other"})
 
 
 # --- annotations --------------------------------------------------------------------------------------------------------
@@ -606,3 +785,107 @@ def test_nothing_about_the_encoding_makes_the_effect_run_again(kind):
         except (KeyboardInterrupt, ResultWarning):
             pass
     assert [record.status for record in store.records.values()] == ["COMPLETED"]
+
+
+# --- scripts ------------------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import enum, sys
+from dataclasses import dataclass
+from onceward import Once
+
+once = Once("sqlite:///ledger.db", name="n", final=(ValueError,))
+
+class Colour(enum.Enum):
+    RED = 1
+
+class Declined(ValueError):
+    pass
+
+@dataclass
+class Receipt:
+    order: int
+    colour: Colour
+
+def charge(order):
+    if order == 2:
+        raise Declined("no")
+    return [Receipt(order, Colour.RED)]
+
+def outcome(order):
+    try:
+        [receipt] = once.run(order, charge, order)
+        return type(receipt) is Receipt and receipt == Receipt(order, Colour.RED)
+    except ValueError as error:
+        return type(error) is Declined
+
+if __name__ == "__main__":
+    print(outcome(1), outcome(2), once.run("fingerprint", repr, 1))
+"""
+
+
+def run_program(folder, *arguments, program=None):
+    source = os.path.dirname(os.path.dirname(sys.modules["onceward"].__file__))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": source},
+        input=program,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()[:2]
+
+
+IMPORTED = "import {0} as program; print(program.outcome(1), program.outcome(2))"
+SCRIPTS = [(["worker.py"], "worker"), (["-m", "worker"], "worker"), (["-m", "shop.worker"], "shop.worker")]
+
+
+@pytest.mark.parametrize(("arguments", "module"), SCRIPTS)
+def test_a_class_of_a_script_replays_in_the_script_and_where_it_is_imported(tmp_path, arguments, module):
+    (tmp_path / "shop").mkdir()
+    for path in ("worker.py", "shop/worker.py", "shop/__init__.py"):
+        (tmp_path / path).write_text(PROGRAM if "worker" in path else "")
+    for _ in range(2):
+        assert run_program(tmp_path, *arguments) == ["True", "True"]
+    assert run_program(tmp_path, "-c", IMPORTED.format(module)) == ["True", "True"]
+
+
+@pytest.mark.parametrize(("arguments", "module"), SCRIPTS)
+def test_a_class_of_a_module_replays_where_it_runs_as_a_script(tmp_path, arguments, module):
+    (tmp_path / "shop").mkdir()
+    for path in ("worker.py", "shop/worker.py", "shop/__init__.py"):
+        (tmp_path / path).write_text(PROGRAM if "worker" in path else "")
+    assert run_program(tmp_path, "-c", IMPORTED.format(module)) == ["True", "True"]
+    assert run_program(tmp_path, *arguments) == ["True", "True"]
+
+
+@pytest.mark.parametrize("name", ["my-worker.py", "json.py", "__main__.py"])
+def test_a_class_of_a_script_that_cannot_be_imported_replays_in_that_script(tmp_path, name):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / name).write_text("import sys; sys.path.pop(0)\n" + PROGRAM)
+    for _ in range(2):
+        assert run_program(tmp_path, f"scripts/{name}") == ["True", "True"]
+
+
+def test_a_record_of_a_script_by_an_earlier_version_replays_in_that_script(tmp_path):
+    (tmp_path / "worker.py").write_text(PROGRAM)
+    assert run_program(tmp_path, "worker.py") == ["True", "True"]
+    with sqlite3.connect(tmp_path / "ledger.db") as connection:
+        changed = connection.execute("UPDATE onceward SET result = replace(result, 'worker:', '__main__:')").rowcount
+    connection.close()
+    assert changed >= 2
+    assert run_program(tmp_path, "worker.py") == ["True", "True"]
+
+
+def test_a_script_that_imports_itself_tells_its_two_classes_apart(tmp_path):
+    (tmp_path / "worker.py").write_text(
+        PROGRAM.replace(
+            "print(",
+            "import worker\n    print(outcome(1), once.run(3, worker.charge, 3) == [worker.Receipt(3, worker.Colour.RED)], end=' ')\n    print(",
+        )
+    )
+    for _ in range(2):
+        assert run_program(tmp_path, "worker.py") == ["True", "True"]

@@ -157,7 +157,7 @@ def add(a, b):
 
 
 def test_partials_and_callable_objects_are_guarded(once):
-    guarded = once(key="b")(functools.partial(add, 1))
+    guarded = once(key="b", name="add.one")(functools.partial(add, 1))
     assert guarded(2) == guarded(2) == 3
     thing = Callable()
     guarded = once(key="order")(thing)

@@ -8,6 +8,7 @@ import sys
 import uuid
 from dataclasses import dataclass
 
+import pydantic
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -96,8 +97,40 @@ class Access(enum.IntFlag):
     READ = 1
 
 
-def test_an_enum_is_not_its_value():
-    assert ledger_key("n", Colour.RED) != ledger_key("n", "red")
+class Paint(enum.Enum):
+    RED = "red"
+
+
+class Ratio(float, enum.Enum):
+    HALF = 0.5
+
+
+def test_a_member_that_is_a_value_itself_is_the_key_of_that_value_in_every_form():
+    once = Once(MemoryStore())
+
+    @dataclass
+    class Order:
+        colour: object
+
+    for member, value in ((Colour.RED, "red"), (Access.READ, 1), (Ratio.HALF, 0.5)):
+        assert ledger_key("n", member) == ledger_key("n", value)
+        assert ledger_key("n", (member, "a")) == ledger_key("n", (value, "a"))
+        assert derived_key("n:k", [member]) == derived_key("n:k", [value])
+        for source in ("order.colour", lambda order: order.colour if isinstance(order, Order) else order["colour"]):
+            handle = once(key=source, name="n")(lambda order: order)
+            inputs = [Order(member), Order(value), {"colour": member}, {"colour": value}]
+            assert {handle.key_of(order) for order in inputs} == {ledger_key("n", value)}
+
+
+def test_a_member_that_is_no_value_is_not_its_value():
+    assert ledger_key("n", Paint.RED) == f"n:enum:{__name__}.Paint.RED"
+    assert ledger_key("n", Paint.RED) != ledger_key("n", "red")
+
+
+def test_two_enums_of_one_name_in_two_modules_do_not_share_keys():
+    one, other = (enum.Enum("Paint", "RED BLUE", module=module) for module in ("shop.orders", "shop.walls"))
+    assert ledger_key("n", one.RED) != ledger_key("n", other.RED)
+    assert derived_key("n:k", [one.RED]) != derived_key("n:k", [other.RED])
 
 
 def test_flags_without_a_name_are_different_keys():
@@ -325,3 +358,42 @@ def _source():
     import onceward
 
     return os.path.dirname(os.path.dirname(onceward.__file__))
+
+
+# --- what stands in ledgers already ---------------------------------------------------------------------------------------
+
+
+class Model(pydantic.BaseModel):
+    x: int
+    y: int = 3
+
+
+@pytest.mark.parametrize(
+    ("key", "written"),
+    [
+        (True, "true"),
+        (1, "1"),
+        (1.0, "1.0"),
+        ("1", '"1"'),
+        ("a b", '"a b"'),
+        (("a", 1), "(a,1)"),
+        ({"a": 1}, "{a:1}"),
+        (b"x", "bytes:2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"),
+    ],
+)
+def test_keys_of_ledgers_that_exist_stay_what_they_are(key, written):
+    assert ledger_key("n", key) == f"n:{written}"
+
+
+@pytest.mark.parametrize(
+    ("value", "digest"),
+    [
+        ({"a": [1, "x", None]}, "cf946966268a847c"),
+        ({1: "a", "$b": (1, 2)}, "02643a962acd265d"),
+        (Point(1, 2), "76aff1c531953388"),
+        ([Model(x=1), Model(x=1, y=3)], "93a52d5151e6aa49"),
+        (Colour.RED, "29a6febbde531897"),
+    ],
+)
+def test_fingerprints_of_ledgers_that_exist_stay_what_they_are(value, digest):
+    assert fingerprint_of(value)[:16] == digest

@@ -2,9 +2,11 @@
 
 import datetime as dt
 import decimal
+from types import MemberDescriptorType
 from typing import cast
 
-from onceward.values import canonical, field_names, is_model, zone_name
+from onceward.classes import field_names, is_model
+from onceward.values import canonical, zone_name
 
 _PLAIN = frozenset({str, int, bool, type(None), bytes})
 
@@ -36,7 +38,11 @@ def _alike(one: object, other: object) -> bool:  # noqa: PLR0911 - one line per 
         other_pairs: dict[object, object] = other  # type: ignore[assignment]  # as above
         return len(pairs) == len(other_pairs) and all(map(_alike, pairs.items(), other_pairs.items()))
     if kind in {set, frozenset}:
-        return one == other and canonical(one) == canonical(other)
+        items: set[object] = one  # type: ignore[assignment]  # as above
+        other_items: set[object] = other  # type: ignore[assignment]  # as above
+        return len(items) == len(other_items) and all(
+            map(_alike, sorted(items, key=canonical), sorted(other_items, key=canonical))
+        )
     if kind in {dt.datetime, dt.time}:
         return _alike_time(cast("dt.time", one), cast("dt.time", other))
     return _alike_object(one, other)
@@ -54,8 +60,10 @@ def _alike_time(one: "dt.datetime | dt.time", other: "dt.datetime | dt.time") ->
 def _alike_object(one: object, other: object) -> bool:
     kind = type(one)
     if isinstance(one, tuple):
-        return _alike(tuple(one), tuple(cast("tuple[object, ...]", other)))
+        return _alike(tuple(one), tuple(cast("tuple[object, ...]", other))) and _alike_attributes(one, other)
     if is_model(kind):
+        if one.__pydantic_fields_set__ != other.__pydantic_fields_set__:  # type: ignore[attr-defined]  # a pydantic model
+            return False
         parts = ("__dict__", "__pydantic_extra__", "__pydantic_private__")
         return all(_alike_state(getattr(one, name), getattr(other, name), kind) for name in parts)
     names = field_names(kind)
@@ -63,7 +71,17 @@ def _alike_object(one: object, other: object) -> bool:
         return bool(one == other)
     if not all(_alike(getattr(one, name), getattr(other, name)) for name in names):
         return False
-    return _alike_state(getattr(one, "__dict__", None), getattr(other, "__dict__", None), kind)
+    return _alike_attributes(one, other)
+
+
+def _alike_attributes(one: object, other: object) -> bool:
+    """Compare what two objects have besides their fields."""
+    for base in type(one).__mro__:
+        if "__slots__" in base.__dict__:
+            slots = [name for name, slot in base.__dict__.items() if type(slot) is MemberDescriptorType]
+            if not all(_alike(getattr(one, name, None), getattr(other, name, None)) for name in slots):
+                return False
+    return _alike_state(getattr(one, "__dict__", None), getattr(other, "__dict__", None), type(one))
 
 
 def _alike_state(one: dict[str, object] | None, other: dict[str, object] | None, kind: type) -> bool:

@@ -15,8 +15,9 @@ from typing import Never, NoReturn, Self, cast
 import msgspec
 
 from onceward.alike import same
-from onceward.values import NotReplayable as NotReplayable  # noqa: PLC0414 - callers of a codec need no values
-from onceward.values import is_model, model_data, tagged, type_name, untagged
+from onceward.classes import NotReplayable as NotReplayable  # noqa: PLC0414 - callers of a codec need no classes
+from onceward.classes import has_name, is_model, type_name
+from onceward.values import model_data, tagged, untagged
 
 ENVELOPE = '{"$onceward":1,'
 _ENVELOPE = ENVELOPE.encode()
@@ -113,9 +114,9 @@ def encode_exception(error: Exception) -> str:
     return text
 
 
-def is_exception(text: str) -> bool:
-    """Tell whether a stored text is an exception's."""
-    return text.startswith(ENVELOPE + '"raised"')
+def is_exception(text: object) -> bool:
+    """Tell whether a stored text is an exception's; what is no text is none."""
+    return isinstance(text, str) and text.startswith(ENVELOPE + '"raised"')
 
 
 def decode_exception(text: str, kinds: Sequence[type[Exception]]) -> Exception:
@@ -124,20 +125,24 @@ def decode_exception(text: str, kinds: Sequence[type[Exception]]) -> Exception:
     Raises:
         NotReplayable: it is none of them, or can no longer be made of what was stored.
     """
-    raised = msgspec.json.decode(text)["raised"]
+    try:
+        raised = msgspec.json.decode(text)["raised"]
+        name, args, state = str(raised["type"]), raised["args"], raised["state"]
+    except Exception as trouble:
+        raise NotReplayable(f"the recorded exception cannot be read: {trouble!r}") from trouble
     pending = list(kinds)
     while pending:
         kind = pending.pop()
-        if type_name(kind) == raised["type"]:
+        if has_name(kind, name):
             try:
                 # Without __init__: it may take other arguments, or have effects.
-                error = kind.__new__(kind, *cast("tuple[object, ...]", untagged(raised["args"])))
-                error.__dict__.update(cast("dict[str, object]", untagged(raised["state"])))
+                error = kind.__new__(kind, *cast("tuple[object, ...]", untagged(args)))
+                error.__dict__.update(cast("dict[str, object]", untagged(state)))
             except Exception as trouble:
-                raise NotReplayable(f"the recorded {raised['type']} cannot be made again: {trouble!r}") from trouble
+                raise NotReplayable(f"the recorded {name} cannot be made again: {trouble!r}") from trouble
             return error
         pending.extend(kind.__subclasses__())
-    raise NotReplayable(f"the outcome was the exception {raised['type']}, which is not among the loaded final= ones")
+    raise NotReplayable(f"the outcome was the exception {name}, which is not among the loaded final= ones")
 
 
 # --- values by their own type -------------------------------------------------------------------------------------

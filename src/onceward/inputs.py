@@ -141,6 +141,16 @@ class Inputs:
         elif fingerprint is not None and fingerprint is not False:
             self._fingerprint = _reader(function, "fingerprint", fingerprint, names)
 
+    def before(self, check: Callable[[tuple[object, ...]], None]) -> None:
+        """Call ``check`` with the arguments that are given by place, before each of the following reads."""
+        read = self.read
+
+        def checked(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[object, str | None]:
+            check(args)
+            return read(args, kwargs)
+
+        self.read = checked  # type: ignore[method-assign]  # of this one
+
     def read(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[object, str | None]:
         """Return the key and the fingerprint of a call.
 

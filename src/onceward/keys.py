@@ -2,7 +2,8 @@
 
 A key in the ledger is ``name:key``. Short keys stay readable: the str ``order-42`` is written as it is, the int 1 as
 ``1`` and the str "1" as ``"1"``, a tuple as ``(a,b)``. What would be longer than 200 characters, and bytes, become
-SHA-256 digests of the same unambiguous form.
+SHA-256 digests of the same unambiguous form. A member of an Enum is ``enum:module.Class.NAME``; one that is a str or a
+number itself (StrEnum, IntEnum) is written as that, because it equals what a message of JSON has in its place.
 """
 
 import os
@@ -59,12 +60,13 @@ def function_name(function: object) -> str:
     """Return the module and qualified name of a function: the default namespace of its keys.
 
     Raises:
-        ValueError: the function is a lambda, whose name it shares with every other lambda of its module, or is of none.
+        ValueError: the function is a lambda or a partial, whose name others have too, or is of no module.
     """
-    inner = function
-    while isinstance(inner, partial):
-        inner = inner.func
-    inner = getattr(inner, "__func__", inner)
+    if isinstance(function, partial):
+        raise ValueError(  # noqa: TRY004 - the type is right, and the name is missing
+            "a partial has the name of its function, so its keys could meet those of another partial: give name='...'"
+        )
+    inner = getattr(function, "__func__", function)
     qualified = getattr(inner, "__qualname__", None)
     if qualified is None:  # a callable object
         inner = type(inner)
@@ -117,9 +119,9 @@ def _form(key: object, name: str) -> str:
         raise KeyMissing(
             f"{name}: the key, or a part of it, is missing (None). Check that the input has the field it names"
         )
-    if isinstance(key, Enum):
-        member = key.name or f"{key.value!r}"  # a Flag may have members without a name
-        return f"enum:{_text(f'{type(key).__qualname__}.{member}')}"
+    if isinstance(key, Enum) and not isinstance(key, _VALUES):
+        kind, member = type(key), key.name or f"{key.value!r}"  # a Flag may have members without a name
+        return f"enum:{_text(f'{_module_name(kind.__module__)}.{kind.__qualname__}.{member}')}"
     uuid = sys.modules.get("uuid")  # whoever has a UUID has loaded it
     if uuid is not None and isinstance(key, uuid.UUID):
         return f"uuid:{key}"
@@ -163,7 +165,7 @@ def _int(key: int) -> str:
 
 
 def _float(key: object, name: str) -> str:
-    number = float(str(key))
+    number = float.__float__(cast("float", key))  # a subclass may write itself in its own way
     if number - number != 0:
         raise KeyMissing(f"{name}: the key, or a part of it, is {number}, which is no number to tell inputs apart by")
     return repr(number)
@@ -204,3 +206,4 @@ _FORMS: dict[type, Callable[[object, str], str]] = {
     list: _sequence,
     dict: _mapping,
 }
+_VALUES = tuple(_FORMS)

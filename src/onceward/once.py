@@ -1,6 +1,7 @@
 """Once: opens a store and hands out guards, claims and transactions."""
 
 from collections.abc import Awaitable, Callable
+from types import MethodType
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
@@ -9,7 +10,7 @@ from onceward.claim_context import ClaimContext, claimed
 from onceward.core.clock import Clock, boottime
 from onceward.core.policy import Options, Policy
 from onceward.guard import Guard
-from onceward.keys import checked_name, ledger_key
+from onceward.keys import checked_name, function_name, ledger_key
 from onceward.stores import open_store
 from onceward.stores.contract import Store
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from onceward.effects import TransactItem
     from onceward.inputs import Handler, KeySource
     from onceward.ledger import Ledger
+    from onceward.namesakes import Namesakes
     from onceward.per import At
     from onceward.transaction import Transaction
 
@@ -63,11 +65,16 @@ class Once:
         self._clock = clock
         self.policy = _policy(Policy(), options)
         self._guards: WeakKeyDictionary[Callable[..., object], tuple[str, Guard]] = WeakKeyDictionary()
+        # of bound methods, whose parameters begin after self, by class
+        self._methods: WeakKeyDictionary[type, WeakKeyDictionary[Callable[..., object], tuple[str, Guard]]]
+        self._methods = WeakKeyDictionary()
+        self._namesakes: list[Namesakes] = []  # one, once it is needed, shared by all that using() makes
 
     def using(self, *, name: str | None = None, **options: Unpack[Options]) -> "Once":
         """Return a Once on the same store with other defaults, as in ``once.using(lease=5).run(key, function)``."""
         other = Once(self.store, name=self._name if name is None else name, clock=self._clock)
         other.policy = _policy(self.policy, options)
+        other._namesakes = self._namesakes
         return other
 
     # --- guarding functions ---------------------------------------------------------------------------------------
@@ -85,7 +92,9 @@ class Once:
         Args:
             key: a JMESPath expression over the arguments by name, or a callable given those of them that it names.
             fingerprint: the same, or True for all arguments: what must not change under one key.
-            name: the namespace of the keys; default the function's module and qualified name.
+            name: the namespace of the keys; default the function's module and qualified name. A function that you rename or
+                move forgets its keys, and every effect runs again: give it ``name="old_module.old_name"``. A lambda and a
+                partial need a name. So do two functions of one factory (docs/keys.md).
             **options: see :class:`onceward.Policy`.
 
         Returns:
@@ -108,7 +117,9 @@ class Once:
 
         Args:
             key: str, int, UUID, bytes, or a tuple of them; unique among the calls of ``function``.
-            function: the handler; its module and qualified name are the namespace of the key.
+            function: the handler; its module and qualified name are the namespace of the key. To choose another, also for a
+                partial or after a rename, write ``once.using(name="old.name").run(...)``. Pass what differs between calls
+                as an argument: a closure over it is another function each time, and refused.
             *args: its arguments.
             **kwargs: as above.
 
@@ -139,8 +150,9 @@ class Once:
     def claim(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> "ClaimContext":
         """Return a context, for ``with`` or ``async with``, whose body runs once for ``key``.
 
-        The key is completed when the body ends, with ``claim.complete(result)`` or with None, and given back when it
-        raises. Of the options, ``cache`` means nothing here: a claim asks the ledger each time.
+        The key is COMPLETED when the body ends without an exception, also by ``return``, ``break`` or ``continue``, and also
+        when you did not call ``claim.complete(result)``: the result is then None, and the body never runs again for this
+        key. To leave the key for a retry, raise an exception, or call ``claim.release()``. Of the options, ``cache`` means nothing here: a claim asks the ledger each time.
 
         Raises:
             Completed: from the ``with`` statement: the body has run before; its result is in the error's ``result``.
@@ -324,7 +336,8 @@ class Once:
                 name of what is written from the items, or write what replaces itself.
             key: a JMESPath expression over an item, or a callable that is given it.
             fingerprint: the same, or True for the whole item: what must not change under one key.
-            name: the namespace of the keys; default the flush's module and qualified name.
+            name: the namespace of the keys; default the flush's module and qualified name. Give one when the flush closes
+                over what changes from block to block.
             count: flush as soon as so many items are buffered.
             bytes: flush before more than so many bytes are buffered, or when there are as many. An item counts with its
                 length when it is bytes, as UTF-8 when it is text, else as JSON; one that is larger goes alone.
@@ -344,12 +357,11 @@ class Once:
         Raises:
             ValueError, TypeError: an option is not valid.
         """
-        from onceward import inputs  # noqa: PLC0415 - what only checkpoints need is loaded then
-        from onceward.buffer import Buffer  # noqa: PLC0415 - as above
+        from onceward.buffer import Buffer  # noqa: PLC0415 - what only checkpoints need is loaded then
         from onceward.checkpoint_context import CheckpointContext  # noqa: PLC0415 - as above
         from onceward.item_reader import Limits, Reader  # noqa: PLC0415 - as above
 
-        named = self._named(name, inputs.describe(flush))
+        named = self._named(name, flush)
         guard = self._claim_guard({**options, "on_busy": "raise", "final": (), "cache": 0})
         limits = Limits(count, bytes, age).checked()
         return CheckpointContext(Buffer(guard, named, Reader(key, fingerprint, size), limits), flush, on_done)
@@ -486,8 +498,11 @@ class Once:
 
         handler = inputs.describe(function)
         read = inputs.Inputs(function, key, fingerprint, handler.parameter)
-        prefix = self._named(name, handler)
+        prefix = self._named(name, function)
         guard = self._handler_guard(function, handler, policy)
+        check = self.class_check(name, prefix, function)
+        if check is not None:
+            read.before(check)
 
         def key_of(*args: object, **kwargs: object) -> str:
             """Return the key in the ledger of a call with these arguments."""
@@ -515,9 +530,10 @@ class Once:
 
     def _guard_of(self, function: Callable[..., object], *, is_async: bool = False) -> tuple[str, Guard]:
         """Return the namespace and guard of a function that is run without a decorator; looked at once per function."""
-        inner = getattr(function, "__func__", function)
+        # `s.f` and `S.f` are one function whose arguments are counted differently.
+        method = function if isinstance(function, MethodType) else None
         try:
-            return self._guards[inner]
+            return self._guards[function] if method is None else self._methods[_class_of(method)][method.__func__]
         except (KeyError, TypeError):
             pass
         from onceward import inputs  # noqa: PLC0415 - what only a first run needs is loaded then
@@ -528,9 +544,12 @@ class Once:
                 f"{handler.name}() is a coroutine function: await once.run_async(...) instead of once.run(...)"
             )
         guard = self._handler_guard(function, handler, self.policy)
-        made = (self._named(None, handler), guard)
+        made = (self._named(None, function, lasting=False), guard)
         try:
-            self._guards[inner] = made
+            if method is None:
+                self._guards[function] = made
+            else:
+                self._methods.setdefault(_class_of(method), WeakKeyDictionary())[method.__func__] = made
         except TypeError:
             pass  # an object that cannot be weakly referenced is looked at each time
         return made
@@ -548,7 +567,15 @@ class Once:
         policy = _policy(self.policy, options)
         handler = inputs.describe(function)
         guard = self._handler_guard(function, handler, policy)
-        return self._named(name, handler), guard, handler
+        return self._named(name, function), guard, handler
+
+    def class_check(
+        self, name: str | None, prefix: str, function: Callable[..., object]
+    ) -> Callable[[tuple[object, ...]], None] | None:
+        """Return what refuses a method whose keys two classes would share by accident, or None; for adapters."""
+        if name is not None or self._name is not None:
+            return None
+        return self._namesakes[0].class_check(prefix, function)
 
     def _handler_guard(self, function: Callable[..., object], handler: "Handler", policy: Policy) -> Guard:
         from onceward.handler_codec import codec_of  # noqa: PLC0415 - msgspec is loaded with the first guard
@@ -564,14 +591,24 @@ class Once:
     def _claim_name(self, name: str | None, default: str = CLAIM_NAME) -> str:
         return (self._name or default) if name is None else checked_name(name)
 
-    def _named(self, name: str | None, handler: "Handler") -> str:
+    def _named(self, name: str | None, function: Callable[..., object], *, lasting: bool = True) -> str:
+        """Return the namespace of a function's keys; raises ValueError when it has none that is its own."""
         if name is not None:
             return checked_name(name)
         if self._name is not None:
             return self._name
-        if handler.name is None:
-            raise ValueError("a lambda has no name of its own, so its keys could meet another's: give name='...'")
-        return checked_name(handler.name)
+        own = checked_name(function_name(function))
+        if not self._namesakes:
+            from onceward.namesakes import Namesakes  # noqa: PLC0415 - what only a first guard needs is loaded then
+
+            self._namesakes.append(Namesakes(self.store))
+        self._namesakes[0].check(own, function, lasting=lasting)
+        return own
+
+
+def _class_of(method: MethodType) -> type:
+    owner = method.__self__
+    return owner if isinstance(owner, type) else type(owner)
 
 
 def _policy(defaults: Policy, options: Options) -> Policy:

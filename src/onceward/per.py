@@ -88,6 +88,7 @@ class Per:
         if isinstance(function, classmethod | staticmethod):
             return type(function)(self.apply(function.__func__))
         name, guard, handler = self._once.guard_for(function, self._name, self._options)
+        check = self._once.class_check(self._name, name, function)
         read = self._reader(function, handler)
         store, clock = guard.store, guard.clock
         early = timedelta(seconds=self._windows.early(store.resolution))
@@ -102,6 +103,8 @@ class Per:
 
             @wraps(function)
             async def call_async(*args: object, **kwargs: object) -> object:
+                if check is not None:
+                    check(args)
                 if read is not None:
                     found = key(read(args, kwargs))
                 else:
@@ -113,6 +116,8 @@ class Per:
 
             @wraps(function)
             def call(*args: object, **kwargs: object) -> object:
+                if check is not None:
+                    check(args)
                 if read is not None:
                     found = key(read(args, kwargs))
                 else:

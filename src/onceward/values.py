@@ -1,26 +1,23 @@
 """Values in JSON's own types, with a tag around all that JSON would change; and the values back from them.
 
 What stands in a ledger never imports or calls anything: a tag names a class, and it must be loaded already and be a
-dataclass, a Struct, an Enum, a NamedTuple or a pydantic model.
+dataclass, a Struct, an Enum, a NamedTuple or a pydantic model; see classes.py.
 """
 
 import datetime as dt
 import decimal
 import math
-import sys
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
+from onceward.classes import NotReplayable, field_names, is_model, is_named_tuple, loaded_class, type_name
+
 _INT64 = 1 << 63
 _MOST_BITS = 10_000  # Python writes no longer int in decimal than 4300 digits (sys.set_int_max_str_digits)
-
-
-class NotReplayable(Exception):
-    """The value cannot be stored so that it comes back the same."""
 
 
 def canonical(value: object) -> bytes:
@@ -32,7 +29,9 @@ def canonical(value: object) -> bytes:
     try:
         marked = tagged(value)
         data = msgspec.json.encode(marked, order="deterministic")
-        return msgspec.json.encode(_ordered(marked), order="deterministic") if b'"$dict"' in data else data
+        if b'"$dict"' not in data and b'"$pydantic"' not in data:
+            return data
+        return msgspec.json.encode(_ordered(marked), order="deterministic")
     except NotReplayable as error:
         raise TypeError(f"no fingerprint can be taken: {error}") from error
     except RecursionError:
@@ -40,14 +39,17 @@ def canonical(value: object) -> bytes:
 
 
 def _ordered(marked: object) -> object:
-    """Sort the pairs of dicts whose keys are not all str; the others are ordered by the encoder."""
+    """Sort the pairs of dicts whose keys are not all str; the others are ordered by the encoder.
+
+    Which fields of a model were given makes no other input of it: two models may be equal without that.
+    """
     if type(marked) is list:
         return [_ordered(item) for item in marked]
     if type(marked) is not dict:
         return marked
     if "$dict" in marked:
         return {"$dict": sorted((_ordered(pair) for pair in marked["$dict"]), key=_sorting)}
-    return {key: _ordered(item) for key, item in marked.items()}
+    return {key: _ordered(item) for key, item in marked.items() if key != "set" or "$pydantic" not in marked}
 
 
 def _sorting(marked: object) -> bytes:
@@ -82,12 +84,10 @@ def _tagged_object(value: object) -> object:
     kind = type(value)
     if isinstance(value, Enum):
         return {"$enum": type_name(kind), "name": value.name}
-    if isinstance(value, tuple) and hasattr(kind, "_fields"):
-        return {"$namedtuple": type_name(kind), "items": [tagged(item) for item in value]}
+    if is_named_tuple(kind):
+        return {"$namedtuple": type_name(kind), "items": [tagged(item) for item in cast("tuple[object, ...]", value)]}
     if is_model(kind):
-        fields = {name: item for name, item in value.__dict__.items() if name in kind.model_fields}  # type: ignore[attr-defined]  # a pydantic model
-        extra: dict[str, object] = getattr(value, "__pydantic_extra__", None) or {}
-        return {"$pydantic": type_name(kind), "value": tagged({**fields, **extra})}
+        return _tagged_model(value, kind)
     names = field_names(kind)
     if names is None:
         raise NotReplayable(f"{kind.__module__}.{kind.__qualname__} is not a type that can be stored")
@@ -96,6 +96,14 @@ def _tagged_object(value: object) -> object:
         "$object": type_name(kind),
         "fields": {name: tagged(item) for name, item in parts.items() if item is not msgspec.UNSET},
     }
+
+
+def _tagged_model(value: Any, kind: Any) -> object:
+    fields = {name: item for name, item in value.__dict__.items() if name in kind.model_fields}
+    fields |= value.__pydantic_extra__ or {}
+    marked = {"$pydantic": type_name(kind), "value": tagged(fields)}
+    given: set[str] = value.__pydantic_fields_set__
+    return marked if given == fields.keys() else {**marked, "set": sorted(given)}
 
 
 def untagged(value: object) -> object:
@@ -114,24 +122,30 @@ def untagged(value: object) -> object:
 
 
 def _untagged_object(tag: str, value: dict[str, object]) -> object:
-    kind = _loaded_type(str(value[tag]))
+    kind: Any = loaded_class(str(value[tag]), tag)
     if tag == "$enum":
-        return cast("type[Enum]", kind)[str(value["name"])]
+        return kind._member_map_[str(value["name"])]
     if tag == "$namedtuple":
-        return kind(*cast("list[object]", untagged(value["items"])))
+        return _named_tuple(kind, cast("list[object]", untagged(value["items"])))
     if tag == "$pydantic":
         # Without validation: it was valid when it was made, and validators may have effects, or want aliases.
-        return kind.model_construct(**cast("dict[str, object]", untagged(value["value"])))  # type: ignore[attr-defined]  # a pydantic model
+        fields = cast("dict[str, object]", untagged(value["value"]))
+        return kind.model_construct(_fields_set=set(cast("list[str]", value.get("set", fields))), **fields)
     fields = cast("dict[str, object]", untagged(value["fields"]))
     if issubclass(kind, msgspec.Struct):
         return kind(**fields)
-    made = kind.__new__(kind)  # without __init__: it may take other arguments, or have effects
+    made = object.__new__(kind)  # without __new__ and __init__: they may take other arguments, or have effects
     for name in field_names(kind) or ():
-        if name not in fields:
-            fields[name] = _default(kind, name)
-    for name, item in fields.items():
-        object.__setattr__(made, name, item)
+        object.__setattr__(made, name, fields[name] if name in fields else _default(kind, name))
     return made
+
+
+def _named_tuple(kind: Any, items: list[object]) -> object:
+    names = kind._fields
+    if len(items) > len(names):
+        raise NotReplayable(f"{kind.__qualname__} has fewer fields now than the recorded result")
+    since = [kind._field_defaults[name] for name in names[len(items) :]]
+    return tuple.__new__(kind, (*items, *since))
 
 
 def _default(kind: type, name: str) -> object:
@@ -144,38 +158,6 @@ def _default(kind: type, name: str) -> object:
     if field.default_factory is not MISSING:
         return field.default_factory()
     raise NotReplayable(f"{kind.__qualname__} has had a field {name!r} since, which the recorded result lacks")
-
-
-def type_name(kind: type) -> str:
-    """Return the name that a class is found again by."""
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def _loaded_type(name: str) -> type:
-    """Find a class by name among the modules loaded already: what stands in a ledger never imports anything."""
-    module, _, qualified = name.partition(":")
-    found: object = sys.modules.get(module)
-    for part in qualified.split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, type):
-        raise NotReplayable(f"the recorded result is a {name}, which is not loaded here; import its module first")
-    if not (issubclass(found, Enum | tuple) or is_model(found) or field_names(found) is not None):
-        raise NotReplayable(f"the recorded result names {name}, which is no longer a type that is stored")
-    return found
-
-
-def field_names(kind: type) -> Sequence[str] | None:
-    """Return the fields of a Struct or dataclass; None for any other class."""
-    if issubclass(kind, msgspec.Struct):
-        return kind.__struct_fields__
-    fields = getattr(kind, "__dataclass_fields__", None)
-    return None if fields is None else [name for name, field in fields.items() if field._field_type.name == "_FIELD"]  # noqa: SLF001 - what dataclasses.fields() does, without its import
-
-
-def is_model(kind: type) -> bool:
-    """Tell whether a class is a pydantic model."""
-    pydantic = sys.modules.get("pydantic")
-    return pydantic is not None and issubclass(kind, pydantic.BaseModel)
 
 
 def model_data(value: object) -> object:

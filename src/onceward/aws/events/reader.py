@@ -9,10 +9,10 @@ import msgspec
 from onceward import inputs
 from onceward.aws.events.delivery import Delivery, MalformedRecord
 from onceward.batch import Reading
+from onceward.classes import is_model
 from onceward.codec import Codec
 from onceward.errors import KeyMissing
 from onceward.keys import fingerprint_of
-from onceward.values import is_model
 
 if TYPE_CHECKING:
     from onceward.inputs import KeySource

@@ -1,0 +1,139 @@
+"""Classes by name: how a class is named in a ledger, and found again without importing or calling anything.
+
+Only what stands in the ``__dict__`` of a loaded module, and of the classes in it, is looked at. Attributes are not asked
+for, because a module's ``__getattr__``, a metaclass or a descriptor would run.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from enum import Enum
+from types import ModuleType
+from typing import Any, Final, cast
+
+import msgspec
+
+_MAIN: Final = {"__main__", "__mp_main__"}
+_SPACE_OF_MODULE: Any = vars(ModuleType)["__dict__"]
+_SPACE_OF_CLASS: Any = vars(type)["__dict__"]
+_BASES: Any = vars(type)["__mro__"]
+_proven: dict[tuple[str, str], bool] = {}  # names and files of scripts, and whether the name imports the file
+
+
+class NotReplayable(Exception):
+    """The value cannot be stored so that it comes back the same."""
+
+
+def type_name(kind: type) -> str:
+    """Return the name that a class is found again by; a script's classes have the name that it would be imported by."""
+    return f"{_importable(kind.__module__)}:{kind.__qualname__}"
+
+
+def has_name(kind: type, name: str) -> bool:
+    """Tell whether ``name`` is that of ``kind``; records of earlier versions have ``__main__`` for a script."""
+    return name in {type_name(kind), f"{kind.__module__}:{kind.__qualname__}"}
+
+
+def loaded_class(name: str, tag: str) -> type:
+    """Find the class that a record names, among the modules that are loaded.
+
+    Args:
+        name: its module and qualified name, as :func:`type_name` wrote it.
+        tag: what the record says that it is; see :data:`_KINDS`.
+
+    Raises:
+        NotReplayable: it is not loaded, or nothing of that kind.
+    """
+    is_kind = _KINDS.get(tag)
+    if is_kind is None:
+        raise NotReplayable(f"the recorded result has a {tag!r}, which this version of onceward does not know")
+    module, _, qualified = name.partition(":")
+    found: object = sys.modules.get(module)
+    if found is None and module == _script():
+        found = sys.modules.get("__main__")
+    for part in qualified.split("."):
+        found = _space(found).get(part)
+    if not issubclass(type(found), type):
+        raise NotReplayable(f"the recorded result is a {name}, which is not loaded here; import its module first")
+    if not is_kind(cast("type", found)):
+        raise NotReplayable(f"the recorded result names {name}, which is no longer a type that is stored")
+    return cast("type", found)
+
+
+def field_names(kind: type) -> Sequence[str] | None:
+    """Return the fields of a Struct or dataclass; None for any other class."""
+    bases = _BASES.__get__(kind)
+    if msgspec.Struct in bases:
+        return cast("type[msgspec.Struct]", kind).__struct_fields__
+    for base in bases:
+        fields = _SPACE_OF_CLASS.__get__(base).get("__dataclass_fields__")
+        if fields is not None:
+            # what dataclasses.fields() does, without its import
+            return [name for name, field in fields.items() if field._field_type.name == "_FIELD"]  # noqa: SLF001 - as above
+    return None
+
+
+def is_model(kind: type) -> bool:
+    """Tell whether a class is a pydantic model."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and pydantic.BaseModel in _BASES.__get__(kind)
+
+
+def is_named_tuple(kind: type) -> bool:
+    """Tell whether a class is a NamedTuple, or derived from one."""
+    bases = _BASES.__get__(kind)
+    return tuple in bases and any("_fields" in _SPACE_OF_CLASS.__get__(base) for base in bases)
+
+
+# what a class must be, by the tag that names it
+_KINDS: Final[dict[str, Callable[[type], bool]]] = {
+    "$enum": lambda kind: Enum in _BASES.__get__(kind),
+    "$namedtuple": is_named_tuple,
+    "$pydantic": is_model,
+    "$object": lambda kind: field_names(kind) is not None,
+}
+
+
+def _space(thing: object) -> dict[str, object]:
+    """Return what a module or class has by name, without calling anything of it."""
+    if issubclass(type(thing), type):
+        return cast("dict[str, object]", _SPACE_OF_CLASS.__get__(thing))
+    if issubclass(type(thing), ModuleType):
+        return cast("dict[str, object]", _SPACE_OF_MODULE.__get__(thing))
+    return {}
+
+
+def _importable(module: str) -> str:
+    """Return the name that a module is imported by, also when it is the script that runs."""
+    if module not in _MAIN:
+        return module
+    name = _script()
+    # A script that was imported as well has its classes twice, and each needs a name of its own.
+    return module if name is None or name in sys.modules else name
+
+
+def _script() -> str | None:
+    """Return the name that imports the file of the running script; None when there is none, or it may import another."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name not in _MAIN:  # python -m
+        return str(spec.name)
+    file = getattr(main, "__file__", None)
+    if not isinstance(file, str):
+        return None
+    name = file.replace("\\", "/").rpartition("/")[2].removesuffix(".py")
+    if name in _MAIN or not name.isidentifier():
+        return None
+    if (name, file) not in _proven:
+        _proven[name, file] = name not in sys.modules and _imports(name, file)
+    return name if _proven[name, file] else None
+
+
+def _imports(name: str, file: str) -> bool:
+    import os.path  # noqa: PLC0415 - for classes of scripts only
+    from importlib.util import find_spec  # noqa: PLC0415 - as above
+
+    try:
+        spec = find_spec(name)
+        return spec is not None and spec.origin is not None and os.path.samefile(spec.origin, file)  # noqa: PTH121 - pathlib costs 10 ms of a cold start
+    except (ImportError, ValueError, OSError):
+        return False

@@ -1,0 +1,197 @@
+"""What a function is besides its name: its code, what it closes over, its defaults; and whether two differ in that.
+
+It is looked at without running anything but, at last, ``==``; of a function that is kept, nothing is held on to.
+"""
+
+import gc
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Final, NamedTuple
+from weakref import ref
+
+Find = Callable[[], object]
+
+_DEEPEST: Final = 3  # functions within functions that are looked at
+_MOST: Final = 100  # items or characters of a value that are compared one by one
+_VALUES: Final = frozenset(  # by name, because most of these modules need not be loaded
+    f"builtins.{name}" for name in ("NoneType", "bool", "bytes", "complex", "ellipsis", "float", "int", "str")
+) | {"datetime.date", "datetime.datetime", "datetime.time", "datetime.timedelta", "decimal.Decimal", "uuid.UUID"}
+
+
+class Seen(NamedTuple):
+    """A function: its code, itself if it still lives, and what it closes over and has for defaults, by name.
+
+    ``run`` is of the run of its module that made it: importlib.reload() gives a module another one.
+    """
+
+    code: CodeType
+    function: Callable[[], FunctionType | None]
+    contents: "dict[str, _Content]"
+    lasting: bool
+    run: object
+
+    @staticmethod
+    def of(function: object, depth: int = 0, *, lasting: bool) -> "Seen | None":
+        """Look at a function; one that is ``lasting`` leads to what it closes over, so nothing of that is kept."""
+        function = getattr(function, "__func__", function)
+        for _ in range(_DEEPEST):
+            if not isinstance(function, FunctionType):  # a functools.lru_cache, say
+                function = getattr(function, "__wrapped__", None)
+        if not isinstance(function, FunctionType):
+            return None
+        living = ref(function)
+        contents = {}
+        for name, value in _contents(function).items():
+            find = partial(_found, living, name) if lasting else None
+            contents[name] = _Content.of(value, find, depth + 1)
+        return Seen(function.__code__, living, contents, lasting, function.__globals__.get("__spec__"))
+
+
+class _Content(NamedTuple):
+    """One thing that a function closes over.
+
+    Attributes:
+        plain: what can be compared although the thing is gone: its class, and its value if that is a plain one.
+        get: returns the thing, None when it is gone; or None when ``plain`` says all.
+        inner: what it is made of, if it is a function.
+    """
+
+    plain: object
+    get: Find | None = None
+    inner: Seen | None = None
+
+    @staticmethod
+    def of(value: object, find: Find | None, depth: int) -> "_Content":  # noqa: PLR0911 - one line per type
+        kind = called(type(value))
+        if kind in _VALUES:
+            return _Content((kind, _short(value)))
+        if isinstance(value, Enum):
+            return _Content((kind, value.name))
+        if type(value) is tuple and len(value) <= _MOST:
+            parts = [_Content.of(item, find, depth) for item in value]
+            plain = (kind, *(part.plain for part in parts))
+            return _Content(plain, _getter(value, find) if any(part.get for part in parts) else None)
+        if isinstance(value, type):
+            return _Content((kind, called(value)))
+        if isinstance(value, ModuleType):
+            return _Content((kind, value.__name__))
+        if isinstance(value, FunctionType | MethodType | BuiltinMethodType):
+            return _Content.of_function(value, find, depth)
+        if kind == "onceward.once.Once":  # two of one ledger are alike
+            return _Content((kind, getattr(getattr(value, "store", None), "url", None)))
+        return _Content(kind, _getter(value, find))
+
+    @staticmethod
+    def of_function(value: FunctionType | MethodType | BuiltinMethodType, find: Find | None, depth: int) -> "_Content":
+        bound = getattr(value, "__self__", None)
+        inner = Seen.of(value, depth, lasting=find is not None) if depth <= _DEEPEST else None
+        plain = (called(type(value)), called(value), called(type(bound)))
+        return _Content(plain, _getter(bound, find and (lambda: getattr(find(), "__self__", None))), inner)
+
+
+def _contents(function: FunctionType) -> dict[str, object]:
+    code = function.__code__
+    given = function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount]
+    found: dict[str, object] = dict(zip(names[len(names) - len(given) :], given, strict=True))
+    found |= function.__kwdefaults__ or {}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # it is assigned later
+            continue
+    return found
+
+
+def differing(first: Seen, second: Seen) -> str | None:
+    """Return something that tells two functions of the same code apart; None when there is nothing.
+
+    Where one of the two is lasting, other objects of the same class count only while the first function is still there.
+    """
+    if first.function() is second.function():
+        return None
+    names = sorted(first.contents.keys() & second.contents.keys())
+    for name in names:
+        if first.contents[name].plain != second.contents[name].plain:
+            return _content(name)
+    for name in names:
+        if not _alike(first.contents[name], second.contents[name]):
+            gone = (first.lasting or second.lasting) and _is_gone(first)
+            return None if gone else _content(name)
+    return None
+
+
+def redefined(first: Seen, second: Seen) -> str | None:
+    """Return where the first of two functions was written that one run of a module has under one name."""
+    if first.run is not second.run or first.code.co_filename != second.code.co_filename:
+        return None
+    if first.code.co_firstlineno == second.code.co_firstlineno or not _is_of_script_or_module(first, second):
+        return None
+    if _is_gone(first):
+        return None
+    return f"where it is written: line {first.code.co_firstlineno} of {first.code.co_filename}"
+
+
+def _is_of_script_or_module(first: Seen, second: Seen) -> bool:
+    """Tell whether two functions are of one module, and not of a notebook, where people write a function again and again."""
+    one, other = first.function(), second.function()
+    if one is None or other is None or one.__globals__ is not other.__globals__ or "__file__" not in one.__globals__:
+        return False
+    # Else they took the name of another, as functools.wraps does.
+    return all(function.__code__.co_qualname == function.__qualname__ for function in (one, other))
+
+
+def _is_gone(seen: Seen) -> bool:
+    if seen.function() is not None:
+        gc.collect()  # rare, and whoever is held by nothing but a cycle is gone
+    return seen.function() is None
+
+
+def _alike(one: _Content, other: _Content) -> bool:
+    inner, other_inner = one.inner, other.inner
+    if inner is not None and other_inner is not None and inner.code is not other_inner.code:
+        return False
+    if inner is not None and other_inner is not None and differing(inner, other_inner) is not None:
+        return False
+    if one.get is None or other.get is None:
+        return True
+    first, second = one.get(), other.get()
+    if first is second:
+        return True
+    try:
+        # Two that are empty are equal only until something is put into them.
+        return bool(first) and bool(first == second)
+    except Exception:  # noqa: BLE001 - a user's __eq__ may do anything
+        return False
+
+
+def _found(living: Callable[[], FunctionType | None], name: str) -> object:
+    """Return what a function has under a name; None when it is gone."""
+    function = living()
+    return None if function is None else _contents(function).get(name)
+
+
+def _getter(value: object, find: Find | None) -> Find | None:
+    """Return what returns ``value``; it is kept for that only where there is no other way."""
+    if value is None:
+        return None
+    try:
+        return ref(value)
+    except TypeError:
+        return find or (lambda: value)
+
+
+def _short(value: object) -> object:
+    """Return a plain value, or for a long one what to know it by."""
+    return (len(value), hash(value)) if isinstance(value, str | bytes) and len(value) > _MOST else value
+
+
+def called(thing: object) -> str:
+    """Return the module and qualified name of a class or function."""
+    return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', '')}"
+
+
+def _content(name: str) -> str:
+    return f"{name!r}, which it closes over or has as a default"
