@@ -5,7 +5,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from onceward.stores.sqlite_file import SCHEMA
+from onceward.stores.sqlite_schema import SCHEMA
 from onceward.stores.sqlite_requests import INSERT, SELECT, UPDATE
 
 
