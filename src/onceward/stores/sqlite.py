@@ -347,6 +347,8 @@ class Within:
         """Run one request on the connection."""
         asked: Request = request  # type: ignore[assignment]  # as above
         connection, now = self._connection, self._file.now()
+        if not connection.in_transaction:  # the next write would be made without the effect
+            raise StoreError("the transaction is gone: SQLite rolled it back when the disk failed or was full")
         try:
             with plain(connection):
                 if now - self._file.marked >= MARK_EVERY:
