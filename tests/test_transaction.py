@@ -695,7 +695,7 @@ def test_a_disk_that_is_full_at_the_commit_leaves_neither_effect_nor_record(tmp_
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True).returncode:
         missing("a file system can only be mounted by root")
     try:
-        failed = [fails_when_full(folder / f"{kilobytes}.db", kilobytes) for kilobytes in range(230, 470, 8)]
+        failed = [fails_when_full(folder / f"{kilobytes}.db", kilobytes) for kilobytes in range(180, 260, 8)]
         assert 0 < sum(failed) < len(failed)
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
