@@ -1,5 +1,7 @@
 """An effect in the ledger's own file commits together with its record: both, or neither."""
 
+import asyncio
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -22,6 +24,7 @@ from onceward import (
     current,
 )
 from onceward.stores.memory import MemoryStore
+from servers import missing
 
 
 @pytest.fixture
@@ -507,3 +510,249 @@ def test_a_crash_leaves_both_or_neither(once, path, where):
             act(tx)
         connection.close()
         assert effects(path) == ["effect"]
+
+
+# --- commits that fail ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def strict(path):
+    """A connection whose COMMIT fails: a foreign key is checked only then."""
+    made = sqlite3.connect(path, isolation_level=None)
+    made.execute("PRAGMA foreign_keys = ON")
+    made.execute("CREATE TABLE parents (id INTEGER PRIMARY KEY)")
+    made.execute("CREATE TABLE children (id INTEGER REFERENCES parents DEFERRABLE INITIALLY DEFERRED)")
+    yield made
+    made.close()
+
+
+def orphan(connection):
+    connection.execute("INSERT INTO children VALUES (7)")
+
+
+def test_a_commit_that_fails_leaves_the_claim_held_and_renewed(once, path, strict):
+    with once.claim("k", lease=0.6) as claim:
+        with pytest.raises(StoreError, match="FOREIGN KEY"), claim.transaction(strict) as tx:
+            orphan(tx.connection)
+        assert not strict.in_transaction
+        assert (claim.settled, claim.record.status, claim.lost) == (None, "IN_PROGRESS", False)
+        assert status(once) == [("IN_PROGRESS", 1)]
+        time.sleep(1.0)  # longer than the lease: it is renewed
+        rival = Once(f"sqlite:///{path}")
+        with pytest.raises(Busy):
+            rival.acquire("k")
+        rival.close()
+        claim.extend()
+        assert not claim.lost
+        with claim.transaction(strict) as tx:
+            act(tx)
+    assert (effects(path), status(once)) == (["effect"], [("COMPLETED", 1)])
+
+
+def test_a_commit_that_fails_in_a_handler_gives_its_key_back(once, path, strict):
+    bodies = [orphan, lambda connection: connection.execute("INSERT INTO effects VALUES ('effect')")]
+
+    def handle():
+        with current().transaction(strict) as tx:
+            bodies.pop(0)(tx.connection)
+
+    with pytest.raises(StoreError, match="FOREIGN KEY"):
+        once.run("k", handle)
+    assert status(once) == [("RELEASED", 1)]
+    once.run("k", handle)
+    assert (effects(path), status(once)) == (["effect"], [("COMPLETED", 2)])
+
+
+def test_a_commit_that_fails_in_a_coroutine_gives_its_key_back(once, path, strict):
+    bodies = [orphan, lambda connection: connection.execute("INSERT INTO effects VALUES ('effect')")]
+
+    async def handle():
+        async with once.claim("k", lease=0.6) as claim:
+            with claim.transaction(strict) as tx:
+                bodies.pop(0)(tx.connection)
+
+    with pytest.raises(StoreError, match="FOREIGN KEY"):
+        asyncio.run(handle())
+    assert status(once) == [("RELEASED", 1)]
+    asyncio.run(handle())
+    assert (effects(path), status(once)) == (["effect"], [("COMPLETED", 2)])
+
+
+def test_a_commit_that_fails_counts_the_attempt_of_a_key_that_was_claimed_with_it(once, path, strict):
+    for attempt in (1, 2):
+        with pytest.raises(StoreError, match="FOREIGN KEY"), once.transaction("k", strict, max_attempts=2) as tx:
+            orphan(tx.connection)
+        assert tx.claim.lost
+        assert status(once) == [("PARKED" if attempt == 2 else "RELEASED", attempt)]
+
+
+class Commits:
+    """A connection that does something at its COMMIT."""
+
+    def __init__(self, connection, at_commit):
+        self._connection, self._at_commit = connection, at_commit
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+    def __setattr__(self, name, value):
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._connection, name, value)
+
+    def execute(self, sql, *parameters):
+        if sql == "COMMIT" and self._at_commit:
+            at_commit, self._at_commit = self._at_commit, None
+            at_commit(self._connection)
+        return self._connection.execute(sql, *parameters)
+
+
+def commits_and_raises(error):
+    def at_commit(connection):
+        connection.execute("COMMIT")
+        raise error
+
+    return at_commit
+
+
+def rolls_back_and_raises(error):
+    def at_commit(connection):
+        connection.execute("ROLLBACK")
+        raise error
+
+    return at_commit
+
+
+def raises(error):
+    def at_commit(_):
+        raise error
+
+    return at_commit
+
+
+IO_ERROR = sqlite3.OperationalError("disk I/O error")
+
+
+def test_a_commit_whose_reply_is_an_error_and_that_was_made_all_the_same_counts(once, path):
+    connection = Commits(sqlite3.connect(path, isolation_level=None), commits_and_raises(IO_ERROR))
+    claim = once.acquire("k")
+    with claim.transaction(connection) as tx:
+        act(tx)
+    assert claim.settled == "COMPLETED"
+    assert (effects(path), status(once)) == (["effect"], [("COMPLETED", 1)])
+    connection.close()
+
+
+def test_an_interrupt_after_the_commit_finds_the_claim_completed(once, path):
+    connection = Commits(sqlite3.connect(path, isolation_level=None), commits_and_raises(KeyboardInterrupt()))
+    claim = once.acquire("k")
+    with pytest.raises(KeyboardInterrupt), claim.transaction(connection) as tx:
+        act(tx)
+    assert claim.settled == "COMPLETED"
+    assert (effects(path), status(once)) == (["effect"], [("COMPLETED", 1)])
+    connection.close()
+
+
+@pytest.mark.parametrize("at_commit", [rolls_back_and_raises, raises])
+@pytest.mark.parametrize("error", [IO_ERROR, KeyboardInterrupt()], ids=["error", "interrupt"])
+def test_a_commit_that_was_not_made_leaves_the_claim_as_it_was(once, path, at_commit, error):
+    connection = Commits(sqlite3.connect(path, isolation_level=None), at_commit(error))
+    claim = once.acquire("k")
+    with pytest.raises((StoreError, KeyboardInterrupt)), claim.transaction(connection) as tx:
+        act(tx)
+    assert (claim.settled, effects(path), status(once)) == (None, [], [("IN_PROGRESS", 1)])
+    claim.complete()
+    assert status(once) == [("COMPLETED", 1)]
+    connection.close()
+
+
+def fails_when_full(file, kilobytes):
+    once = Once(f"sqlite:///{file}", lease=5)
+    connection = sqlite3.connect(file, isolation_level=None)
+    connection.execute("CREATE TABLE effects (value)")
+    claim = once.acquire("k")
+    failed = False
+    try:
+        with claim.transaction(connection) as tx:
+            for _ in range(kilobytes):
+                act(tx, "x" * 2048)
+    except (sqlite3.OperationalError, OncewardError):
+        failed = True
+    (made,) = connection.execute("SELECT count(*) FROM effects").fetchone()
+    assert (made, claim.settled) == ((0, None) if failed else (kilobytes, "COMPLETED"))
+    assert once.ledger.show(claim.record.key)[0].status == ("IN_PROGRESS" if failed else "COMPLETED")
+    connection.close()
+    once.close()
+    for suffix in ("", "-wal", "-shm"):
+        file.with_name(file.name + suffix).unlink(missing_ok=True)
+    return failed
+
+
+def test_a_disk_that_is_full_at_the_commit_leaves_neither_effect_nor_record(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True).returncode:
+        missing("a file system can only be mounted by root")
+    try:
+        failed = [fails_when_full(folder / f"{kilobytes}.db", kilobytes) for kilobytes in range(180, 260, 8)]
+        assert 0 < sum(failed) < len(failed)
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+# --- connections with ways of their own ---------------------------------------------------------------------------------------------
+
+
+def as_dict(cursor, row):
+    return {column[0]: value for column, value in zip(cursor.description, row, strict=True)}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"row_factory": as_dict},
+        {"row_factory": sqlite3.Row},
+        {"row_factory": lambda _cursor, row: row[0]},
+        {"text_factory": bytes},
+        {"text_factory": lambda text: text.decode("latin-1").upper()},
+    ],
+)
+def test_a_connection_may_have_factories_of_its_own(once, path, settings):
+    connection = sqlite3.connect(path)
+    for name, value in settings.items():
+        setattr(connection, name, value)
+    for _ in range(2):
+        with contextlib.suppress(Completed), once.transaction("k", connection) as tx:
+            act(tx)
+            tx.result = "told"
+    claim = once.acquire("held")
+    with claim.transaction(connection) as tx:
+        act(tx)
+    with pytest.raises(Completed) as done, once.transaction("k", connection):
+        pass
+    assert done.value.result == "told"
+    for name, value in settings.items():
+        assert getattr(connection, name) is value
+    assert effects(path) == ["effect", "effect"]
+    connection.close()
+
+
+def test_a_connection_may_have_converters_of_its_own(once, path, monkeypatch):
+    monkeypatch.setattr(sqlite3, "converters", {})
+    before = dict(sqlite3.converters)
+    for declared in ("TEXT", "REAL", "INTEGER"):
+        sqlite3.register_converter(declared, lambda value: ("converted", value))
+    try:
+        connection = sqlite3.connect(path, detect_types=sqlite3.PARSE_DECLTYPES | sqlite3.PARSE_COLNAMES)
+        for _ in range(2):
+            with contextlib.suppress(Completed), once.transaction("k", connection) as tx:
+                act(tx)
+        with once.acquire("held").transaction(connection) as tx:
+            act(tx)
+        assert effects(path) == ["effect", "effect"]
+        connection.close()
+    finally:
+        for declared in ("TEXT", "REAL", "INTEGER"):
+            sqlite3.converters.pop(declared, None)
+        sqlite3.converters.update(before)

@@ -263,6 +263,10 @@ class Claim:
         else:
             self._lost = True
 
+    def reopened(self, record: Record) -> None:
+        """Take back an end that was rolled back: the claim stands as ``record`` again."""
+        self.record, self.settled, self._ending = record, None, False
+
     def let_go(self) -> None:
         """Believe in it no more; in the store it stays to the end of its lease."""
         self._lost = True

@@ -1,5 +1,6 @@
 """An effect in the ledger's own SQLite file that commits together with its record: both, or neither."""
 
+import contextlib
 import sqlite3
 from collections.abc import Callable
 from types import TracebackType
@@ -11,7 +12,7 @@ from onceward.core import protocol, steps
 from onceward.core.drive import Steps, drive
 from onceward.core.protocol import Outcome
 from onceward.core.steps import Bid, Lost, Settled, Won
-from onceward.errors import Completed, LeaseLost, OncewardError, Parked, StoreError
+from onceward.errors import Completed, LeaseLost, OncewardError, Parked, ResultNotRecorded, StoreError
 from onceward.guard import Guard
 from onceward.stores.sqlite import SqliteStore, Within
 from onceward.stores.sqlite_file import translated
@@ -66,8 +67,8 @@ class Transaction:
                 "the connection is in a transaction already; commit it first, for this one must be ours to end"
             )
         self._within = self._store.within(self.connection)
-        self._execute("BEGIN IMMEDIATE")
         try:
+            self._execute("BEGIN IMMEDIATE")
             if self._guard is None:
                 self._check_held()
             else:
@@ -99,7 +100,9 @@ class Transaction:
                 self._record_failure(error)
         finally:
             self.claim.paused = False
-            if self.claim.settled is None:
+            if self.claim.settled is None and self._guard is not None:
+                self.claim.let_go()  # it was made in the transaction, and went with it
+            elif self.claim.settled is None:
                 heartbeat.HEARTBEAT.watch(self.claim)  # which has slept through its beats meanwhile
 
     # --- entering -------------------------------------------------------------------------------------------------
@@ -138,14 +141,36 @@ class Transaction:
     # --- leaving --------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
+        held = self.claim.record
         try:
             drive(self.claim.success(self.result)(), self._within)
             self._execute("COMMIT")
-        except BaseException:
-            self.claim.settled = None
-            self._end("ROLLBACK")
-            raise
+        except BaseException as error:
+            if not self._was_committed():
+                self.claim.reopened(held)
+                self._record_failure(error)
+                if isinstance(error, ResultNotRecorded):
+                    raise StoreError(f"{error}. The effect was rolled back with it") from error
+                raise
+            if not isinstance(error, Exception):
+                raise
         self.claim.warn()
+
+    def _was_committed(self) -> bool:
+        """After a commit that raised: roll back; if there is nothing to roll back, ask the ledger what became of it."""
+        if self.connection.in_transaction or self.claim.settled is None:
+            with contextlib.suppress(
+                StoreError, sqlite3.Error
+            ):  # what made the commit fail is what the caller must hear
+                self._end("ROLLBACK")
+            return False
+        # SQLite may have rolled back by itself, or an interrupt came after the commit, or the disk failed in its middle.
+        mine = self.claim.record
+        try:
+            held = drive(self._store.load(mine.key), self._store).record
+        except OncewardError:
+            return False  # the claim's next write finds out
+        return held is not None and (held.owner, held.fence, held.beat) == (mine.owner, mine.fence, mine.beat)
 
     def _record_failure(self, error: BaseException) -> None:
         """Count the attempt of a body that raised; its effect is undone, so nothing else is left to protect."""

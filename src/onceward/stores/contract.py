@@ -14,11 +14,15 @@ from onceward.core.register import Register
 
 
 class Page(NamedTuple):
-    """Some records of a ledger, or none; ``next`` asks for those after them, None when these were the last."""
+    """Some records of a ledger, or none; ``next`` asks for those after them, None when these were the last.
+
+    ``damaged`` are the keys of what cannot be read as records.
+    """
 
     records: list[Record]
     next: str | None
     now: float
+    damaged: Sequence[str] = ()
 
 
 MORE = "more"  # the next of a purge that starts anew each time, for what is deleted is not met again

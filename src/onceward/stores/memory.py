@@ -8,6 +8,7 @@ from onceward.core.clock import Clock, boottime
 from onceward.core.drive import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.stores.contract import MORE, OneByOne, Page, Purged
+from onceward.stores.locks import owned, reentered, watch_forks
 
 
 class MemoryStore(OneByOne):
@@ -25,10 +26,15 @@ class MemoryStore(OneByOne):
     def __init__(self, clock: Clock = boottime) -> None:
         self.records: dict[str, Record] = {}
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self.locks = (self._lock,)
+        self._fence = 0  # the largest of a deleted record
+        watch_forks(self)
 
     def exchange(self, request: object) -> object:
         """Run one request under the lock."""
+        if owned(self._lock):
+            raise reentered(self.url)
         with self._lock:
             return request()  # type: ignore[operator]  # the verbs yield nothing else
 
@@ -74,7 +80,10 @@ class MemoryStore(OneByOne):
         held = self.records.get(write.key)
         if held is not None:
             return tuple.__new__(Reply, (False, held, now))
-        self.records[write.key] = record = write.at(now)
+        record = write.at(now)
+        if record.fence <= self._fence and not write.fence:
+            record = record._replace(fence=self._fence + 1)
+        self.records[write.key] = record
         return tuple.__new__(Reply, (True, record, now))
 
     def _swap(self, write: Write, seen: Record) -> Reply:
@@ -97,15 +106,24 @@ class MemoryStore(OneByOne):
         held = self.records.get(seen.key)
         if held is None or not self._matches(held, seen):
             return Reply(False, held, self._clock())
-        del self.records[seen.key]
+        self._forget(seen.key)
         return Reply(True, held, self._clock())
 
     def _purge(self, limit: int) -> int:
         now = self._clock()
         gone = [k for k, r in self.records.items() if r.expires_at is not None and r.expires_at <= now][:limit]
         for key in gone:
-            del self.records[key]
+            self._forget(key)
         return len(gone)
+
+    def _forget(self, key: str) -> None:
+        self._fence = max(self._fence, self.records.pop(key).fence)
+
+    def before_fork(self, *, inside: bool) -> None:
+        """Do nothing: the child gets a copy of the records."""
+
+    def after_fork_in_child(self) -> None:
+        """Do nothing, as above."""
 
 
 def open_url(parts: SplitResult, options: dict[str, str]) -> MemoryStore:

@@ -5,13 +5,14 @@ holds the lock commits for all who queue behind it, so that a hundred threads sh
 hundred. Coroutines hand their writes to one thread, which does the same, and never block their loop on the disk.
 """
 
+import contextlib
 import os
 import sqlite3
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, cast
 from urllib.parse import SplitResult
 
 from onceward.core.clock import Clock
@@ -20,9 +21,15 @@ from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores import sqlite_async
 from onceward.stores.contract import MORE, Page, Purged
+from onceward.stores.locks import give, owned, reentered, take, watch_forks
+from onceward.stores.sqlite_anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite_clock import RESOLUTION
 from onceward.stores.sqlite_file import SqliteFile, translated
-from onceward.stores.sqlite_requests import Delete, Each, Insert, Load, Purge, Request, Scan, Swap, find
+from onceward.stores.sqlite_place import CHECK_EVERY
+from onceward.stores.sqlite_requests import Delete, Each, Erase, Insert, Load, Purge, Request, Scan, Swap, find
+
+if TYPE_CHECKING:
+    from threading import RLock  # a class to the type checker, and a function when it runs
 
 PURGE_EVERY, PURGE_LIMIT = 32, 64  # every so many commits purge so many rows; the first of a process does, too
 
@@ -68,10 +75,13 @@ class SqliteStore:
         self._queue: deque[Job] = deque()
         self._commits = 0
         self._thread: sqlite_async.Writer | None = None
-        self._reading = threading.Lock()
-        self._writing = threading.Lock()
-        _watch_forks(self)
-        weakref.finalize(self, _close, self._file, self._reading, self._writing)
+        self._committing = False  # a hint only
+        self._forks = 0  # between this process and the one that made the store
+        self._reading = threading.RLock()
+        self._writing = threading.RLock()
+        self.locks = (self._writing, self._reading)
+        watch_forks(self)
+        weakref.finalize(self, _close, self._file, *self.locks)
 
     # --- the verbs ------------------------------------------------------------------------------------------------
 
@@ -115,6 +125,11 @@ class SqliteStore:
         gone: int = yield Purge(limit)
         return Purged(gone, MORE if gone == limit else None)
 
+    def erase(self, key: str) -> Steps[bool]:
+        """Delete whatever stands under ``key``, also what cannot be read; tell whether there was something."""
+        gone: bool = yield Erase(key)
+        return gone
+
     # --- the exchange ---------------------------------------------------------------------------------------------
 
     def exchange(self, request: object) -> object:
@@ -122,16 +137,21 @@ class SqliteStore:
         asked: Request = request  # type: ignore[assignment]  # the verbs yield nothing else
         if not asked.writes:
             return self._read(asked.run)
+        if owned(self._writing):
+            raise reentered(self.path)
         # While somebody commits, an insert looks for its key on the other connection; else the commit itself looks.
         job = Job(asked)
-        if asked.absent is not None and self._writing.locked():
+        if asked.absent is not None and self._committing:
             if (held := self._look(asked.absent)) is not None:
                 return held
             job.looked = True
+        forks = self._forks
         self._queue.append(job)
         with self._writing:
             if not job.done:
                 self._commit()
+        if self._forks != forks:
+            raise self._forked()
         return job.reply if job.done and job.error is None else self._answer(job)
 
     async def exchange_async(self, request: object) -> object:
@@ -156,6 +176,8 @@ class SqliteStore:
     def write(self, jobs: Sequence[Job]) -> None:
         """Commit ``jobs`` and whatever else is queued; their replies or errors are in them afterwards."""
         self._queue.extend(jobs)
+        if owned(self._writing):
+            raise reentered(self.path)
         with self._writing:
             while self._queue:
                 self._commit()
@@ -172,30 +194,47 @@ class SqliteStore:
         return None if reply.record is None else reply
 
     def _read(self, run: Callable[[sqlite3.Connection, float], object]) -> object:
+        forks = self._forks
         with self._reading:
+            now = self._file.now()
+            if now - self._file.checked > CHECK_EVERY:
+                self._file.check_place(now)
             try:
-                return run(self._file.reader(), self._file.now())
+                connection = self._file.reader()
+                reply = run(connection, self._file.now())
             except Exception as error:
                 self._file.mend_reader(error)
-                raise self._failure(error) from error
+                raise (self._failure(error) if self._forks == forks else self._forked()) from error
+        if self._forks != forks:
+            raise self._forked()
+        return reply
 
     def _commit(self) -> None:
         """Commit all that is queued in one transaction. The caller holds the write lock."""
         jobs: list[Job] = []
         try:
+            self._committing = True
             while self._queue:
                 jobs.append(self._queue.popleft())
             connection = self._file.writer()
+            now = self._file.now()
+            if now - self._file.checked > CHECK_EVERY:
+                self._file.check_place(now)
             alone = jobs[0].request if len(jobs) == 1 else None
             if alone and alone.absent is not None and not jobs[0].looked and (held := find(connection, alone.absent)):
-                jobs[0].reply = Reply(False, held, self._file.now())
+                jobs[0].reply = Reply(False, held, now)
                 return  # a duplicate, which needs no write
             purge = self._commits % PURGE_EVERY == 0
             self._commits += 1
-            if alone and not alone.many and not purge:
-                jobs[0].reply = alone.run(connection, self._file.now())  # a transaction of its own
+            if alone and not alone.many and not purge and now - self._file.marked < MARK_EVERY:
+                jobs[0].reply = alone.run(connection, now)  # a transaction of its own
             else:
                 self._transact(connection, jobs, purge)
+            if purge and self._file.is_behind() and self._reading.acquire(blocking=False):
+                try:
+                    self._file.close()  # whoever opens it next may set its clock
+                finally:
+                    self._reading.release()
         except BaseException as error:
             for job in jobs:
                 job.error = self._failure(error)
@@ -203,12 +242,18 @@ class SqliteStore:
             if not isinstance(error, Exception):
                 raise
         finally:
+            self._committing = False
             for job in jobs:
                 job.done = True
 
     def _failure(self, error: BaseException) -> Exception:
         """Return an error of one job's own: several threads may raise it at once."""
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+            failure = StoreError(
+                f"ledger {self.path}: a signal handler that forked, or closed the ledger, interrupted this request",
+                transient=True,
+            )
+        elif isinstance(error, sqlite3.Error):
             failure = translated(error, self.path)
         elif isinstance(error, StoreError):
             failure = StoreError(str(error), transient=error.transient)
@@ -220,14 +265,25 @@ class SqliteStore:
         failure.__cause__ = error
         return failure
 
+    def _forked(self) -> StoreError:
+        """Return the error of a request that the parent process began, and goes on with."""
+        return StoreError(
+            f"ledger {self.path}: this process was forked off in the middle of a request, by a signal handler that returned "
+            "in the child. The parent goes on with the request; end the child within the handler, by os._exit or an exec"
+        )
+
     def _transact(self, connection: sqlite3.Connection, jobs: list[Job], purge: bool) -> None:
         connection.execute("BEGIN IMMEDIATE")
         now = self._file.now()
+        if now - self._file.marked >= MARK_EVERY:
+            connection.execute(MARK, (now,))
         for job in jobs:
             job.reply = job.request.run(connection, now)
         if purge:
             Purge(PURGE_LIMIT).run(connection, now)
         connection.execute("COMMIT")
+        if now - self._file.marked >= MARK_EVERY:
+            self._file.marked = now
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -238,46 +294,68 @@ class SqliteStore:
             ValueError: the connection's main database is not this ledger's file.
         """
         self._read(lambda _connection, now: now)  # makes the schema and sets the clock, on first use
-        self._file.check_same(connection)
-        return Within(connection, self._file.now)
+        within = Within(connection, self._file)
+        with plain(connection):
+            self._file.check_same(connection)
+        return within
 
     def close(self) -> None:
         """Close both connections and end the writer thread; the next use opens them again."""
-        with self._reading, self._writing:
+        take(self.locks)
+        try:
             if self._thread is not None:
                 self._thread.stop()
                 self._thread = None
-            self._file.close()
+            self._file.forget()
+        finally:
+            give(self.locks)
 
-    def _before_fork(self) -> None:
-        # An SQLite connection must not be carried across a fork, not even to be closed there
-        # (sqlite.org/howtocorrupt.html, 2.6), so there is none at the moment of forking.
-        self._reading.acquire()
-        self._writing.acquire()
+    def before_fork(self, *, inside: bool) -> None:
+        """Close the connections. The locks are held, by whoever forks.
+
+        An SQLite connection must not be carried across a fork, not even to be closed there
+        (sqlite.org/howtocorrupt.html, 2.6), so there is none at the moment of forking.
+        """
+        if inside:
+            self._file.close_cursors()
         self._file.close()
 
-    def _after_fork(self) -> None:
-        self._writing.release()
-        self._reading.release()
-
-    def _after_fork_in_child(self) -> None:
+    def after_fork_in_child(self) -> None:
+        """Forget what the parent was doing: threads stay behind, and its requests are its own."""
         self._queue.clear()
-        self._thread = None  # threads stay behind in the parent, and nobody but the forking one is here to hold a lock
-        self._after_fork()
+        self._thread = None
+        self._forks += 1
+
+
+@contextlib.contextmanager
+def plain(connection: sqlite3.Connection) -> Iterator[None]:
+    """Have a connection give rows as tuples and text as str, whatever its owner has set, while the block lasts."""
+    row_factory, text_factory = connection.row_factory, connection.text_factory
+    connection.row_factory, connection.text_factory = None, str
+    try:
+        yield
+    finally:
+        connection.row_factory, connection.text_factory = row_factory, text_factory
 
 
 class Within:
     """Exchanges inside a transaction that somebody else opened and will end."""
 
-    def __init__(self, connection: sqlite3.Connection, now: Clock) -> None:
+    def __init__(self, connection: sqlite3.Connection, file: SqliteFile) -> None:
         self._connection = connection
-        self._now = now
+        self._file = file
 
     def exchange(self, request: object) -> object:
         """Run one request on the connection."""
+        asked: Request = request  # type: ignore[assignment]  # as above
+        connection, now = self._connection, self._file.now()
+        if not connection.in_transaction:  # the next write would be made without the effect
+            raise StoreError("the transaction is gone: SQLite rolled it back when the disk failed or was full")
         try:
-            asked: Request = request  # type: ignore[assignment]  # as above
-            return asked.run(self._connection, self._now())
+            with plain(connection):
+                if now - self._file.marked >= MARK_EVERY:
+                    connection.execute(MARK, (now,))  # again each time, for it may be rolled back
+                return asked.run(connection, now)
         except sqlite3.Error as error:
             raise translated(error, "the transaction's connection") from error
 
@@ -312,33 +390,9 @@ def open_url(parts: SplitResult, options: dict[str, str]) -> SqliteStore:
     return SqliteStore(path, timeout=timeout, synchronous=options.get("synchronous", "FULL").upper())
 
 
-def _close(file: SqliteFile, *locks: threading.Lock) -> None:
+def _close(file: SqliteFile, *locks: "RLock") -> None:
     """Close the connections of a store that is gone, also at exit, unless a daemon thread is using them for ever."""
     held = [lock for lock in locks if lock.acquire(timeout=1)]
     if len(held) == len(locks):
         file.close()
-    for lock in held:
-        lock.release()
-
-
-# --- forks --------------------------------------------------------------------------------------------------------
-
-
-def _watch_forks(store: SqliteStore) -> None:
-    """Call the store around every fork of this process, for as long as the store lives."""
-    if not hasattr(os, "register_at_fork"):
-        return
-    alive = weakref.ref(store)
-
-    def call(method: Callable[[SqliteStore], None]) -> Callable[[], None]:
-        def hook() -> None:
-            if (still := alive()) is not None:
-                method(still)
-
-        return hook
-
-    os.register_at_fork(
-        before=call(SqliteStore._before_fork),  # noqa: SLF001 - this module's own
-        after_in_parent=call(SqliteStore._after_fork),  # noqa: SLF001 - as above
-        after_in_child=call(SqliteStore._after_fork_in_child),  # noqa: SLF001 - as above
-    )
+    give(held)

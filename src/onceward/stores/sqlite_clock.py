@@ -1,75 +1,101 @@
-"""The clock of an SQLite ledger: the host's uptime, anchored once per boot in the ledger itself.
+"""The clock of an SQLite ledger: the kernel's uptime, counted from an anchor that stands in the ledger itself.
 
 SQLite runs inside each worker, so its ``now`` is the worker's own wall clock: a worker whose clock is set wrong, or a
-clock that jumps while a lease runs, would steal leases and forget records. What all workers on one file do share is the
-kernel they run under (WAL needs shared memory). So ledger time is the kernel's uptime, which nobody can set, plus an
-anchor: the time of day that the first worker of this boot wrote down. After a reboot, or on another host, the anchor is
-written anew, never before the newest record, so that ledger time does not run backwards.
+clock that jumps while a lease runs, would steal leases and forget records. All workers on one file share the kernel that
+they run under (WAL needs shared memory). Ledger time is that kernel's uptime plus the anchor.
 
-Where the kernel tells no uptime and no boot id (not Linux), ledger time is the system clock that all processes share.
+The uptime is CLOCK_BOOTTIME, less the offset of this process's time namespace: the same number in every namespace of one
+kernel. The text of /proc/uptime will not do: lxcfs shows each container its own.
+
+``wanted`` decides when the anchor moves. Ledger time never runs backwards, and never below the newest written moment.
 """
 
-import os
 import time
-from collections.abc import Callable
+from typing import NamedTuple
 
 from onceward.core.clock import boottime
 
-UPTIME = "/proc/uptime"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-RESOLUTION = 0.01  # seconds: /proc/uptime counts hundredths
-SECOND = 1.0
-TRIES = 20
+OFFSETS = "/proc/self/timens_offsets"
+RESOLUTION = 0.01  # seconds: workers of earlier versions, on the same file, count hundredths
+AGREE = 2.0  # seconds by which ledger time and the time of day may differ; NTP steps of less are no reason to move
+CONFIRM = 60.0  # seconds between the two looks at the time of day that move a running ledger
+
+
+class Move(NamedTuple):
+    """Where the anchor belongs. A ``running`` ledger moves only while nobody has its file open."""
+
+    anchor: float
+    skipped: float  # seconds that nobody saw pass
+    running: bool
+
+
+def wanted(anchor: float | None, written: float, least: float, uptime: float, wall: float) -> Move | None:
+    """Return where the anchor belongs, or None when it may stay.
+
+    Args:
+        anchor: the one in the ledger; None when there is none.
+        written: the newest moment at which something is known to have been written, on the ledger's clock; 0 for none.
+        least: where ledger time goes on at the earliest, if the uptime has begun anew.
+        uptime: of the kernel, now.
+        wall: the time of day, now.
+    """
+    now = None if anchor is None else anchor + uptime
+    if now is None or now < written - RESOLUTION:  # another boot, or another host: those who wrote this are gone
+        start = max(wall, least)
+        return Move(start - uptime, start - written if written else 0.0, running=False)
+    if wall <= now + AGREE:  # it is right, or it is ahead and may not go back
+        return None
+    return Move(wall - uptime, wall - now, running=True)
+
+
+class HostClock:
+    """Seconds on the ledger's clock; call it for the time. The file sets its anchor when it opens a connection.
+
+    Where the kernel tells no boot id (not Linux), ledger time is the system clock that all processes share.
+    """
+
+    def __init__(self) -> None:
+        self.boot = boot_id()
+        self._offset = 0.0
+        self._start = 0.0  # ledger time at the zero of this process's CLOCK_BOOTTIME
+
+    def __call__(self) -> float:
+        """Return ledger time in seconds since the epoch."""
+        return self._start + boottime() if self.boot else time.time()
+
+    def uptime(self) -> float:
+        """Return the kernel's uptime in seconds, the same in every time namespace."""
+        return boottime() - self._offset
+
+    def look(self) -> None:
+        """Find out in which time namespace this process is; a fork may have changed that."""
+        self._offset = namespace_offset()
+
+    def set(self, anchor: float) -> None:
+        """Count from ``anchor``."""
+        self._start = anchor - self._offset
 
 
 def boot_id() -> str | None:
     """Return what names this boot of the host, or None where the kernel does not tell."""
-    try:
-        with open(BOOT_ID, encoding="ascii") as file:  # noqa: PTH123 - pathlib costs 10 ms of a cold start
-            boot = file.read().strip()
-        os.close(os.open(UPTIME, os.O_RDONLY))
-    except OSError:
+    if not hasattr(time, "CLOCK_BOOTTIME"):
         return None
-    return boot or None
+    return _text(BOOT_ID).strip() or None
 
 
-class HostClock:
-    """Seconds on the ledger's clock; call it for the time. ``anchor`` is set by the store when it opens the file."""
+def namespace_offset() -> float:
+    """Return by how many seconds CLOCK_BOOTTIME is ahead of the kernel's uptime in this process's time namespace."""
+    for line in _text(OFFSETS).splitlines():
+        clock, seconds, nanoseconds = line.split()
+        if clock in {"boottime", str(getattr(time, "CLOCK_BOOTTIME", 7))}:  # Linux 5.6 writes its number
+            return int(seconds) + int(nanoseconds) / 1e9
+    return 0.0
 
-    def __init__(self) -> None:
-        self.boot = boot_id()
-        self.anchor = 0.0
-        self._file = os.open(UPTIME, os.O_RDONLY) if self.boot else -1
-        # How far the uptime is ahead of this process's own clock, and when that was found: one value, for many threads.
-        self._fix = (0.0, -SECOND)
 
-    def __call__(self) -> float:
-        """Return ledger time in seconds since the epoch."""
-        if self._file < 0:
-            return time.time()
-        ahead, found_at = self._fix
-        now = boottime()
-        if not 0 <= now - found_at < SECOND:
-            # The clocks of the C library can be skewed for one process alone (libfaketime does it); the kernel's text
-            # cannot. Their difference is good for a second, which saves nine tenths of the cost.
-            ahead, now = self._fix = self._compare()
-        return self.anchor + ahead + now
-
-    def _compare(self) -> tuple[float, float]:
-        for _ in range(TRIES):
-            before = boottime()
-            uptime = float(os.pread(self._file, 64, 0).split(b" ", 1)[0])
-            after = boottime()
-            if (
-                0 <= after - before < RESOLUTION / 2
-            ):  # else this process was paused in between, and they do not belong together
-                break
-        return uptime - after, after
-
-    def anchor_now(self, newest: float) -> float:
-        """Return the anchor for a boot without one: the time of day, or the newest time in the ledger if later."""
-        return max(time.time(), newest) - (self() - self.anchor)
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # bound now: `os` may be gone at exit
-        if self._file >= 0:
-            close(self._file)
+def _text(path: str) -> str:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs 10 ms of a cold start
+            return file.read().decode()
+    except OSError:
+        return ""

@@ -5,21 +5,33 @@ A request holds what it needs; the store chooses the connection, the time and th
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import product
+from typing import Any
 
 from onceward.core.record import Record, Reply, Write
+from onceward.errors import StoreError
 from onceward.stores.contract import Page
-from onceward.stores.sqlite_file import COLUMNS, TABLE
+from onceward.stores.sqlite_schema import COLUMNS, HIGH, TABLE
 
-SELECT = f"SELECT {COLUMNS} FROM {TABLE} WHERE key = ?"  # noqa: S608 - constants of this module
+# A plus makes a column an expression, which has no declared type that a converter of the user's connection could take.
+_FIELDS = ", ".join(f"+{name}" for name in Record._fields)
+SELECT = f"SELECT {_FIELDS} FROM {TABLE} WHERE key = ?"  # noqa: S608 - constants of this module
 _MARKS = ", ".join("?" * len(Record._fields))
 INSERT = f"INSERT INTO {TABLE} ({COLUMNS}) VALUES ({_MARKS}) ON CONFLICT (key) DO NOTHING"  # noqa: S608 - as above
+# A new claim's fence must be larger than that of every record that was deleted: its time may have been read before.
+FRESH = (
+    f"INSERT INTO {TABLE} ({COLUMNS}) SELECT {', '.join(f'?{n + 1}' for n in range(len(Record._fields)))} "  # noqa: S608 - as above
+    f"WHERE ?{Record._fields.index('fence') + 1} > coalesce((SELECT fence FROM {HIGH}), 0) ON CONFLICT (key) DO NOTHING"
+)
+HIGHEST = f"SELECT coalesce(max(fence), 0) FROM {HIGH}"  # noqa: S608 - as above
 UPDATE = (
     f"UPDATE {TABLE} SET {', '.join(f'{name} = ?' for name in Record._fields[1:])} "  # noqa: S608 - as above
     "WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"
 )
 DELETE = f"DELETE FROM {TABLE} WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"  # noqa: S608 - as above
+ERASE = f"DELETE FROM {TABLE} WHERE key = ?"  # noqa: S608 - as above
 PURGE = f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)"  # noqa: S608 - as above
-SCAN = f"SELECT {COLUMNS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"  # noqa: S608 - as above
+SCAN = f"SELECT {_FIELDS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"  # noqa: S608 - as above
 
 
 class Request:
@@ -51,9 +63,13 @@ class Insert(Request):
     def run(self, connection: sqlite3.Connection, now: float) -> Reply:
         """Insert, unless that conflicts with what is there."""
         record = self.write.at(now)
-        if connection.execute(INSERT, record).rowcount == 1:
-            return tuple.__new__(Reply, (True, record, now))
-        return Reply(False, find(connection, record.key), now)
+        statement = INSERT if self.write.fence else FRESH
+        while connection.execute(statement, record).rowcount != 1:
+            held = find(connection, record.key)
+            if held is not None:
+                return Reply(False, held, now)
+            record = record._replace(fence=max(record.fence, connection.execute(HIGHEST).fetchone()[0] + 1))
+        return tuple.__new__(Reply, (True, record, now))
 
 
 class Swap(Request):
@@ -144,12 +160,88 @@ class Scan(Request):
     def run(self, connection: sqlite3.Connection, now: float) -> Page:
         """Read one page, and a row more to know whether it is the last."""
         bounds = (self.after, self.prefix, self.prefix + "\U0010ffff", self.limit + 1)
-        rows = connection.execute(SCAN, bounds).fetchall()
-        records = [Record._make(row) for row in rows[: self.limit]]
-        return Page(records, records[-1].key if len(rows) > self.limit else None, now)
+        rows = _all(connection, SCAN, bounds)
+        page = rows[: self.limit]
+        records = [Record._make(row) for row in page if _is_whole(row)]
+        keys = [key for key, *_ in page if isinstance(key, str)]
+        unreadable = [str(row[0]) for row in page if not _is_whole(row)]
+        return Page(records, keys[-1] if len(rows) > self.limit and keys else None, now, unreadable)
+
+
+class Erase(Request):
+    """Delete whatever stands under a key, also what cannot be read."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def run(self, connection: sqlite3.Connection, now: float) -> bool:  # noqa: ARG002 - as every request
+        """Delete it; tell whether there was something."""
+        return connection.execute(ERASE, (self.key,)).rowcount == 1
 
 
 def find(connection: sqlite3.Connection, key: str) -> Record | None:
-    """Return the record of a key, as the connection sees it."""
-    row = connection.execute(SELECT, (key,)).fetchone()
-    return None if row is None else Record._make(row)
+    """Return the record of a key, as the connection sees it.
+
+    Raises:
+        StoreError: there is something that is no record.
+    """
+    try:
+        row = connection.execute(SELECT, (key,)).fetchone()
+    except sqlite3.OperationalError as error:
+        if not _is_undecodable(error):
+            raise
+        raise damaged(key) from None  # the error has the text in it
+    if row is None:
+        return None
+    if not _is_whole(row):
+        raise damaged(key)
+    return Record._make(row)
+
+
+# --- rows that somebody else wrote ----------------------------------------------------------------------------------
+
+_TEXT = (str, type(None))
+_SHAPES = frozenset(
+    (str, str, str, int, int, float, int, *texts, float, expires)
+    for texts in product(_TEXT, repeat=3)
+    for expires in (float, type(None))
+)
+
+
+def damaged(key: str) -> StoreError:
+    """Return the error of a row that cannot be read."""
+    return StoreError(
+        f"{key}: the ledger's row is damaged: a column has a value of another type, or text that is not UTF-8. Look at it "
+        "with the sqlite3 shell; `onceward clear` deletes it, and the key's next delivery then runs again"
+    )
+
+
+def _is_whole(row: tuple[object, ...]) -> bool:
+    return tuple(map(type, row)) in _SHAPES
+
+
+def _is_undecodable(error: sqlite3.OperationalError) -> bool:
+    return "decode" in str(error)  # SQLite itself does not say so, and Python gives no code
+
+
+def _all(connection: sqlite3.Connection, statement: str, bounds: tuple[object, ...]) -> list[tuple[Any, ...]]:
+    """Return all rows; text that is not UTF-8 comes as bytes."""
+    try:
+        return connection.execute(statement, bounds).fetchall()
+    except sqlite3.OperationalError as error:
+        if not _is_undecodable(error):
+            raise
+    connection.text_factory = _decoded
+    try:
+        return connection.execute(statement, bounds).fetchall()
+    finally:
+        connection.text_factory = str
+
+
+def _decoded(text: bytes) -> str | bytes:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text

@@ -1,0 +1,51 @@
+"""Where an SQLite ledger lies: whether its files are still those that were opened, and who may read them."""
+
+import os
+
+from onceward.errors import StoreError
+
+Place = tuple[tuple[int, int] | None, ...]  # device and inode of the file, its -wal and its -shm
+CHECK_EVERY = 0.02  # seconds between two looks; one look costs 5 µs
+
+
+def found(path: str, real: str) -> Place:
+    """Return which files lie there now; SQLite puts -wal and -shm beside the ``real`` file, behind all links."""
+    return _identity(path), _identity(real + "-wal"), _identity(real + "-shm")
+
+
+def check(path: str, real: str, opened: Place, *, whole: bool = True) -> None:
+    """Raise StoreError unless the files at ``path`` are those that were ``opened``; ``whole`` is with -wal and -shm."""
+    now = found(path, real)
+    if now == opened or (now[0] == opened[0] and not whole):
+        return
+    if now[0] != opened[0]:
+        raise StoreError(
+            f"ledger {path}: the file was moved, deleted or replaced while this worker had it open, and other workers would "
+            "not see what this one writes. Put it back, or restart the worker; to swap a ledger, stop all workers first"
+        )
+    raise StoreError(
+        f"ledger {path}: its -wal or -shm file was deleted while this worker had it open, and other workers would not see "
+        "what this one writes. Stop all workers before you start one again: the last to end writes the -wal into the ledger"
+    )
+
+
+def make_private(path: str) -> None:
+    """Make an empty file that only its owner can read, if there is none; SQLite gives -wal and -shm the same mode."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError:  # it is there, or SQLite will say what is wrong
+        pass
+
+
+def may_write(path: str) -> bool:
+    """Tell whether this user may write the file, or there is none."""
+    effective = os.access in os.supports_effective_ids
+    return not os.access(path, os.F_OK) or os.access(path, os.W_OK, effective_ids=effective)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - pathlib costs 10 ms of a cold start
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,67 @@
+"""The schema of an SQLite ledger. It changes by adding, so that an earlier version's code works on the same file."""
+
+import sqlite3
+
+from onceward.core.record import Record
+from onceward.errors import StoreError
+
+TABLE, META, HIGH = "onceward", "onceward_meta", "onceward_high"
+VERSION = 1  # which an earlier version must know, or it refuses the file
+LAYOUT = 2  # counts what was added since
+COLUMNS = ", ".join(Record._fields)
+
+# Rows keep their order of arrival, so that only the key's index is written at random places; ledgers of ten million
+# records stay as fast as small ones. The column names are the record's, for a person with the sqlite3 shell.
+SCHEMA = (
+    f"""CREATE TABLE IF NOT EXISTS {TABLE} (
+    key TEXT PRIMARY KEY NOT NULL,
+    status TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    fence INTEGER NOT NULL,
+    beat INTEGER NOT NULL,
+    lease_until REAL NOT NULL,
+    attempts INTEGER NOT NULL,
+    fingerprint TEXT,
+    result TEXT,
+    error TEXT,
+    created_at REAL NOT NULL,
+    expires_at REAL
+)""",
+    f"CREATE INDEX IF NOT EXISTS {TABLE}_expiry ON {TABLE} (expires_at) WHERE expires_at IS NOT NULL",
+    f"CREATE TABLE IF NOT EXISTS {META} (name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL)",
+    f"INSERT OR IGNORE INTO {META} VALUES ('version', '{VERSION}')",  # noqa: S608 - constants of this module
+    # One row: the largest fence of all deleted records, and when something was written last, give or take a few seconds.
+    f"CREATE TABLE IF NOT EXISTS {HIGH} (fence INTEGER NOT NULL, written REAL NOT NULL)",
+    f"INSERT INTO {HIGH} SELECT 0, 0.0 WHERE NOT EXISTS (SELECT 1 FROM {HIGH})",  # noqa: S608 - as above
+    # A trigger, so that it also sees what earlier versions and people with the sqlite3 shell delete.
+    f"""CREATE TRIGGER IF NOT EXISTS {TABLE}_deleted AFTER DELETE ON {TABLE}
+    WHEN typeof(OLD.fence) = 'integer' AND OLD.fence < {2**53 - 1} AND OLD.fence > (SELECT fence FROM {HIGH})
+    BEGIN UPDATE {HIGH} SET fence = OLD.fence; END""",  # noqa: S608 - as above
+    (
+        f"INSERT INTO {META} VALUES ('layout', '{LAYOUT}') ON CONFLICT (name) "  # noqa: S608 - as above
+        f"DO UPDATE SET value = excluded.value WHERE CAST(value AS INTEGER) < {LAYOUT}"
+    ),
+)
+
+
+def read_meta(connection: sqlite3.Connection, path: str) -> dict[str, str]:
+    """Return what the file says about itself; empty when it is no ledger yet.
+
+    Raises:
+        StoreError: its schema is of another version.
+    """
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (META,)).fetchone() is None:
+        return {}
+    meta = dict(connection.execute(f"SELECT name, value FROM {META}"))  # noqa: S608 - as above
+    if meta.get("version", str(VERSION)) != str(VERSION):
+        raise StoreError(
+            f"ledger {path}: its schema is version {meta['version']!r}, and this onceward knows version {VERSION} "
+            "only. If a newer onceward made it, upgrade this one; nothing in the file was changed"
+        )
+    return meta
+
+
+def is_complete(meta: dict[str, str]) -> bool:
+    """Tell whether all that this version adds is there."""
+    layout = meta.get("layout", "")
+    return layout.isdecimal() and int(layout) >= LAYOUT
