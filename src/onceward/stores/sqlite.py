@@ -17,9 +17,10 @@ from urllib.parse import SplitResult
 from onceward.core.clock import Clock
 from onceward.core.drive import Steps
 from onceward.core.record import Record, Reply, Write
+from onceward.core.register import Answered
 from onceward.errors import StoreError
 from onceward.stores import sqlite_async
-from onceward.stores.contract import MORE, Page, Purged
+from onceward.stores.contract import MORE, Damaged, DamagedRecord, Page, Purged
 from onceward.stores.sqlite_clock import RESOLUTION
 from onceward.stores.sqlite_file import SqliteFile, translated
 from onceward.stores.sqlite_requests import Delete, Each, Insert, Load, Purge, Request, Scan, Swap, find
@@ -90,14 +91,14 @@ class SqliteStore:
         reply: Reply = yield Load(key)
         return reply
 
-    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Reply]]:
+    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert all in one transaction."""
-        reply: list[Reply] = yield Each([Insert(write) for write in writes])
+        reply: list[Answered] = yield Each([Insert(write) for write in writes])
         return reply
 
-    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Reply]]:
+    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
         """Swap all in one transaction."""
-        reply: list[Reply] = yield Each([Swap(write, seen) for write, seen in pairs])
+        reply: list[Answered] = yield Each([Swap(write, seen) for write, seen in pairs])
         return reply
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
@@ -105,7 +106,7 @@ class SqliteStore:
         reply: Page = yield Scan(prefix, after, limit)
         return reply
 
-    def delete(self, seen: Record) -> Steps[Reply]:
+    def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         """Delete if the record is still the version seen."""
         reply: Reply = yield Delete(seen)
         return reply
@@ -210,6 +211,8 @@ class SqliteStore:
         """Return an error of one job's own: several threads may raise it at once."""
         if isinstance(error, sqlite3.Error):
             failure = translated(error, self.path)
+        elif isinstance(error, DamagedRecord):
+            failure = DamagedRecord(str(error), error.damaged)
         elif isinstance(error, StoreError):
             failure = StoreError(str(error), transient=error.transient)
         elif isinstance(error, Exception):

@@ -7,7 +7,9 @@ import sqlite3
 from collections.abc import Sequence
 
 from onceward.core.record import Record, Reply, Write
-from onceward.stores.contract import Page
+from onceward.errors import StoreError
+from onceward.stores import sqlite_damage
+from onceward.stores.contract import Damaged, Page
 from onceward.stores.sqlite_file import COLUMNS, TABLE
 
 SELECT = f"SELECT {COLUMNS} FROM {TABLE} WHERE key = ?"  # noqa: S608 - constants of this module
@@ -78,12 +80,15 @@ class Delete(Request):
 
     __slots__ = ("seen",)
 
-    def __init__(self, seen: Record) -> None:
+    def __init__(self, seen: Record | Damaged) -> None:
         self.seen = seen
 
     def run(self, connection: sqlite3.Connection, now: float) -> Reply:
         """Delete where owner, fence and beat are as seen."""
         seen = self.seen
+        if isinstance(seen, Damaged):
+            gone = connection.execute(*sqlite_damage.deletion(TABLE, seen)).rowcount == 1
+            return Reply(gone, None if gone else find(connection, seen.key), now)
         if connection.execute(DELETE, (seen.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
             return Reply(True, seen, now)
         return Reply(False, find(connection, seen.key), now)
@@ -99,8 +104,8 @@ class Each(Request):
         self.requests = requests
 
     def run(self, connection: sqlite3.Connection, now: float) -> list[object]:
-        """Run one after another."""
-        return [request.run(connection, now) for request in self.requests]
+        """Run one after another; one that meets a damaged record is of no concern to the others."""
+        return [_alone(request, connection, now) for request in self.requests]
 
 
 class Purge(Request):
@@ -144,12 +149,33 @@ class Scan(Request):
     def run(self, connection: sqlite3.Connection, now: float) -> Page:
         """Read one page, and a row more to know whether it is the last."""
         bounds = (self.after, self.prefix, self.prefix + "\U0010ffff", self.limit + 1)
-        rows = connection.execute(SCAN, bounds).fetchall()
-        records = [Record._make(row) for row in rows[: self.limit]]
-        return Page(records, records[-1].key if len(rows) > self.limit else None, now)
+        rows = sqlite_damage.rows(connection, SCAN, bounds)
+        page = rows[: self.limit]
+        records = [Record._make(row) for row in page if sqlite_damage.is_whole(row)]
+        damaged = [sqlite_damage.damaged(row) for row in page if not sqlite_damage.is_whole(row)]
+        keys = [row[0] for row in page if isinstance(row[0], str)]
+        return Page(records, keys[-1] if len(rows) > self.limit and keys else None, now, tuple(damaged))
 
 
 def find(connection: sqlite3.Connection, key: str) -> Record | None:
-    """Return the record of a key, as the connection sees it."""
-    row = connection.execute(SELECT, (key,)).fetchone()
-    return None if row is None else Record._make(row)
+    """Return the record of a key, as the connection sees it.
+
+    Raises:
+        DamagedRecord: there is something that is no record.
+    """
+    try:
+        row = connection.execute(SELECT, (key,)).fetchone()
+    except sqlite3.OperationalError:  # text that is not UTF-8, or worse
+        row = sqlite_damage.rows(connection, SELECT, (key,))[0]
+    if row is None:
+        return None
+    if not sqlite_damage.is_whole(row):
+        raise sqlite_damage.damage(row)
+    return Record._make(row)
+
+
+def _alone(request: Request, connection: sqlite3.Connection, now: float) -> object:
+    try:
+        return request.run(connection, now)
+    except StoreError as error:
+        return error

@@ -159,6 +159,10 @@ class Beside(Layout, ABC):
             expires,
         )
 
+    def key_in(self, item: Mapping[str, Value]) -> str:
+        """As :meth:`Layout.key_in`."""
+        return self.key_of(super().key_in(item))
+
     def _key_in(self, item: Mapping[str, Value]) -> Item:
         return {part.name: item.get(part.name, {}) for part in self.parts}
 

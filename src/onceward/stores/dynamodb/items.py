@@ -92,6 +92,12 @@ class Layout:
         """Return what the key attribute starts with, one or another, when a record's key starts with ``prefix``."""
         return (prefix,)
 
+    def key_in(self, item: Mapping[str, Value]) -> str:
+        """Return the record's key, as far as it can be told, of an item that cannot be read."""
+        value = item.get(self.holder.name)
+        text = value.get("S") if isinstance(value, Mapping) else None
+        return text[len(self.holder.prefix) :] if isinstance(text, str) else "?"
+
     def version_of(self, seen: Record) -> dict[str, Value]:
         """Return what the attributes of ``version``, in their order, were when the record was seen."""
         return {":o": {"S": seen.owner}, ":f": {"N": str(seen.fence)}, ":b": {"N": str(seen.beat)}}
