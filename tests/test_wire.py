@@ -35,7 +35,14 @@ SECRET, TOKEN = "this-is-the-secret-key", "this-is-the-session-token"
 
 
 def answer(body=b"{}", status="200 OK", headers=(), length=True):
-    lines = [f"HTTP/1.1 {status}", f"Date: {DATE}", *headers, *([f"Content-Length: {len(body)}"] if length else [])]
+    own = "Content-Type: application/x-amz-json-1.0"
+    lines = [
+        f"HTTP/1.1 {status}",
+        f"Date: {DATE}",
+        own,
+        *headers,
+        *([f"Content-Length: {len(body)}"] if length else []),
+    ]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
@@ -195,6 +202,25 @@ def test_an_answer_has_the_status_the_document_the_date_and_the_times_around_it(
     assert head.startswith("POST / HTTP/1.1\r\n")
     assert f"\r\nx-amz-security-token: {TOKEN}\r\n" in head
     assert content == b'{"TableName":"t","Item":{"key":{"S":"k"},"result":{"B":"AP8="}}}'
+
+
+@pytest.mark.parametrize(
+    ("headers", "own"),
+    [
+        (["Content-Type: application/x-amz-json-1.0"], True),
+        (["X-Amzn-RequestId: 4KBNVRGD25RG1KEO9UT4V3FQDJVV4KQNSO5AEMVJF66Q9ASUAAJG"], True),
+        (["Content-Type: application/xml", "x-amz-request-id: 318BC8BC148832E5"], True),
+        (["Content-Type: text/html", "Server: nginx"], False),
+        (["Content-Type: application/json", "X-Amz-Cf-Id: of-a-proxy"], False),
+        ([], False),
+    ],
+)
+def test_only_an_answer_of_the_services_own_tells_its_time(carrier, headers, own):
+    lines = ["HTTP/1.1 503 Service Unavailable", f"Date: {DATE}", *headers, "Content-Length: 2"]
+    with Server(serve("\r\n".join(lines).encode() + b"\r\n\r\n{}")) as server:
+        got = carrier.send(carrier.wire(server.url))
+        carrier.close()
+    assert (got.date is not None) == own
 
 
 def test_a_connection_carries_one_request_after_the_other(carrier):

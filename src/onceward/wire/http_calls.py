@@ -117,11 +117,19 @@ def decode(
     Raises:
         StoreError: it was damaged on its way, or a success is not JSON, as when somebody in between answers; transient.
     """
-    date = header(raw.head, b"date")
+    date = header(raw.head, b"date") if _is_own(raw.head) else None
     body = _object_body(raw) if isinstance(call, ObjectCall) else _document(call.service, request, raw)
     if raw.status >= 400 and credentials.token and isinstance(body, dict):
         _hide(body, credentials.token)
     return Answer(raw.status, body, None if date is None else read_date(date), sent, received)
+
+
+def _is_own(head: bytes) -> bool:
+    """Tell whether an answer is the service's own, by what no proxy, load balancer or page to sign in adds to its own.
+
+    Amazon's services send an id of the request, and these their content type; DynamoDB's other makers send the latter.
+    """
+    return b"application/x-amz-json-1." in head or b"\r\nx-amzn-requestid:" in head or b"\r\nx-amz-request-id:" in head
 
 
 def _head(method: str, path: str, headers: dict[str, str], authorization: str) -> bytes:

@@ -14,10 +14,8 @@ from onceward.aws.sqs.kept import read_kept
 from onceward.aws.sqs.message import Outgoing
 from onceward.aws.sqs.queue import Queue
 from onceward.core import protocol
-from onceward.core.clock import boottime
 from onceward.core.drive import drive
 from onceward.core.record import Record
-from onceward.core.steps import fetched
 from onceward.errors import OncewardError
 from onceward.keys import derived_key, ledger_key
 from onceward.ledger import Ledger
@@ -45,8 +43,7 @@ def unpark_to(ledger: Ledger, key: str, queue: Queue) -> Record:
     """
     room = int(queue.attributes().get("MaximumMessageSize", LARGEST))
     for _ in range(_TRIES):
-        record, _ = ledger.show(key)
-        record = drive(fetched(record, boottime), ledger.store)
+        record, _ = ledger.show(key, whole=True)
         copy = _copy(record, queue, room)
         queue.send(copy.body, copy.attributes, group=copy.group, dedup=copy.dedup)
         write = protocol.unparked(record)
