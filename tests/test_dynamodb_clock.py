@@ -262,19 +262,19 @@ class Run:
     def complete(self, worker, act) -> None:
         claim, self.claims[worker] = self.claims[worker], None
         if claim is not None and act.gap < 10:
-            mine = self._stored().owner == claim.record.owner
+            mine = self._stored(claim.record.key).owner == claim.record.owner
             with pytest.raises(LeaseLost) if not mine else contextlib.nullcontext():
                 claim.complete(1)
                 with pytest.raises(Completed):
                     self.onces[1 - worker].acquire(self.key)
                 self.key = f"k{next(numbers)}"  # the work goes on with another
 
-    def _stored(self):
+    def _stored(self, key=None):
         """The record as it stands, seen without any time passing."""
         store = self.onces[0].store
         wires = self.wires[0]
         was, wires.out, wires.back = (wires.out, wires.back), 0.0, 0.0
-        answer = wires._wires.send(store.requests.get(f"claim:{self.key}", consistent=True), time.time())
+        answer = wires._wires.send(store.requests.get(key or f"claim:{self.key}", consistent=True), time.time())
         wires.out, wires.back = was
         return store.layout.record(answer.body["Item"])
 
@@ -432,37 +432,43 @@ def page(status, at):
     return head.encode() + body
 
 
-def lease_of(dynoxide, table, key):
-    (item,) = [item for item in dynoxide.items(table) if item["key"]["S"].endswith(f":{key}")]
-    return float(item["lease_until"]["N"])
+@pytest.fixture
+def stands(table, dynoxide):
+    """Returns when the lease of the claim on "k" ends, as it stands in the table."""
+
+    def read():
+        (item,) = [item for item in dynoxide.items(table) if item["key"]["S"].endswith(":k")]
+        return float(item["lease_until"]["N"])
+
+    return read
 
 
 @pytest.mark.parametrize("off", [-3600, 3600])
 @pytest.mark.parametrize("status", ["503 Service Unavailable", "407 Proxy Authentication Required"])
-def test_the_page_of_a_proxy_does_not_teach_the_time(url, proxy, table, dynoxide, status, off):
+def test_the_page_of_a_proxy_does_not_teach_the_time(url, proxy, stands, status, off):
     once = Once(url)
     claim = once.acquire("k")
-    before = lease_of(dynoxide, table, "k")
+    before = stands()
     proxy.rule = lambda seen: Fault(raw=page(status, time.time() + off))
     with pytest.raises(StoreError):
         claim.extend()
     proxy.rule = lambda seen: None
     claim.extend()
-    assert before <= lease_of(dynoxide, table, "k") <= before + 30
+    assert before <= stands() <= before + 30
     assert 50 < claim.remaining < 61
     with pytest.raises(Busy):
         Once(url).acquire("k")
 
 
 @pytest.mark.parametrize("off", [-3600, -30])
-def test_a_renewal_never_lowers_a_lease_although_the_server_shows_another_time(url, proxy, table, dynoxide, off):
+def test_a_renewal_never_lowers_a_lease_although_the_server_shows_another_time(url, proxy, stands, off):
     once = Once(url)
     claim = once.acquire("k")
-    before, left = lease_of(dynoxide, table, "k"), claim.remaining
+    before, left = stands(), claim.remaining
     proxy.date = lambda: time.time() + off
     for _ in range(3):
         claim.extend()
-    assert lease_of(dynoxide, table, "k") >= before
+    assert stands() >= before
     assert claim.remaining <= max(left, 60), "nor is it believed in for longer than was asked for"
     proxy.date = None
     with pytest.raises(Busy):
@@ -473,7 +479,7 @@ def test_a_renewal_never_lowers_a_lease_although_the_server_shows_another_time(u
 @pytest.mark.parametrize("back", [0.0, 0.9])
 @pytest.mark.parametrize("missed", [0.3, 0.5, 0.99, 1.0, 1.5, 1.99])
 def test_a_freeze_of_less_than_two_seconds_that_no_clock_shows_makes_no_lease_believed_too_long(
-    aws, table, dynoxide, missed, back
+    url, table, dynoxide, missed, back
 ):
     """A claim that is made, or renewed, after it; of one that was held meanwhile the owner cannot know before it asks."""
     run = Run(table, dynoxide.url, f"frozen{missed}{back}", [(0.0, 1.0), (5e5, 1.0)])

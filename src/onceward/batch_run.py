@@ -286,7 +286,9 @@ class Run:
             item.held.ending()
             assert item.end is not None
             ends.append((item.held.record, item.end, item.held.policy))
-        patience = lambda: self._limit(self._clock() + max(item.held.remaining for item in todo))  # noqa: E731
+        # While heartbeats renew, one lease from now: the others, which are recorded, wait to be told.
+        lease = self._clock() + max(item.held.policy.lease for item in todo)
+        patience = lambda: self._limit(min(lease, self._clock() + max(item.held.remaining for item in todo)))  # noqa: E731
         try:
             answers = yield from many.end_many(self._guard.store, ends, self._clock, patience)
         except Exception as error:  # noqa: BLE001 - the store stayed away until the leases were over
