@@ -539,8 +539,7 @@ def test_without_the_store_a_claims_transaction_fails_and_later_the_truth_is_fou
 def test_without_the_store_a_batch_fails_and_later_each_member_is_recognised(bench, gone, mode):
     desk = Desk(bench, mode)
     away(bench, gone, len(bench.proxy.seen))
-    with pytest.raises(StoreError):
-        claim_many(desk, None)
+    assert all(isinstance(one, StoreError) and one.transient for one in claim_many(desk, None))
     back(bench)
     some = claim_many(desk, None)
     assert {reply.record.owner for reply in some} == {f"mine{desk.key}"}
@@ -713,9 +712,10 @@ def test_keys_that_are_never_read_back_are_an_error_that_passes(bench, mode):
         return Fault(edit_reply=lambda answer: {"Responses": {}, "UnprocessedKeys": asked})
 
     bench.proxy.rule = rule
-    with pytest.raises(StoreError, match="throttled") as caught:
-        claim_many(desk, None)
-    assert caught.value.transient
+    replies = claim_many(desk, None)
+    failed = [one for one in replies if isinstance(one, StoreError)]
+    assert all(one.transient and "throttled" in str(one) for one in failed)
+    assert 0 < len(failed) < len(replies), "those that were won, and need not be read, are"
 
 
 @pytest.mark.parametrize("count", [2, 25, 26, 100, 101, 130])

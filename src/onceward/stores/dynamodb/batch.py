@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from onceward.stores.dynamodb.store import DynamoStore
 
 STATEMENTS, KEYS = 25, 100  # members of one BatchExecuteStatement and of one BatchGetItem: DynamoDB's own limits
+_AGAIN = (0.05, 0.1)  # seconds before a member that failed is written again; the steps above try on
 _PAUSES = (0.05, 0.1, 0.2, 0.4)  # seconds before keys that were not read are asked for again
 _LOST = frozenset({faults.REFUSED, "DuplicateItem"})
 
@@ -115,17 +116,23 @@ def _code(error: object) -> str:
 
 
 def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
-    """Make each write with a request of its own, side by side; what is throttled, the steps above ask again."""
-    records, now, calls, answers = yield from store.sent([w.write for w in wanted], partial(_puts, store, wanted))
-    replies: list[Answered] = []
-    for one, record, call, answer in zip(wanted, records, calls, answers, strict=True):
-        try:
-            reply = yield from store.reply(call, answer, record, now, inserted=one.seen is None)
-        except StoreError as error:
-            replies.append(error)
-        else:
-            replies.append(reply)
-    return replies
+    """Make each write with a request of its own, side by side; what fails for a time is asked again twice."""
+    replies: dict[int, Answered] = {}
+    todo = list(range(len(wanted)))
+    for pause in (*_AGAIN, None):
+        these = [wanted[number] for number in todo]
+        records, now, calls, answers = yield from store.sent([w.write for w in these], partial(_puts, store, these))
+        for number, record, call, answer in zip(todo, records, calls, answers, strict=True):
+            inserted = wanted[number].seen is None
+            try:
+                replies[number] = yield from store.reply(call, answer, record, now, inserted=inserted)
+            except StoreError as error:
+                replies[number] = error
+        todo = [number for number in todo if getattr(replies[number], "transient", False)]
+        if not todo or pause is None:
+            break
+        yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
+    return [replies[number] for number in range(len(wanted))]
 
 
 def _puts(store: "DynamoStore", wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
