@@ -790,3 +790,32 @@ def _requests(verb, store):
             request = verb.send(store.exchange(request))
     except StopIteration:
         pass
+
+
+# --- answers that are broken --------------------------------------------------------------------------------------
+
+OWN = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-amz-json-1.0\r\n"
+BROKEN = {
+    "two lengths": OWN + b"Content-Length: 2\r\nContent-Length: 1\r\n\r\n{}",
+    "a length and chunks": OWN + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "a huge chunk": OWN + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 5000 + b"\r\n{}",
+    "deep JSON": OWN + b"Content-Length: 50000\r\n\r\n" + b'{"Item":[[' * 5000,
+    "cut short": OWN + b"Content-Length: 20\r\n\r\n{}",
+    "no object": OWN + b"Content-Length: 2\r\n\r\n[]",
+    "a page": b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>",
+    "noise": b"\x16\x03\x01\x00\x00",
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+def test_a_write_whose_answer_is_broken_is_asked_again_and_recognised(bench, mode, broken):
+    """It was made; its answer says neither that it was won nor that it was lost."""
+    for number in range(2):  # the claim, the completion
+        desk = Desk(bench, mode)
+        at = len(bench.proxy.seen) + number
+        bench.proxy.rule = lambda seen, at=at: Fault(raw=broken) if seen.number == at else None
+        value = run(desk, None)
+        assert len(bench.proxy.seen) > at + 1, "it was asked again"
+        ran_once(desk, value)
+        assert desk.record().attempts == 1
+        back(bench)

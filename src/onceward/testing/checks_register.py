@@ -197,6 +197,22 @@ def swap_keeps_created_at(bench: Bench) -> None:
 
 
 @check
+def leases_are_not_lowered(bench: Bench) -> None:
+    """A write's lease ends after its seconds, or at its ``until`` when that is later; its expiry follows."""
+    first = bench.claimed("key", "a", lease=60.0, keep=600.0)
+    later = next_of(first, status=IN_PROGRESS, lease=1.0, keep=600.0, until=first.lease_until)
+    record = bench.swap(later, first).record
+    expect(record is not None and record.lease_until == first.lease_until, "a renewal does not lower the lease")
+    assert record is not None
+    expect(record.expires_at is not None and record.expires_at >= record.lease_until + 600, "it expires after that")
+    record = bench.swap(
+        next_of(record, status=IN_PROGRESS, lease=90.0, keep=600.0, until=record.lease_until), record
+    ).record
+    expect(record is not None and record.lease_until > first.lease_until, "a longer renewal raises it")
+    expect(bench.load("key") == record, "the lease that was returned is the one that is read")
+
+
+@check
 def fences_are_stamped(bench: Bench) -> None:
     """A fence of 0 is stamped with the store's time in microseconds, larger after a purge; a given one is kept."""
     first = bench.claimed("key", "a", lease=1.0, keep=0.0)
