@@ -1,7 +1,9 @@
 """Records that cannot be read, because somebody else wrote to them: no handler runs, and people are told which they are."""
 
+import base64
 import json
 import sqlite3
+import zlib
 
 import pytest
 
@@ -156,3 +158,23 @@ def test_an_expired_one_does_not_end_a_purge(url, table, dynoxide, what):
     (purged,) = list(once.ledger.purging())
     assert (purged.gone, [one.key for one in purged.damaged]) == (2, ["n:k1"])
     assert [item["key"]["S"] for item in dynoxide.items(table)] == ["n:k1"]
+
+
+def test_an_item_with_nothing_but_its_key_is_cleared(url, table, dynoxide):
+    dynoxide.ask("PutItem", TableName=table, Item={"key": {"S": "n:k"}})
+    once = Once(url)
+    with pytest.raises(StoreError):
+        once.using(name="n").run("k", never)
+    once.ledger.clear("n:k")
+    assert dynoxide.items(table) == []
+
+
+def test_what_is_told_of_it_has_nothing_of_its_result(url, table, dynoxide):
+    secret = base64.b64encode(zlib.compress(b"4111 1111 1111 1111 \xff" * 50)).decode()
+    once = Once(url)
+    once.using(name="n").run("k", int)
+    (item,) = dynoxide.items(table)
+    dynoxide.ask("PutItem", TableName=table, Item={**item, "result": {"B": secret}})
+    with pytest.raises(StoreError) as caught:
+        once.using(name="n").run("k", never)
+    assert "4111" not in str(caught.value)

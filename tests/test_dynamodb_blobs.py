@@ -508,3 +508,13 @@ def test_a_reply_to_a_completion_that_is_lost_costs_no_fetch(once, proxy, object
     assert once.run("k", large) == LARGE
     assert objects.actions == ["PUT"]
     assert once.run("k", never) == LARGE
+
+
+def test_a_record_beside_powertools_is_cleared_without_its_object(proxy, dynoxide, table, blobs, denied):
+    other = dynoxide.table(f"{table}-powertools", {"id": "S"})
+    once = Once(f"dynamodb://{other}?endpoint={proxy.url}&preset=powertools&blobs={blobs}", max_result=10**7)
+    once.using(name="n").run("k", large)
+    denied()
+    (record,) = [record for record, _ in once.ledger.records()]
+    assert once.ledger.clear(record.key).status == COMPLETED
+    assert dynoxide.items(other) == []

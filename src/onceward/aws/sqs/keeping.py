@@ -64,7 +64,9 @@ def keeping(store: Register, place: Place, text: str, clock: Clock = boottime) -
     """
     reply = yield from _asked(partial(store.load, place.key), clock)
     for _ in range(_TRIES):
-        record = reply.record and (yield from fetched(reply.record, clock))
+        record = reply.record
+        if record is not None and protocol.message_in(record) is not None:
+            record = yield from fetched(record, clock)
         write: Write | None = None
         if record is None:
             if place.reason is not None:

@@ -150,7 +150,7 @@ def _read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[dict[str, Ans
             answer = yield from store.ask(store.requests.get_many([store.layout.key(key) for key in asked]))
             left = _left(store, answer)
             read = _read(store, answer)
-        except StoreError:
+        except (StoreError, AttributeError, TypeError, LookupError):  # refused, or an answer that makes no sense
             return found  # each alone is told what stands in its way
         now = store.clock.earliest()
         answered = [key for key in asked if key not in left]

@@ -15,6 +15,7 @@ from onceward.wire.calls import ObjectCall
 if TYPE_CHECKING:
     from onceward.stores.dynamodb.store import DynamoStore
 
+PLACE: Final = "s3://"  # how the text of a result that is elsewhere begins, and no JSON does
 ROOM: Final = 380_000  # bytes of a result in an item of at most 400 KB, beside the key, an error and the names
 _PAUSES: Final = (
     0.05,
@@ -90,7 +91,7 @@ def elsewhere(store: "DynamoStore", blobs: Blobs | None, record: Record, value: 
     """Return the result that ``value`` points at, not fetched yet."""
     place = cast("Item", value["M"])
     bucket, key = str(place["bucket"]["S"]), str(place["key"]["S"])
-    made = Elsewhere(f"s3://{bucket}/{key}")
+    made = Elsewhere(f"{PLACE}{bucket}/{key}")
     made.fetch = lambda: _fetched(store, blobs, record.key, ObjectCall("GET", bucket, key))
     return made
 
@@ -110,7 +111,10 @@ def _fetched(store: "DynamoStore", blobs: Blobs | None, key: str, call: ObjectCa
         raise ResultUnavailable(
             key, f"what is at {where} now is not what was recorded: its SHA-256 is not the one in its name"
         )
-    return answer.body.decode()
+    try:
+        return answer.body.decode()
+    except UnicodeDecodeError as error:
+        raise ResultUnavailable(key, f"what is at {where} is no text") from error
 
 
 def is_large(value: Value) -> bool:

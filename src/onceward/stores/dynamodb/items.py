@@ -160,7 +160,7 @@ class Layout:
             )
         except (KeyError, ValueError, TypeError, zlib.error) as error:
             raise StoreError(
-                f"an item in the ledger's table is not a record of onceward ({error!r}): give the ledger a table or a key "
+                f"an item in the ledger's table is not a record of onceward ({reason(error)}): give the ledger a table or a key "
                 "prefix of its own, or map the table's attributes with a preset or names"
             ) from error
 
@@ -180,6 +180,11 @@ def check_apart(attributes: Sequence[str]) -> None:
     twice = sorted({name for name in attributes if attributes.count(name) > 1})
     if twice:
         raise ValueError(f"names: two fields would share the attribute {', '.join(twice)}")
+
+
+def reason(error: Exception) -> str:
+    """Return what was wrong with an item, without what is in it: that may be nobody else's business."""
+    return f"{type(error).__name__}: {str(error)[:100]}"
 
 
 def number(value: float) -> str:

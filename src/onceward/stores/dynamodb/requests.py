@@ -165,11 +165,12 @@ class Requests:
 def _unchanged(seen: Mapping[str, Value | None]) -> Body:
     """Return the condition that attributes still are what they were, None for one that was absent."""
     terms = [f"attribute_not_exists(#a{n})" if was is None else f"#a{n} = :a{n}" for n, was in enumerate(seen.values())]
-    return {
+    body: Body = {
         "ConditionExpression": " AND ".join(terms),
         "ExpressionAttributeNames": {f"#a{n}": name for n, name in enumerate(seen)},
-        "ExpressionAttributeValues": {f":a{n}": was for n, was in enumerate(seen.values()) if was is not None},
     }
+    values = {f":a{n}": was for n, was in enumerate(seen.values()) if was is not None}
+    return {**body, "ExpressionAttributeValues": values} if values else body
 
 
 def _mapping(value: object) -> Mapping[str, object]:

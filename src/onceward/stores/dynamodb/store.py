@@ -17,7 +17,7 @@ from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged
 from onceward.stores.dynamodb import batch, blobs, faults
 from onceward.stores.dynamodb.blobs import Blobs, is_large
-from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout
+from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout, reason
 from onceward.stores.dynamodb.replies import member, page, units, won
 from onceward.stores.dynamodb.requests import Requests
 from onceward.stores.dynamodb.transact import Effects, transact
@@ -298,7 +298,7 @@ class DynamoStore:
         return record
 
     def _damaged(self, item: Item, error: Exception) -> DamagedRecord:
-        why = str(error) if isinstance(error, StoreError) else f"its item makes no sense ({error!r})"
+        why = str(error) if isinstance(error, StoreError) else f"its item makes no sense ({reason(error)})"
         key = self.layout.key_in(item)
         return DamagedRecord(
             f"{key}: ledger {self.url} has a record of this key that cannot be read: {why}. To delete it, so that the next "
