@@ -454,7 +454,8 @@ class Fault(NamedTuple):
 
     ``reset_reply`` sends half of the reply and resets the connection. ``twice`` forwards it a second time, and answers with
     what came of that. ``late`` cuts it now, and forwards it right before the so many'th request from here; what is left at
-    the end is forwarded by :meth:`Proxy.deliver`. ``edit_request`` and ``edit_reply`` change what is sent on.
+    the end is forwarded by :meth:`Proxy.deliver`. ``edit_request`` and ``edit_reply`` change what is sent on. ``raw`` is
+    sent in place of the reply, and then the connection is closed.
     """
 
     delay: float = 0.0
@@ -466,6 +467,7 @@ class Fault(NamedTuple):
     late: int = 0
     edit_request: Callable[[dict], dict] | None = None
     edit_reply: Callable[[dict], dict] | None = None
+    raw: bytes | None = None
 
 
 Rule = Callable[[Seen], Refuse | Fault | None]
@@ -589,6 +591,9 @@ class _Forwarded(NamedTuple):
         return reply.status, {k.lower(): v for k, v in reply.getheaders()}, reply.read()
 
 
+_OWN = {"content-type": "application/x-amz-json-1.0", "x-amzn-requestid": "1", "x-amz-request-id": "1"}  # of an error
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -621,7 +626,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if isinstance(what, Refuse):
-            status, headers, answer = what.status, {}, self._refusal(what)
+            status, headers, answer = what.status, _OWN, self._refusal(what)
         else:
             if fault.edit_request is not None:
                 request = request._replace(content=json.dumps(fault.edit_request(body)).encode())
@@ -635,11 +640,15 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.lose_reply:
             self.close_connection = True
             return
+        if fault.raw is not None:
+            self.wfile.write(fault.raw)
+            self.close_connection = True
+            return
         self.send_response_only(status)
         if not proxy.dateless:
             shown = headers.get("date") if proxy.date is None else None
             self.send_header("Date", shown or formatdate(int(proxy.now()), usegmt=True))
-        for name in ("x-amz-crc32", "content-type"):
+        for name in ("x-amz-crc32", "content-type", "x-amzn-requestid", "x-amz-request-id"):
             if name in headers:
                 self.send_header(name, headers[name])
         self.send_header("Content-Length", str(len(answer)))

@@ -1,12 +1,14 @@
 """Batches on DynamoDB: how many requests they take, what every fault at every request does to them, and their leases."""
 
 import asyncio
+import json
 import logging
+import time
 
 import pytest
 
-from onceward import Once, StoreError
-from onceward.core.record import COMPLETED, RELEASED
+from onceward import Once, ResultNotRecorded, StoreError
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from servers import Fault, Refuse
 
 
@@ -131,3 +133,102 @@ def test_leases_are_sized_to_the_deadline(run, url, proxy):
     run(batch, [{"id": "k9"}], time_left=600)
     assert 11 < seen["k0"] < 15.5
     assert 58 < seen["k9"] < 62.5
+
+
+# --- one bad key harms no other ----------------------------------------------------------------------------------------
+
+THROTTLED = Refuse("ThrottlingException", 400, "Rate exceeded")
+
+
+def about(seen, key):
+    return f'"{key}"' in json.dumps(seen.body)
+
+
+def throttling(key, when=lambda seen: True):
+    """A rule that throttles whatever is asked for one key: its member of a batch, and its single writes."""
+
+    def rule(seen):
+        if not about(seen, key) or not when(seen):
+            return None
+        if seen.action != "BatchExecuteStatement":
+            return THROTTLED
+        number = next(n for n, one in enumerate(seen.body["Statements"]) if f'"{key}"' in json.dumps(one))
+
+        def without(body):
+            return {**body, "Statements": [one for n, one in enumerate(body["Statements"]) if n != number]}
+
+        def refused(reply):
+            error = {"Code": "ThrottlingError", "Message": "Rate exceeded"}
+            reply["Responses"].insert(number, {"Error": error})
+            return reply
+
+        return Fault(edit_request=without, edit_reply=refused)
+
+    return rule
+
+
+def test_one_throttled_key_fails_alone(run, url, proxy):
+    once = Once(url)
+    batch = once.batch(lambda order: order["id"], key="order.id", name="b")
+    proxy.rule = throttling("b:k4")
+    outcomes = run(batch, orders(10))
+    assert statuses(outcomes) == ["done"] * 4 + ["failed"] + ["done"] * 5
+    assert isinstance(outcomes[4].error, StoreError)
+    proxy.rule = lambda seen: None
+    again = run(batch, orders(10))
+    assert statuses(again) == ["replayed"] * 4 + ["done"] + ["replayed"] * 5
+
+
+def test_one_key_whose_end_is_throttled_holds_up_no_others_end(run, url, proxy):
+    once = Once(url, lease=4)
+    batch = once.batch(lambda order: order["id"], key="order.id", name="b")
+    proxy.rule = throttling("b:k4", lambda seen: COMPLETED in json.dumps(seen.body))
+    outcomes = run(batch, orders(10))
+    assert statuses(outcomes) == ["done"] * 4 + ["failed"] + ["done"] * 5
+    assert isinstance(outcomes[4].error, ResultNotRecorded)
+    records = {record.key: record.status for record, _ in once.ledger.records()}
+    assert [records[f"b:k{n}"] for n in range(10)] == [COMPLETED] * 4 + [IN_PROGRESS] + [COMPLETED] * 5
+
+
+def test_one_key_whose_giving_back_is_throttled_holds_up_no_other(run, url, proxy):
+    def handle(order):
+        raise ValueError
+
+    once = Once(url)
+    proxy.rule = throttling("b:k4", lambda seen: RELEASED in json.dumps(seen.body))
+    batch = once.batch(handle, key="order.id", name="b", group=lambda order: 0)
+    assert statuses(run(batch, orders(8))) == ["failed"] + ["deferred"] * 7
+    records = {record.key: record.status for record, _ in once.ledger.records()}
+    assert [records[f"b:k{n}"] for n in range(8)] == [RELEASED] * 4 + [IN_PROGRESS] + [RELEASED] * 3
+
+
+def test_one_renewal_that_is_throttled_fails_alone(url, proxy):
+    once = Once(url, lease=4)
+    batch = once.batch(lambda order: time.sleep(3.5), key="order.id", name="b", concurrency=3)
+    renewing = lambda seen: seen.number > 2 and IN_PROGRESS in json.dumps(seen.body)
+    proxy.rule = throttling("b:k1", renewing)
+    outcomes = batch.run(orders(3))
+    assert [statuses(outcomes)[n] for n in (0, 2)] == ["done", "done"], "they are renewed together with the other one"
+
+
+@pytest.mark.parametrize("answer", [{}, {"Responses": []}, {"Responses": 7}, {"Responses": [7] * 10}], ids=str)
+def test_an_answer_to_a_batch_that_makes_no_sense_is_as_good_as_lost(run, url, proxy, answer):
+    ran = []
+    once = Once(url)
+    batch = once.batch(lambda order: ran.append(order["id"]), key="order.id", name="b")
+    broken = Fault(edit_reply=lambda reply: answer)
+    proxy.rule = lambda seen: broken if seen.action == "BatchExecuteStatement" else None
+    assert statuses(run(batch, orders(10))) == ["done"] * 10
+    assert sorted(ran) == [f"k{n}" for n in range(10)]
+
+
+def test_the_time_left_ends_a_settling_that_is_throttled(run, url, proxy):
+    once = Once(url)
+    batch = once.batch(lambda order: order["id"], key="order.id", name="b")
+    run(batch, orders(1))
+    proxy.rule = lambda seen: THROTTLED if COMPLETED in json.dumps(seen.body) else None
+    began = time.monotonic()
+    outcomes = run(batch, [{"id": "a"}, {"id": "b"}], time_left=4)
+    assert time.monotonic() - began < 4
+    assert statuses(outcomes) == ["failed", "failed"]
+    assert isinstance(outcomes[0].error, ResultNotRecorded)

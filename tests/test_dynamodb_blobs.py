@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from onceward import LeaseLost, Once, ResultUnavailable, StoreError
+from onceward import LeaseLost, Mismatch, Once, ResultUnavailable, StoreError
 from onceward.core import many
 from onceward.core.drive import drive
 from onceward.core.policy import Policy
@@ -352,7 +352,7 @@ def test_the_losers_of_a_batch_are_told_their_large_results(clocked, clock):
     clocked.run("k1", lambda: SMALL)
     replies = drive(store.insert_many([claim_of(f"n:k{n}", "b") for n in range(3)]), store)
     assert [reply.won for reply in replies] == [False, False, True]
-    assert json.loads(replies[0].record.result) == LARGE
+    assert json.loads(drive(replies[0].record.result.fetch(), store)) == LARGE
     assert json.loads(replies[1].record.result) == SMALL
 
 
@@ -414,6 +414,107 @@ def test_a_list_of_records_fetches_no_objects(once, objects):
     once.run("k", large)
     objects.seen.clear()
     (record,) = [record for record, _ in once.ledger.records() if record.key == "n:k"]
-    assert (record.status, record.result) == (COMPLETED, None)
+    assert record.status == COMPLETED
+    assert record.result.startswith(f"s3://{BUCKET}/")
     assert objects.actions == []
     assert record.status != IN_PROGRESS
+
+
+# --- fetched by who asks for the value, and only then -----------------------------------------------------------------
+
+
+@pytest.fixture
+def denied(objects):
+    def deny():
+        objects.seen.clear()
+        objects.rule = lambda seen: Refuse("AccessDenied", 403)
+
+    return deny
+
+
+def test_a_duplicate_that_needs_no_value_needs_no_s3(once, url, blobs, objects, denied):
+    once.run("k", large)
+    ledger = Once(f"{url}&blobs={blobs}").ledger
+    denied()
+    record, _ = ledger.show("n:k")
+    assert record.status == COMPLETED
+    assert record.result.startswith(f"s3://{BUCKET}/")
+    assert [one.key for one, _ in ledger.records("n:k")] == ["n:k"]
+    assert ledger.stats("n:k")["COMPLETED"] == 1
+    assert ledger.clear("n:k").status == COMPLETED
+    assert objects.actions == []
+
+
+def test_a_mismatch_needs_no_s3(url, blobs, objects, denied):
+    @Once(f"{url}&blobs={blobs}", max_result=10**7)(key="order.id", fingerprint="order")
+    def charge(order):
+        return LARGE
+
+    charge({"id": 1, "sum": 5})
+    denied()
+    with pytest.raises(Mismatch):
+        charge({"id": 1, "sum": 6})
+    assert objects.actions == []
+
+
+def test_a_checkpoint_needs_no_s3_to_know_what_was_written_before(once, url, blobs, objects, denied):
+    once.run("k", large)
+    denied()
+    written = []
+    with Once(f"{url}&blobs={blobs}").checkpoint(written.extend, name="n", key="id") as sink:
+        assert sink.add({"id": "k"}) == "replayed"
+    assert written == []
+    assert objects.actions == []
+
+
+@pytest.mark.parametrize("fault", [Refuse("AccessDenied", 403), Refuse("InternalError", 500), None], ids=str)
+def test_a_duplicate_whose_result_cannot_be_fetched_harms_no_other_of_its_batch(once, objects, s3, stored, fault):
+    once = Once(once.store, max_result=10**7)
+    ran = []
+
+    def handle(order):
+        ran.append(order["id"])
+        return LARGE if order["id"] == "k3" else order["id"]
+
+    batch = once.batch(handle, key="order.id", name="b")
+    batch.run([{"id": "k3"}])
+    if fault is None:
+        (name,) = stored()
+        s3.call("DELETE", f"/{BUCKET}/{name}")
+    objects.rule = lambda seen: fault if seen.action == "GET" else None
+    outcomes = batch.run([{"id": f"k{n}"} for n in range(10)])
+    assert [one.status for one in outcomes] == ["done"] * 3 + ["replayed"] + ["done"] * 6
+    assert isinstance(outcomes[3].error, StoreError if fault else ResultUnavailable)
+    objects.rule = lambda seen: None
+    again = batch.run([{"id": f"k{n}"} for n in range(10)])
+    assert [one.status for one in again] == ["replayed"] * 10
+    assert again[3].value == (LARGE if fault else None)
+    assert len(ran) == 10
+
+
+@pytest.mark.parametrize("other", [b'"another result"', b"", b"\xff\xfe"], ids=str)
+def test_other_content_under_the_objects_name_is_an_error_and_never_a_replay(once, s3, stored, other):
+    once.run("k", large)
+    (name,) = stored()
+    s3.call("PUT", f"/{BUCKET}/{name}", other)
+    with pytest.raises(ResultUnavailable, match="SHA-256"):
+        once.run("k", never)
+
+
+def test_a_reply_to_a_completion_that_is_lost_costs_no_fetch(once, proxy, objects):
+    ends = lambda seen: seen.action == "PutItem" and seen.body["Item"]["status"]["S"] == COMPLETED
+    lost = iter([True])
+    proxy.rule = lambda seen: Fault(lose_reply=next(lost, False)) if ends(seen) else None
+    assert once.run("k", large) == LARGE
+    assert objects.actions == ["PUT"]
+    assert once.run("k", never) == LARGE
+
+
+def test_a_record_beside_powertools_is_cleared_without_its_object(proxy, dynoxide, table, blobs, denied):
+    other = dynoxide.table(f"{table}-powertools", {"id": "S"})
+    once = Once(f"dynamodb://{other}?endpoint={proxy.url}&preset=powertools&blobs={blobs}", max_result=10**7)
+    once.using(name="n").run("k", large)
+    denied()
+    (record,) = [record for record, _ in once.ledger.records()]
+    assert once.ledger.clear(record.key).status == COMPLETED
+    assert dynoxide.items(other) == []

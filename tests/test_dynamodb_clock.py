@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import math
 import time
+from email.utils import formatdate
 from typing import NamedTuple
 
 import pytest
@@ -17,7 +18,7 @@ from onceward.testing.bench import claim_of
 from onceward.testing.clock import EPOCH, ManualClock
 from onceward.wire.calls import Answer, Many
 from onceward.wire.clock import TRUSTED, ServerClock
-from servers import Refuse
+from servers import Fault, Refuse
 
 # --- the interval that holds the server's time --------------------------------------------------------------------
 
@@ -228,6 +229,9 @@ class Run:
         self.clocks[worker].missed += act.gap
         self.frozen[worker] = True
 
+    def look(self, worker, act) -> None:
+        drive(self.onces[worker].store.load("?"), self.onces[worker].store)
+
     def acquire(self, worker, act) -> None:
         if self.claims[worker] is not None:
             return
@@ -258,19 +262,19 @@ class Run:
     def complete(self, worker, act) -> None:
         claim, self.claims[worker] = self.claims[worker], None
         if claim is not None and act.gap < 10:
-            mine = self._stored().owner == claim.record.owner
+            mine = self._stored(claim.record.key).owner == claim.record.owner
             with pytest.raises(LeaseLost) if not mine else contextlib.nullcontext():
                 claim.complete(1)
                 with pytest.raises(Completed):
                     self.onces[1 - worker].acquire(self.key)
                 self.key = f"k{next(numbers)}"  # the work goes on with another
 
-    def _stored(self):
+    def _stored(self, key=None):
         """The record as it stands, seen without any time passing."""
         store = self.onces[0].store
         wires = self.wires[0]
         was, wires.out, wires.back = (wires.out, wires.back), 0.0, 0.0
-        answer = wires._wires.send(store.requests.get(f"claim:{self.key}", consistent=True), time.time())
+        answer = wires._wires.send(store.requests.get(key or f"claim:{self.key}", consistent=True), time.time())
         wires.out, wires.back = was
         return store.layout.record(answer.body["Item"])
 
@@ -415,3 +419,113 @@ def test_a_claim_is_renewed_at_its_interval_and_not_all_the_time(url, proxy, opt
     with Once(url).claim("k", **options):
         time.sleep(1.5)
     assert proxy.actions.count("PutItem") <= 4, "its claim, one renewal, its end; and one more on a slow machine"
+
+
+# --- answers that are not DynamoDB's own, and times that do not agree ---------------------------------------------
+
+
+def page(status, at):
+    """What a proxy in between answers by itself: a page, dated by its own clock."""
+    date = formatdate(int(at), usegmt=True)
+    body = b"<html>Service Unavailable</html>"
+    head = f"HTTP/1.1 {status}\r\nDate: {date}\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+@pytest.fixture
+def stands(table, dynoxide):
+    """Returns when the lease of the claim on "k" ends, as it stands in the table."""
+
+    def read():
+        (item,) = [item for item in dynoxide.items(table) if item["key"]["S"].endswith(":k")]
+        return float(item["lease_until"]["N"])
+
+    return read
+
+
+@pytest.mark.parametrize(
+    "off", [-3600, -240, 240, 3600]
+)  # signatures of five minutes ago are taken, and older ones not
+@pytest.mark.parametrize("status", ["503 Service Unavailable", "407 Proxy Authentication Required"])
+def test_the_page_of_a_proxy_does_not_teach_the_time(url, proxy, stands, status, off):
+    once = Once(url)
+    claim = once.acquire("k")
+    before = stands()
+    proxy.rule = lambda seen: Fault(raw=page(status, time.time() + off))
+    with pytest.raises(StoreError):
+        claim.extend()
+    proxy.clear()
+    claim.extend()
+    written = [float(seen.body["Item"]["lease_until"]["N"]) for seen in proxy.seen if seen.action == "PutItem"]
+    assert all(before <= until <= before + 30 for until in written), "nor for a moment"
+    assert before <= stands() <= before + 30
+    assert 50 < claim.remaining < 61
+    with pytest.raises(Busy):
+        Once(url).acquire("k")
+
+
+@pytest.mark.parametrize("off", [-3600, -30])
+def test_a_renewal_never_lowers_a_lease_although_the_server_shows_another_time(url, proxy, stands, off):
+    once = Once(url)
+    claim = once.acquire("k")
+    before, left = stands(), claim.remaining
+    proxy.date = lambda: time.time() + off
+    for _ in range(3):
+        claim.extend()
+    assert stands() >= before
+    assert claim.remaining <= max(left, 60), "nor is it believed in for longer than was asked for"
+    proxy.date = None
+    with pytest.raises(Busy):
+        Once(url).acquire("k")
+    claim.complete()
+
+
+@pytest.mark.parametrize("back", [0.0, 0.9])
+@pytest.mark.parametrize("missed", [0.3, 0.5, 0.99, 1.0, 1.5, 1.99])
+def test_a_freeze_of_less_than_two_seconds_that_no_clock_shows_makes_no_lease_believed_too_long(
+    url, table, dynoxide, missed, back
+):
+    """A claim that is made, or renewed, after it; of one that was held meanwhile the owner cannot know before it asks."""
+    run = Run(table, dynoxide.url, f"frozen{missed}{back}", [(0.0, 1.0), (5e5, 1.0)])
+    for _ in range(30):  # it knows the time to a few hundredths of a second, and nothing tells it of the freeze
+        run.do(Act(0, "look", 0.21, 0, 0, 0))
+    run.world.now += missed
+    run.clocks[0].missed += missed
+    run.do(Act(0, "acquire", 0, 0, back, 0))
+    assert run.claims[0].remaining > 0
+    run.world.now += missed
+    run.clocks[0].missed += missed
+    run.do(Act(0, "extend", 10, 0, back, 0))
+    claim = run.claims[0]
+    assert claim.remaining <= run._stored().lease_until - run.world.now, "until its lease ends, and no longer"
+    run.do(Act(1, "acquire", 0, 0, 0, 0))
+    assert run.claims[1] is None, "its lease is live"
+    for wires in run.wires:
+        wires._wires.close()
+
+
+apart = st.lists(
+    st.builds(
+        Act,
+        st.integers(0, 1),
+        st.sampled_from(["acquire", "acquire", "extend", "complete", "look", "look"]),
+        st.one_of(st.floats(0, 3), st.floats(25, 35)),
+        st.floats(0, 0.1),
+        st.floats(0, 0.1),
+        st.sampled_from([-0.5, -0.3, 0.0, 0.3, 0.5]),
+    ),
+    min_size=2,
+    max_size=20,
+)
+
+
+@settings(
+    deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(apart)
+def test_servers_whose_clocks_differ_by_up_to_a_second_give_no_key_to_two_owners(aws, table, dynoxide, steps):
+    run = Run(table, dynoxide.url, f"k{next(numbers)}", [(0.0, 1.0), (5e5, 1.0)])
+    for act in steps:
+        run.do(act)
+    for once in run.onces:
+        once.store._wires._wires.close()

@@ -36,6 +36,7 @@ class Service(BaseHTTPRequestHandler):
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response_only(status)
         self.send_header("Date", "Fri, 21 Nov 2025 13:16:00 GMT")
+        self.send_header("x-amz-request-id" if self.command != "POST" else "x-amzn-RequestId", "1")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
@@ -383,3 +384,14 @@ def test_a_resources_own_client_really_rewrites_attribute_values(service):
     client.get_item(**GET.body)
     client.close()
     assert json.loads(service.seen[0][1])["Key"] == {"key": {"M": {"S": {"S": "k"}}}}
+
+
+def test_a_page_of_a_proxy_tells_no_time(carrier, service, monkeypatch):
+    def send(self, name, value):
+        if "equest" not in name:
+            BaseHTTPRequestHandler.send_header(self, name, value)
+
+    monkeypatch.setattr(Service, "send_header", send)
+    service.answers = {"GetItem": (400, {"__type": "x#Refused", "message": "no"})}
+    (got,) = carrier.send(GET)
+    assert got.date is None

@@ -334,6 +334,18 @@ def test_extend_renews_the_lease_and_nothing_else_does_for_a_bare_claim(once, cl
         claim.extend()
 
 
+def test_extend_never_shortens_a_lease(once, clock):
+    claim = once.acquire("k", lease=60)
+    before = claim.record.lease_until
+    claim.extend(5)
+    assert claim.record.lease_until == before
+    assert claim.remaining > 59
+    clock.now += 58
+    with pytest.raises(Busy):
+        once.acquire("k")
+    claim.complete()
+
+
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
 def test_extend_refuses_what_is_no_time(once, seconds):
     with pytest.raises(ValueError, match="extend"):

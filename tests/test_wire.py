@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import email.utils
 import os
+import random
 import re
 import socket
 import ssl
@@ -34,7 +35,14 @@ SECRET, TOKEN = "this-is-the-secret-key", "this-is-the-session-token"
 
 
 def answer(body=b"{}", status="200 OK", headers=(), length=True):
-    lines = [f"HTTP/1.1 {status}", f"Date: {DATE}", *headers, *([f"Content-Length: {len(body)}"] if length else [])]
+    own = "Content-Type: application/x-amz-json-1.0"
+    lines = [
+        f"HTTP/1.1 {status}",
+        f"Date: {DATE}",
+        own,
+        *headers,
+        *([f"Content-Length: {len(body)}"] if length else []),
+    ]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
@@ -196,6 +204,25 @@ def test_an_answer_has_the_status_the_document_the_date_and_the_times_around_it(
     assert content == b'{"TableName":"t","Item":{"key":{"S":"k"},"result":{"B":"AP8="}}}'
 
 
+@pytest.mark.parametrize(
+    ("headers", "own"),
+    [
+        (["Content-Type: application/x-amz-json-1.0"], True),
+        (["X-Amzn-RequestId: 4KBNVRGD25RG1KEO9UT4V3FQDJVV4KQNSO5AEMVJF66Q9ASUAAJG"], True),
+        (["Content-Type: application/xml", "x-amz-request-id: 318BC8BC148832E5"], True),
+        (["Content-Type: text/html", "Server: nginx"], False),
+        (["Content-Type: application/json", "X-Amz-Cf-Id: of-a-proxy"], False),
+        ([], False),
+    ],
+)
+def test_only_an_answer_of_the_services_own_tells_its_time(carrier, headers, own):
+    lines = ["HTTP/1.1 503 Service Unavailable", f"Date: {DATE}", *headers, "Content-Length: 2"]
+    with Server(serve("\r\n".join(lines).encode() + b"\r\n\r\n{}")) as server:
+        got = carrier.send(carrier.wire(server.url))
+        carrier.close()
+    assert (got.date is not None) == own
+
+
 def test_a_connection_carries_one_request_after_the_other(carrier):
     with Server(serve(answer())) as server:
         made = carrier.wire(server.url)
@@ -238,6 +265,34 @@ def test_answers_come_in_many_forms(carrier, parts, body, kept):
             assert carrier.send(made).body == body
         carrier.close()
     assert server.connections == (1 if kept else 2)
+
+
+@pytest.mark.parametrize(
+    "end", [[answer(b'{"Item": {"unasked": {"S": "x"}}}')], [b"x"], []], ids=["answer", "byte", "end"]
+)
+def test_what_comes_unasked_on_a_kept_connection_is_not_the_answer_to_the_next_request(carrier, end):
+    told, said = threading.Event(), threading.Event()
+
+    def script(server, connection):
+        server.request(connection)
+        connection.sendall(answer(b'{"n":1}'))
+        told.wait(10)
+        for part in end:
+            connection.sendall(part)
+        if not end:
+            connection.shutdown(socket.SHUT_WR)
+        said.set()
+        server.request(connection)
+
+    with Server(script, serve(answer(b'{"n":2}'))) as server:
+        made = carrier.wire(server.url)
+        assert carrier.send(made).body == {"n": 1}
+        told.set()
+        said.wait(10)
+        time.sleep(0.05)  # its event loop, too, has not looked
+        assert carrier.send(made).body == {"n": 2}
+        carrier.close()
+    assert server.connections == 2
 
 
 @pytest.mark.parametrize("size", [b"", b"-1", b"+3", b"0x3", b"1_0", b"3 3", b"g"])
@@ -485,6 +540,32 @@ def test_an_answer_at_the_limit_is_none(carrier):
         carrier.close()
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n"
+BROKEN = {
+    "a chunk's size of 5,000 digits": CHUNKED + b"\r\n" + b"f" * 5000 + b"\r\n{}\r\n0\r\n\r\n",
+    "a chunk longer than it says": CHUNKED + b"\r\n2\r\n{} \r\n0\r\n\r\n",
+    "an endless trailer": CHUNKED + b"\r\n2\r\n{}\r\n0\r\n" + b"x: y\r\n" * 20_000,
+    "two lengths": answer(b"{}", headers=["Content-Length: 1"]),
+    "the same length twice": answer(b"{}", headers=["Content-Length: 2"]),
+    "a list of lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\n{}",
+    "a length and chunks": CHUNKED + b"Content-Length: 2\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "chunks twice": CHUNKED + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "another coding": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    "a length with a plus": b"HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\n{}",
+    "a length with a gap": b"HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\n{}",
+    "a folded header": answer(b"{}", headers=["X: a", " Content-Length: 9"]),
+    "a bare line feed": answer(b"{}", headers=["X: a\nContent-Length: 9"]),
+    "a bare carriage return": answer(b"{}", headers=["X: a\rb"]),
+    "a NUL": answer(b"{}", headers=["X: a\0b"]),
+    "a flood of headers": answer(b"{}", headers=["X: y"] * 30_000),
+    "interim answers only": b"HTTP/1.1 100 Continue\r\n\r\n" * 5000,
+    "another protocol": b"HTTP/1.1 101 Switching Protocols\r\n\r\n" + answer(b"{}"),
+    "a long status": b"HTTP/1.1 2000 OK\r\nContent-Length: 2\r\n\r\n{}",
+    "deep JSON": answer(b'{"a":' * 100_000),
+    "a huge number": answer(b'{"a":' + b"1" * 5000 + b"}"),
+}
+
+
 @pytest.mark.parametrize(
     "parts",
     [
@@ -499,6 +580,7 @@ def test_an_answer_at_the_limit_is_none(carrier):
         [answer(b"{}", headers=[f"x-amz-crc32: {zlib.crc32(b'[]')}"])],
         [answer(b"<html>Sign in to this network")],
         [answer(b"\xff")],
+        *([broken] for broken in BROKEN.values()),
     ],
 )
 def test_an_answer_that_cannot_be_read_is_a_passing_error(carrier, parts):
@@ -796,7 +878,23 @@ def test_a_date_is_read_as_the_standard_library_reads_it(seconds):
     assert http_calls.read_date(email.utils.formatdate(seconds, usegmt=True).lower().encode()) == seconds
 
 
-@pytest.mark.parametrize("date", [b"", b"yesterday", b"fri, 21 anf 2025 13:16:00 gmt", b"fri, 21 nov 2025 13:16 gmt"])
+@pytest.mark.parametrize(
+    "date",
+    [
+        b"",
+        b"yesterday",
+        b"fri, 21 anf 2025 13:16:00 gmt",
+        b"fri, 21 nov 2025 13:16 gmt",
+        b"fri, 21 nov 2025 13:16:00 pst",
+        b"fri, 21 nov " + b"9" * 400 + b" 13:16:00 gmt",
+        b"fri, 21 nov 20250 13:16:00 gmt",
+        b"fri, 00 nov 2025 13:16:00 gmt",
+        b"fri, 32 nov 2025 13:16:00 gmt",
+        b"fri, 21 nov 2025 24:16:00 gmt",
+        b"fri, 21 nov 2025 13:1_:00 gmt",
+        b"fri, 21 nov 2025 -1:16:00 gmt",
+    ],
+)
 def test_a_date_that_is_none_is_none(date):
     assert http_calls.read_date(date) is None
 
@@ -834,3 +932,58 @@ def test_whatever_comes_is_read_or_refused(noise, where):
         steps.send(data[:where] + noise or b"x")
         steps.send(noise)
         steps.send(b"")
+
+
+WHOLE = [
+    answer(b'{"Item": {"a": {"S": "b"}}}', headers=[f"x-amz-crc32: {zlib.crc32(b'{}')}"]),
+    answer(b'{"a": [1, 2.5e3, null, "\\u00e4"]}'),
+    CHUNKED + b"Date: " + DATE.encode() + b'\r\n\r\n3\r\n{"a\r\n4;x=y\r\n":1}\r\n0\r\nx: y\r\n\r\n',
+    b"HTTP/1.1 100 Continue\r\n\r\n" + answer(b'{"__type": "x#Throttling"}', "400 Bad Request"),
+]
+BITS = [
+    b"\r\n",
+    b"\n",
+    b"\0",
+    b":",
+    b" ",
+    b"-",
+    b"+",
+    b"9" * 30,
+    b"{" * 50,
+    b"Content-Length: 5\r\n",
+    b"HTTP/1.1 ",
+    b"\xff",
+    b"0\r\n\r\n",
+]
+
+
+def damaged(seed):
+    """An answer with a few bytes lost, doubled, changed or put in."""
+    chance = random.Random(seed)
+    data = bytearray(chance.choice(WHOLE))
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(data) + 1)
+        until = min(len(data), at + chance.choice([0, 1, 1, 2, 8, 40]))
+        data[at:until] = chance.choice(
+            [b"", bytes(data[at:until]) * 2, bytes([chance.randrange(256)]), chance.choice(BITS)]
+        )
+        data = data or bytearray(b"?")
+    return bytes(data)
+
+
+def test_a_damaged_answer_is_an_answer_or_a_store_error_and_never_another_error(carrier):
+    seeds = iter(range(400))
+
+    def script(server, connection):
+        if server.request(connection) is not None:
+            connection.sendall(damaged(next(seeds)))
+
+    with Server(script) as server:
+        made = carrier.wire(server.url, timeout=2)
+        for seed in range(200):
+            call = CALL if seed % 3 else ObjectCall("GET", "b", "k")
+            with contextlib.suppress(StoreError):
+                got = carrier.send(made, call)
+                assert isinstance(got.body, dict | bytes), seed
+                assert got.date is None or got.date < 3e11, seed
+        carrier.close()

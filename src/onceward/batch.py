@@ -41,7 +41,7 @@ class Batch:
     """A handler for batches of records, from ``once.batch(...)``. One may serve any number of threads and event loops.
 
     Adapters make one themselves, with ``read(record)`` to read records in their own way; what it raises makes that record
-    malformed. The other arguments are those of :meth:`Once.batch`.
+    malformed. Without ``values`` a recorded result that is kept elsewhere is not fetched. The other arguments are those of :meth:`Once.batch`.
     """
 
     def __init__(
@@ -54,6 +54,7 @@ class Batch:
         concurrency: int = 1,
         group: Group | None = None,
         on_outcome: Callable[[Outcome], None] | None = None,
+        values: bool = True,
         **options: Unpack[Options],
     ) -> None:
         if type(concurrency) is not int or concurrency < 1:
@@ -67,6 +68,7 @@ class Batch:
         self.group = group
         self.on_outcome = on_outcome
         self.concurrency = concurrency
+        self.values = values
         self.typical = 0.0  # seconds that a handler takes, a moving average
         self.is_async = handler.is_async
         self._function = function
@@ -103,6 +105,7 @@ class Batch:
                 except BaseException:
                     _ignoring_errors(lambda bids=bids: drive(many.abandon_many(store, bids), store))  # type: ignore[misc]  # a default
                     raise
+                drive(run.fetching(), store)
                 self._work_through(run)
             finally:
                 _ignoring_errors(lambda: settle(run.giving_back, store))
@@ -185,6 +188,7 @@ class Batch:
                 )
                 raise
             try:
+                await drive_async(run.fetching(), store)
                 await self._work_through_async(run)
             except GeneratorExit:  # as above
                 raise

@@ -16,11 +16,11 @@ from onceward.core import many, steps
 from onceward.core.drive import Steps
 from onceward.core.many import Claimed
 from onceward.core.protocol import Verdict
-from onceward.core.record import COMPLETED, PARKED, RELEASED
+from onceward.core.record import COMPLETED, PARKED, RELEASED, Elsewhere
 from onceward.core.steps import Bid, Refused, Replay, Won
 from onceward.deliveries import Item, Outcome, Status
 from onceward.endings import describe
-from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded
+from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded, ResultUnavailable, StoreError
 from onceward.guard import refusal
 from onceward.keys import ledger_key
 
@@ -122,6 +122,8 @@ class Run:
                 item.claim = claim = Claim(self._guard.store, answer, bid.policy, self._clock, self._guard.codec)
                 claim.deadline = self._deadline
                 heartbeat.HEARTBEAT.watch(claim)
+            elif self._batch.values and isinstance(answer, Replay) and type(answer.record.result) is Elsewhere:
+                item.replay = answer  # reported when its result is fetched
             else:
                 self._report(item, self._answered(item, answer))
         lanes: dict[object, deque[Item]] = {}
@@ -129,6 +131,22 @@ class Run:
             if item.group is not None or item.claim is not None:
                 lanes.setdefault(item if item.group is None else item.group, deque()).append(item)
         self._lanes = deque(lanes.values())
+
+    def fetching(self) -> Steps[None]:
+        """Fetch the results that are kept elsewhere; meanwhile heartbeats renew what was claimed."""
+        away: Exception | None = None
+        for item in self._chunk:
+            if item.replay is None or item.outcome is not None:
+                continue
+            try:
+                if away is not None or self._late():
+                    raise away or ResultUnavailable(item.key, "no time was left to fetch it")
+                record = yield from steps.fetched(item.replay.record, self._clock)
+            except OncewardError as error:  # what was done before is done, whatever has become of its result
+                away = error if getattr(error, "transient", False) else None  # each would be waited for in vain
+                self._report(item, Outcome("replayed", item.record, item.key, None, error))
+            else:
+                self._report(item, self._answered(item, item.replay._replace(record=record)))
 
     def _answered(self, item: Item, answer: Claimed) -> Outcome:
         """Return the outcome of an item that was not won."""
@@ -268,16 +286,20 @@ class Run:
             item.held.ending()
             assert item.end is not None
             ends.append((item.held.record, item.end, item.held.policy))
-        patience = lambda: self._clock() + max(item.held.remaining for item in todo)  # noqa: E731
+        # While heartbeats renew, one lease from now: the others, which are recorded, wait to be told.
+        lease = self._clock() + max(item.held.policy.lease for item in todo)
+        patience = lambda: self._limit(min(lease, self._clock() + max(item.held.remaining for item in todo)))  # noqa: E731
         try:
             answers = yield from many.end_many(self._guard.store, ends, self._clock, patience)
         except Exception as error:  # noqa: BLE001 - the store stayed away until the leases were over
             for item in todo:
-                item.trouble = ResultNotRecorded(item.key, item.value, str(error)) if item.error is None else error
+                item.trouble = self._unrecorded(item, error)
             return
         for item, (_, end, _), answer in zip(todo, ends, answers, strict=True):
             try:
-                if answer is not None:
+                if isinstance(answer, StoreError):
+                    item.trouble = self._unrecorded(item, answer)
+                elif answer is not None:
                     item.held.ended(answer, end, "record its result")
                 elif item.held.settled is not None:
                     continue  # by who was interrupted in this
@@ -287,6 +309,13 @@ class Run:
                     yield from item.held.leaving(end, "record how it failed")
             except Exception as error:  # noqa: BLE001 - the other records go on
                 item.trouble = error
+
+    def _unrecorded(self, item: Item, error: Exception) -> Exception:
+        return ResultNotRecorded(item.key, item.value, str(error)) if item.error is None else error
+
+    def _limit(self, until: float) -> float:
+        """Return ``until``, or before it when the time left ends before: the answer has to leave, too."""
+        return until if self._deadline is None else min(until, self._deadline - self._reserve / 2)
 
     def _settled(self, item: Item) -> None:
         claim = item.held
@@ -312,7 +341,7 @@ class Run:
             item.held.ending()
             claims.append((item.held.record, item.held.policy))
         if claims:
-            limit = self._clock() + steps.CLAIM_PATIENCE
+            limit = self._limit(self._clock() + steps.CLAIM_PATIENCE)
             yield from many.give_back(self._guard.store, claims, self._clock, lambda: limit)
             for item in idle:
                 item.held.let_go()

@@ -13,7 +13,7 @@ from onceward.core import many, steps
 from onceward.core.drive import Steps
 from onceward.core.protocol import Outcome
 from onceward.core.record import COMPLETED
-from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded
+from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded, StoreError
 from onceward.guard import Guard
 from onceward.item_reader import Limits, Reader
 from onceward.keys import ledger_key
@@ -227,7 +227,9 @@ class Buffer(Generic[T]):
             return
         for (one, end), answer in zip(todo, answers, strict=True):
             try:
-                if answer is not None:
+                if isinstance(answer, StoreError):
+                    one.trouble = answer
+                elif answer is not None:
                     one.claim.ended(answer, end, "record its end")
                 else:
                     yield from alone(one, end)

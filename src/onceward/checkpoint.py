@@ -59,7 +59,7 @@ class Checkpoint(Generic[T]):
             if self._buffer.crowded(asked.size):
                 self._flush()
             try:
-                claim = self._buffer.guard.enter(asked.key, asked.fingerprint)
+                claim = self._buffer.guard.enter(asked.key, asked.fingerprint, value=False)
             except ResultUnavailable:
                 return "replayed"
             if not isinstance(claim, Claim):

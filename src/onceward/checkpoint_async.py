@@ -39,7 +39,7 @@ class AsyncCheckpoint(Generic[T]):
             if self._buffer.crowded(asked.size):
                 await self._flush()
             try:
-                claim = await self._buffer.guard.enter_async(asked.key, asked.fingerprint)
+                claim = await self._buffer.guard.enter_async(asked.key, asked.fingerprint, value=False)
             except ResultUnavailable:
                 return "replayed"
             if not isinstance(claim, Claim):

@@ -127,7 +127,7 @@ class Claim:
         """Renew the lease now.
 
         Args:
-            seconds: how long it shall last from now; None is the guard's lease.
+            seconds: how long it shall last from now, at least; None is the guard's lease. A renewal never shortens a lease.
 
         Raises:
             LeaseLost: the key has gone on without this worker.
@@ -256,7 +256,8 @@ class Claim:
         if self.settled is not None or (isinstance(outcome, Won) and outcome.record.beat < self.record.beat):
             return  # an answer that comes too late
         if isinstance(outcome, Won):
-            self.record, self._until = outcome
+            # A renewal never lowers what stands in the store, so neither what I believe.
+            self.record, self._until = outcome.record, max(self._until, outcome.until)
             self.due = self._until + self._ahead
         elif self._ending and outcome.record is not None and outcome.record.owner == self.record.owner:
             self.due = self.clock() + self.interval  # I am ending it at this moment, which is not losing it

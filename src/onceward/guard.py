@@ -19,7 +19,7 @@ from onceward.core.clock import Clock
 from onceward.core.drive import drive, drive_async, settle, settle_async
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
-from onceward.core.record import Record
+from onceward.core.record import Elsewhere, Record
 from onceward.core.steps import Bid, Refused, Replay, Settled, Won
 from onceward.endings import completion, warn_of_missing
 from onceward.errors import Busy, Mismatch, OncewardError, Parked, Reentrant, ResultUnavailable
@@ -175,7 +175,7 @@ class Guard:
 
     # --- its three parts, in two forms each -----------------------------------------------------------------------
 
-    def enter(self, key: str, fingerprint: str | None) -> Claim | Answer:
+    def enter(self, key: str, fingerprint: str | None, *, value: bool = True) -> Claim | Answer:
         """Claim ``key`` and renew it from now on, or return the recorded answer.
 
         Raises:
@@ -184,7 +184,7 @@ class Guard:
         bid = self.bid(key, fingerprint)
         since = self.clock()
         try:
-            return self._entered(drive(steps.claim(self.store, bid), self.store), since)
+            return self._entered(drive(steps.claim(self.store, bid, value=value), self.store), since)
         except Exception:
             raise
         except BaseException:
@@ -194,12 +194,12 @@ class Guard:
                 pass
             raise
 
-    async def enter_async(self, key: str, fingerprint: str | None) -> Claim | Answer:
+    async def enter_async(self, key: str, fingerprint: str | None, *, value: bool = True) -> Claim | Answer:
         """As :meth:`enter`, for a coroutine."""
         bid = self.bid(key, fingerprint)
         since = self.clock()
         try:
-            return self._entered(await drive_async(steps.claim(self.store, bid), self.store), since)
+            return self._entered(await drive_async(steps.claim(self.store, bid, value=value), self.store), since)
         except (Exception, GeneratorExit):  # a coroutine that is closed may not await any more
             raise
         except BaseException:
@@ -318,6 +318,8 @@ class Guard:
         key, result, error = record.key, record.result, record.error
         if result is None:
             raise ResultUnavailable(key, error or "none was stored")
+        if type(result) is Elsewhere:
+            raise ResultUnavailable(key, f"it is in {result}, and was not fetched")
         try:
             if not self._codecs.is_exception(result):
                 return self.codec.decode(result)

@@ -16,6 +16,7 @@ from onceward.core import steps
 from onceward.core.clock import boottime
 from onceward.core.drive import drive
 from onceward.endings import describe
+from onceward.errors import StoreError
 from onceward.stores.contract import Store
 
 LONGEST = 3600.0  # seconds of one sleep; more than threading.TIMEOUT_MAX would end the thread
@@ -127,7 +128,7 @@ def renew(claims: list[Claim]) -> None:
     store: Store = claims[0].store
     asked = [(c.record, c.renewal) for c in claims]
     try:
-        outcomes = drive(steps.heartbeat(store, asked, [c.policy for c in claims], claims[0].clock), store)
+        outcomes = drive(steps.renewals(store, asked, [c.policy for c in claims], claims[0].clock), store)
     except Exception as error:  # noqa: BLE001 - tried again until the lease is over; claim.lost tells the handler
         if len(claims) == 1:
             _failed(claims[0], error)
@@ -137,7 +138,10 @@ def renew(claims: list[Claim]) -> None:
                 renew([claim])
         return
     for claim, outcome in zip(claims, outcomes, strict=True):
-        claim.renewed(outcome)
+        if isinstance(outcome, StoreError):
+            _failed(claim, outcome)
+        else:
+            claim.renewed(outcome)
 
 
 def _failed(claim: Claim, error: Exception) -> None:

@@ -4,10 +4,12 @@ import time
 from collections.abc import Callable, Iterator
 
 from onceward.core import protocol
+from onceward.core.clock import boottime
 from onceward.core.drive import drive
-from onceward.core.record import Record, Write
+from onceward.core.record import Elsewhere, Record, Write
+from onceward.core.steps import fetched
 from onceward.errors import Busy, OncewardError
-from onceward.stores.contract import Page, Purged, Store
+from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged, Store
 
 PAGE = 500
 
@@ -33,13 +35,17 @@ class Ledger:
         """Yield each record whose key starts with ``prefix``, with the store's time.
 
         They come in the order of their keys from SQLite and from memory, and in no order from DynamoDB, which is read to
-        its end: see :meth:`pages` for large tables.
+        its end: see :meth:`pages` for large tables. Those that cannot be read are left out, with a warning on the log.
 
         Args:
             prefix: the first characters of the keys.
             status: only those in this status: IN_PROGRESS, COMPLETED, RELEASED or PARKED.
         """
         for page in self.pages(prefix, status):
+            for one in page.damaged:
+                import logging  # noqa: PLC0415 - for what hardly happens
+
+                logging.getLogger("onceward").warning("%r: left out, for it cannot be read: %s", one.key, one.why)
             for record in page.records:
                 yield record, page.now
 
@@ -48,7 +54,7 @@ class Ledger:
     ) -> Iterator[Page]:
         """Yield pages of records as the store reads them, in its own order, so that a reader may stop and go on later.
 
-        A page may be empty and have a next. A record that stays where it is comes once, also to those who go on later.
+        A page may be empty and have a next. Records that cannot be read are in its ``damaged``, whatever the status. A record that stays where it is comes once, also to those who go on later.
 
         Args:
             prefix: the first characters of the keys.
@@ -59,7 +65,7 @@ class Ledger:
         size = PAGE if limit is None else min(limit, PAGE)
         while limit is None or limit > 0:
             page = drive(self.store.scan(prefix, after, size), self.store)
-            records = [record for record in page.records if status is None or record.status == status]
+            records = [_plain(record) for record in page.records if status is None or record.status == status]
             if limit is not None and len(records) > limit:
                 size = max(limit, size // 2)  # only a whole page has a next, so it is read again, and less of it
                 continue
@@ -72,8 +78,17 @@ class Ledger:
                 # A page that is not full was filtered, so the next one may be longer.
                 size = min(limit if len(records) == size else 2 * size, PAGE)
 
-    def show(self, key: str) -> tuple[Record, float]:
-        """Return the record of ``key`` (as it stands in the ledger) and the store's time; raises NotFound."""
+    def show(self, key: str, *, whole: bool = False) -> tuple[Record, float]:
+        """Return the record of ``key`` (as it stands in the ledger) and the store's time.
+
+        Args:
+            key: as it stands in the ledger.
+            whole: whether to fetch a result that is kept elsewhere; otherwise ``result`` says where it is.
+
+        Raises:
+            NotFound: there is no such key.
+            DamagedRecord: there is something that cannot be read.
+        """
         # A key with lone surrogates, as from an argument that is not UTF-8, can stand in no ledger.
         readable = key.encode("utf-8", "replace").decode() == key
         reply = drive(self.store.load(key), self.store) if readable else None
@@ -81,14 +96,17 @@ class Ledger:
             raise NotFound(
                 f"{key if readable else ascii(key)}: no such key in {self.store.url}; `onceward ls` shows those there are"
             )
-        return reply.record, reply.now
+        record = drive(fetched(reply.record, boottime), self.store) if whole else _plain(reply.record)
+        return record, reply.now
 
     def is_live(self, key: str) -> bool:
         """Tell whether a worker holds ``key`` now; raises NotFound."""
         return protocol.is_live(*self.show(key))
 
-    def clear(self, key: str, *, live: bool = False, message: bool = False) -> Record:
+    def clear(self, key: str, *, live: bool = False, message: bool = False) -> Record | Damaged:
         """Forget ``key``, so that its next delivery runs again; return the record that was.
+
+        One that cannot be read is deleted as well: nobody can tell whether a worker holds it.
 
         Args:
             key: the key as it stands in the ledger.
@@ -101,7 +119,12 @@ class Ledger:
             KeepsMessage: it keeps a message of a queue, and ``message`` is false.
         """
         while True:
-            record, now = self.show(key)
+            try:
+                record, now = self.show(key)
+            except DamagedRecord as error:
+                if self._deleted(error.damaged):
+                    return error.damaged
+                continue
             if protocol.is_live(record, now) and not live:
                 raise Busy(key, record.lease_until - now)
             if protocol.message_in(record) is not None and not message:
@@ -109,8 +132,14 @@ class Ledger:
             # A clock of whole seconds stamps ahead of what it shows: the next claim must get a larger fence than this one.
             if 0 < (ahead := record.fence / 1e6 - now) < 3 * self.store.resolution:
                 time.sleep(ahead)
-            if drive(self.store.delete(record), self.store).won:
+            if self._deleted(record):
                 return record
+
+    def _deleted(self, seen: Record | Damaged) -> bool:
+        try:
+            return drive(self.store.delete(seen), self.store).won
+        except DamagedRecord:  # it was damaged, or changed, since it was seen
+            return False
 
     def park(self, key: str, reason: str = "parked by hand", *, live: bool = False) -> Record:
         """Stop retrying ``key``; return the record as it is now.
@@ -176,14 +205,22 @@ class Ledger:
                 limit -= purged.gone
 
     def stats(self, prefix: str = "") -> dict[str, int]:
-        """Count the records by status, with ``lapsed`` for those whose worker vanished and ``expired`` for garbage."""
+        """Count the records by status, with ``lapsed`` for those whose worker vanished and ``expired`` for garbage.
+
+        When there are some that cannot be read, they are counted as ``damaged``, and in none of the others.
+        """
         counts: dict[str, int] = {}
         for counts, _ in self.counting(prefix):  # noqa: B007 - the last ones are of all records
             pass
         return counts
 
     def counting(
-        self, prefix: str = "", *, after: str | None = None, limit: int | None = None
+        self,
+        prefix: str = "",
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        on_damaged: Callable[[Damaged], object] | None = None,
     ) -> Iterator[tuple[dict[str, int], str | None]]:
         """As :meth:`stats`, yielding the counts so far after each page, and where to go on: None after the last.
 
@@ -191,6 +228,7 @@ class Ledger:
             prefix: the first characters of the keys.
             after: where an earlier count ended; its numbers and these add up.
             limit: how many records to count, at most; None is all.
+            on_damaged: called with each record that cannot be read.
         """
         counts = dict.fromkeys(("total", *sorted(protocol.STATUSES), "lapsed", "expired"), 0)
         for page in self.pages(prefix, after=after, limit=limit):
@@ -199,6 +237,10 @@ class Ledger:
                 counts[record.status] += 1
                 counts["lapsed"] += protocol.is_lapsed(record, page.now)
                 counts["expired"] += record.expires_at is not None and record.expires_at <= page.now
+            for one in page.damaged:
+                counts["damaged"] = counts.get("damaged", 0) + 1
+                if on_damaged is not None:
+                    on_damaged(one)
             yield dict(counts), page.next
 
     def _change(self, key: str, write: Callable[[Record, float], Write | None], refusal: str) -> Record:
@@ -210,3 +252,8 @@ class Ledger:
             reply = drive(self.store.swap(change, record), self.store)
             if reply.won and reply.record is not None:
                 return reply.record
+
+
+def _plain(record: Record) -> Record:
+    """Return a record whose result is text, also where that only says where the result is."""
+    return record._replace(result=str(record.result)) if type(record.result) is Elsewhere else record

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -11,6 +11,9 @@ from onceward.cli.records import as_json, details
 from onceward.core.record import Record
 from onceward.errors import Busy
 from onceward.ledger import KeepsMessage, Ledger
+from onceward.stores.contract import Damaged
+
+T = TypeVar("T")
 
 KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The key as `onceward ls` shows it.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it although a worker holds the key.")]
@@ -41,7 +44,8 @@ def clear(
         record = _asking(
             lambda live, message: ledger.clear(key, live=live, message=message), "Clear it", live=yes, message=yes
         )
-        _tell(record, f"cleared; it was {record.status}", json=json)
+        was = record.status if isinstance(record, Record) else "one that could not be read"
+        _tell(record, f"cleared; it was {was}", json=json)
 
 
 def park(
@@ -84,7 +88,7 @@ def _send_again(ledger: Ledger, key: str, to: str, *, json: bool) -> None:
         queue.close()
 
 
-def _asking(change: Callable[[bool, bool], Record], what: str, *, live: bool = False, message: bool = False) -> Record:
+def _asking(change: Callable[[bool, bool], T], what: str, *, live: bool = False, message: bool = False) -> T:
     """Make a change, after asking when a worker holds the key, or a message goes with it."""
     try:
         return change(live, message)
@@ -106,5 +110,7 @@ def _confirm(why: str, what: str, then: str) -> None:
         refuse("nothing was changed", TROUBLE)
 
 
-def _tell(record: Record, text: str, *, json: bool) -> None:
+def _tell(record: Record | Damaged, text: str, *, json: bool) -> None:
+    if json and isinstance(record, Damaged):
+        record = record._replace(seen=None)  # what only its store understands
     typer.echo(as_json(record) if json else f"{record.key}: {text}")

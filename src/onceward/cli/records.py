@@ -8,12 +8,13 @@ import msgspec
 from onceward.core.protocol import is_lapsed, is_live, message_in
 from onceward.core.record import Record
 from onceward.errors import OncewardError
+from onceward.stores.contract import Damaged
 
 _STEPS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _ROW = "{:<11}  {:>8}  {:>11}  {:<32}  {}"
 
 
-def as_json(record: Record) -> str:
+def as_json(record: Record | Damaged) -> str:
     """Return all fields as one line of JSON; times are seconds since the epoch on the store's clock."""
     return msgspec.json.encode(record._asdict()).decode()
 

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Annotated, NoReturn
 from urllib.parse import quote, unquote
 
@@ -11,6 +12,7 @@ import typer
 from onceward.cli.ledgers import DEFAULT_STORE, INTERRUPTED, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, heading, row
 from onceward.core.protocol import STATUSES
+from onceward.stores.contract import Damaged
 
 PrefixOption = Annotated[str, typer.Option(metavar="P", help="Only keys that start with P.")]
 StatusOption = Annotated[str | None, typer.Option(metavar="S", help=f"Only {', '.join(sorted(STATUSES))}.")]
@@ -44,6 +46,7 @@ def ls(
                 if lines and not shown and not json:
                     typer.echo(heading())
                 shown += len(lines)
+                lines[:0] = _damaged(page.damaged, json=json)
                 if json and lines and shown == limit and page.next is not None:
                     lines[-1] = f"{lines[-1][:-1]},{_next(page.next)[1:]}"
                 if lines:
@@ -72,6 +75,7 @@ def purge(
         try:
             for batch in ledger.purging(after=point, limit=limit):
                 gone, point = gone + batch.gone, batch.next
+                _damaged(batch.damaged, json=False)
         except KeyboardInterrupt:
             stopped = True
         told = {"purged": gone} if point is None else {"purged": gone, "next": _token(point)}
@@ -99,7 +103,10 @@ def stats(
     stopped, shown = False, _Counted()
     with looking_at(store) as ledger:
         try:
-            for so_far in ledger.counting(prefix, after=so_far[1], limit=limit):  # noqa: B020 - read once, at the start
+            counting = ledger.counting(
+                prefix, after=so_far[1], limit=limit, on_damaged=lambda one: _damaged([one], json=False)
+            )
+            for so_far in counting:
                 shown.update(so_far[0].get("total", 0))
         except KeyboardInterrupt:
             stopped = True
@@ -133,6 +140,14 @@ class _Counted:
     def clear(self) -> None:
         if self._shown:
             typer.echo("\r\033[K", err=True, nl=False)
+
+
+def _damaged(damaged: Sequence[Damaged], *, json: bool) -> list[str]:
+    """Say which records cannot be read, and return what programs are told of them."""
+    for one in damaged:
+        why = "".join(c if c.isprintable() else "?" for c in one.why)
+        _say(f"skipped {one.key!r}, which cannot be read: {why}; `onceward clear KEY` deletes it")
+    return [msgspec.json.encode({"key": one.key, "damaged": one.why}).decode() for one in damaged] if json else []
 
 
 def _token(point: str) -> str:

@@ -5,17 +5,17 @@ refuses one of the writes) is done by the step for one key, which recognises wha
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from onceward.core.clock import Clock
-from onceward.core.drive import Steps
+from onceward.core.drive import Sleep, Steps
 from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome, Verdict, decide, is_mine, last_write, unclaimed
-from onceward.core.record import Record, Reply
-from onceward.core.register import Register
+from onceward.core.record import Record
+from onceward.core.register import Answered, Register
 from onceward.core.steps import (
     CLAIM_PATIENCE,
     FIRST_PAUSE,
+    LONGEST_PAUSE,
     Bid,
     Lost,
     Refused,
@@ -24,65 +24,68 @@ from onceward.core.steps import (
     Won,
     belief,
     claim,
-    persist,
 )
 from onceward.core.writes import first_claim, next_claim
+from onceward.errors import OncewardError, StoreError
 
 Claimed = Won | Replay | Refused | Exception
+
+
+Verb = Callable[[Sequence[int]], Steps[list[Answered]]]  # one exchange for these of the keys asked for
 
 
 def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
     """Claim different keys under one clock, or find out why not; nobody waits for a busy one.
 
-    The answers are in the order of the bids; the error of a key that could not be asked for stands in its place.
+    The answers are in the order of the bids; the error of a key that could not be asked for stands in its place. A
+    recorded result that is kept elsewhere is not fetched.
     """
     outcomes: dict[int, Claimed] = {}
     writes = [first_claim(bid.key, bid.owner, bid.fingerprint, bid.policy) for bid in bids]
-    met = yield from _claims(store, bids, list(range(len(bids))), partial(store.insert_many, writes), outcomes)
+    verb: Verb = lambda asked: store.insert_many([writes[number] for number in asked])  # noqa: E731
+    met = yield from _claims(store, bids, range(len(bids)), verb, outcomes)
     changes = {
         number: (next_claim(writes[number], held, fresh=verdict is Verdict.START), held)
         for number, (verdict, held) in met.items()
         if verdict in {Verdict.START, Verdict.NEXT}
     }
     if changes:
-        yield from _claims(store, bids, list(changes), partial(store.swap_many, list(changes.values())), outcomes)
+        verb = lambda asked: store.swap_many([changes[number] for number in asked])  # noqa: E731
+        yield from _claims(store, bids, list(changes), verb, outcomes)
     for number, bid in enumerate(bids):
         if number not in outcomes:
             try:
-                outcomes[number] = yield from claim(store, bid)
-            except Exception as error:  # noqa: BLE001 - the other keys go on
+                outcomes[number] = yield from claim(store, bid, value=False)
+            except OncewardError as error:  # the other keys go on
                 outcomes[number] = error
     return [outcomes[number] for number in range(len(bids))]
 
 
 def _claims(
-    store: Register,
-    bids: Sequence[Bid],
-    asked: Sequence[int],
-    verb: Callable[[], Steps[list[Reply]]],
-    outcomes: dict[int, Claimed],
+    store: Register, bids: Sequence[Bid], asked: Sequence[int], verb: Verb, outcomes: dict[int, Claimed]
 ) -> Steps[dict[int, tuple[Verdict, Record]]]:
-    """Make one exchange for the bids ``asked``: note what it decides, and return what those that it does not have met."""
+    """Ask for the bids ``asked`` together: note what that decides, and return what those that it does not have met."""
     clock = bids[0].clock
-    sent = clock()
+    # What was won waits for what is throttled, and must not lose its lease by that.
+    patience = min(CLAIM_PATIENCE, bids[0].policy.lease / 4)
     try:
-        replies = yield from verb()
-    except Exception as error:  # noqa: BLE001 - asked again, or noted
-        limit = max(sent + CLAIM_PATIENCE, clock() + 2 * FIRST_PAUSE)
-        try:
-            replies = yield from persist(error, verb, clock, lambda: limit)
-        except Exception as lasting:  # noqa: BLE001 - it is in the place of their answers
-            if getattr(lasting, "transient", False):
-                outcomes.update(dict.fromkeys(asked, lasting))  # each alone would wait as long, and in vain
-            return {}
+        answers = yield from _answers(verb, asked, clock, _patient(clock, patience))
+    except OncewardError as error:
+        if getattr(error, "transient", False):
+            outcomes.update(dict.fromkeys(asked, error))  # each alone would wait as long, and in vain
+        return {}
     met: dict[int, tuple[Verdict, Record]] = {}
-    for number, reply in zip(asked, replies, strict=True):
-        bid, held = bids[number], reply.record
+    for number, (sent, reply) in answers.items():
+        bid = bids[number]
+        if isinstance(reply, StoreError):
+            outcomes[number] = reply
+            continue
+        held = reply.record
         if held is None:
             continue  # it was deleted in between
         verdict = Verdict.WON if reply.won else decide(held, reply.now, bid.owner, bid.fingerprint, bid.policy)
         if verdict is Verdict.WON:
-            until = belief(store, bid.policy, sent, reply, held)
+            until = belief(store, bid.policy, sent, reply, held, lease=bid.policy.lease)
             if until - clock() >= bid.policy.lease / 2:
                 outcomes[number] = Won(held, until)
         elif verdict is Verdict.REPLAY:
@@ -96,24 +99,29 @@ def _claims(
 
 def end_many(
     store: Register, ends: Sequence[tuple[Record, Outcome, Policy]], clock: Clock, until: Callable[[], float]
-) -> Steps[list[Settled | Lost | None]]:
+) -> Steps[list[Settled | Lost | StoreError | None]]:
     """End claims in one exchange; None for one that this has not settled, and that ``steps.end`` is to end alone.
 
+    What fails for a time is asked for again until ``until()``; the error of a key that lasted so long stands in its place.
+
     Raises:
-        Exception: the store's, a transient one that lasted until ``until()``.
+        OncewardError: the store's, a transient one that all of them had until then.
     """
     pairs = [(last_write(record, outcome, policy), record) for record, outcome, policy in ends]
-    verb = partial(store.swap_many, pairs)
+    verb: Verb = lambda asked: store.swap_many([pairs[number] for number in asked])  # noqa: E731
     try:
-        replies = yield from verb()
-    except Exception as error:  # noqa: BLE001 - asked again, or raised there
-        try:
-            replies = yield from persist(error, verb, clock, until)
-        except Exception as lasting:
-            if getattr(lasting, "transient", False):
-                raise
-            return [None] * len(ends)  # the store refuses one of them: each alone finds out which
-    return [Settled(reply.record) if reply.won and reply.record is not None else None for reply in replies]
+        answers = yield from _answers(verb, range(len(pairs)), clock, until)
+    except OncewardError as error:
+        if getattr(error, "transient", False):
+            raise
+        return [None] * len(ends)  # the store refuses one of them: each alone finds out which
+    return [_ended(answers[number][1]) for number in range(len(pairs))]
+
+
+def _ended(reply: Answered) -> Settled | StoreError | None:
+    if isinstance(reply, StoreError):
+        return reply if reply.transient else None
+    return Settled(reply.record) if reply.won and reply.record is not None else None
 
 
 def give_back(
@@ -122,22 +130,73 @@ def give_back(
     """Give back claims whose handlers have not begun; no attempt is counted. Those that are lost by now stay as they are.
 
     Raises:
-        Exception: the store's; what was not given back stays claimed to the end of its lease.
+        OncewardError: the store's, after the others were given back; what was not stays claimed to the end of its lease.
     """
-    todo = list(claims)
+    todo = dict(enumerate(claims))
+    trouble: StoreError | None = None
     while todo:
-        pairs = [(unclaimed(record, policy), record) for record, policy in todo]
-        verb = partial(store.swap_many, pairs)
-        try:
-            replies = yield from verb()
-        except Exception as error:  # noqa: BLE001 - asked again, or raised there
-            replies = yield from persist(error, verb, clock, until)
-        todo = [
-            (reply.record, policy)  # a heartbeat of mine came in between
-            for (record, policy), reply in zip(todo, replies, strict=True)
+        pairs = {number: (unclaimed(record, policy), record) for number, (record, policy) in todo.items()}
+        verb: Verb = lambda asked, pairs=pairs: store.swap_many([pairs[number] for number in asked])  # type: ignore[misc]  # noqa: E731
+        answers = yield from _answers(verb, list(todo), clock, until)
+        again: dict[int, tuple[Record, Policy]] = {}
+        for number, (_, reply) in answers.items():
+            record, policy = todo[number]
+            if isinstance(reply, StoreError):
+                trouble = reply
             # what stands as it was seen, the store refuses to change: asking on would never end
-            if not reply.won and reply.record not in {None, record} and is_mine(reply.record, record.owner)
-        ]
+            elif not reply.won and reply.record not in {None, record} and is_mine(reply.record, record.owner):
+                assert reply.record is not None
+                again[number] = (reply.record, policy)  # a heartbeat of mine came in between
+        todo = again
+    if trouble is not None:
+        raise trouble
+
+
+def _answers(
+    verb: Verb, asked: Sequence[int], clock: Clock, until: Callable[[], float]
+) -> Steps[dict[int, tuple[float, Answered]]]:
+    """Return the answer for each key, and when it was asked for; those that failed for a time are asked again until ``until()``.
+
+    Raises:
+        OncewardError: an exchange failed as a whole, before any key had an answer of its own.
+    """
+    answers: dict[int, tuple[float, Answered]] = {}
+    todo, pause = list(asked), FIRST_PAUSE
+    while True:
+        sent = clock()
+        failure: OncewardError | None = None
+        try:
+            replies = yield from verb(todo)
+        except OncewardError as error:
+            failure = error
+            replies = [error if isinstance(error, StoreError) else StoreError(str(error))] * len(todo)
+        if failure is None or answers:
+            answers.update((number, (sent, reply)) for number, reply in zip(todo, replies, strict=True))
+            todo = [number for number in todo if getattr(answers[number][1], "transient", False)]
+            if not todo or clock() + pause >= until():
+                return answers
+        elif not getattr(failure, "transient", False) or clock() + pause >= until():
+            raise failure
+        yield _moment(pause)
+        pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def _moment(seconds: float) -> Sleep:
+    import random  # noqa: PLC0415 - only when something has failed
+
+    return Sleep(seconds * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
+
+
+def _patient(clock: Clock, seconds: float) -> Callable[[], float]:
+    """Return until when to ask again: so long from now, and at least once after a try that took long."""
+    began, limit = clock(), 0.0
+
+    def until() -> float:
+        nonlocal limit
+        limit = limit or max(began + seconds, clock() + 2 * FIRST_PAUSE)
+        return limit
+
+    return until
 
 
 def abandon_many(store: Register, bids: Sequence[Bid]) -> Steps[None]:

@@ -1,11 +1,26 @@
 """The record of one key, and what goes to and comes back from a store."""
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from onceward.core.drive import Steps
 
 IN_PROGRESS: Final = "IN_PROGRESS"
 COMPLETED: Final = "COMPLETED"
 RELEASED: Final = "RELEASED"
 PARKED: Final = "PARKED"
+
+
+class Elsewhere(str):
+    """A result that is kept outside of its record, because it is large; the text says where.
+
+    Attributes:
+        fetch: gives the steps that get the result; they raise ResultUnavailable, or StoreError.
+    """
+
+    __slots__ = ("fetch",)
+    fetch: "Callable[[], Steps[str]]"
 
 
 class Record(NamedTuple):
@@ -35,7 +50,7 @@ class Write(NamedTuple):
 
     A ``fence`` of 0 asks the store for a new one: its time in microseconds, which is larger than any fence that an
     expired and purged record of the same key can have had. ``keep`` is how many seconds after the lease the record
-    stays; ``None`` is for ever.
+    stays; ``None`` is for ever. The lease ends at ``until`` (store's time) or later: a renewal never lowers what stands.
     """
 
     key: str
@@ -50,11 +65,13 @@ class Write(NamedTuple):
     created_at: float | None
     lease: float
     keep: float | None
+    until: float = 0.0
 
     def at(self, now: float) -> Record:
         """Return the record that this write makes when the store's clock shows ``now`` (seconds)."""
-        key, status, owner, fence, beat, attempts, fingerprint, result, error, created_at, lease, keep = self
+        key, status, owner, fence, beat, attempts, fingerprint, result, error, created_at, lease, keep, floor = self
         until = now + lease
+        until = max(until, floor)
         created_at = now if created_at is None else created_at
         expires_at = None if keep is None else until + keep
         fence = fence or int(now * 1e6)

@@ -5,6 +5,9 @@ from typing import Protocol
 
 from onceward.core.drive import Exchange, Steps
 from onceward.core.record import Record, Reply, Write
+from onceward.errors import StoreError
+
+Answered = Reply | StoreError  # of one key among many: its reply, or its own trouble
 
 
 class Register(Exchange, Protocol):
@@ -27,8 +30,8 @@ class Register(Exchange, Protocol):
     def load(self, key: str) -> Steps[Reply]:
         """Read one record, as the latest finished write left it."""
 
-    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Reply]]:
-        """Insert each on its own merits; replies in the same order."""
+    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
+        """Insert each on its own merits; replies in the same order. What fails for one key stands in its place alone."""
 
-    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Reply]]:
-        """Swap each on its own merits; replies in the same order."""
+    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
+        """Swap each on its own merits; replies as of :meth:`insert_many`."""

@@ -19,9 +19,10 @@ from onceward.core.clock import Clock, boottime
 from onceward.core.drive import Sleep, Steps
 from onceward.core.policy import Policy
 from onceward.core.protocol import Ending, Outcome, Verdict, decide, is_mine, judge, last_write, unclaimed
-from onceward.core.record import IN_PROGRESS, PARKED, Record, Reply, Write
+from onceward.core.record import IN_PROGRESS, PARKED, Elsewhere, Record, Reply, Write
 from onceward.core.register import Register
 from onceward.core.writes import ended, first_claim, lapsed, next_claim, next_version
+from onceward.errors import OncewardError, StoreError
 
 T = TypeVar("T")
 
@@ -103,9 +104,13 @@ def persist(error: Exception, verb: Callable[[], Steps[T]], clock: Clock, until:
     raise error
 
 
-def belief(store: Register, policy: Policy, sent: float, reply: Reply, record: Record) -> float:
-    """Until when, on my clock, I hold the claim: counted from before the request, short of what the store grants."""
-    return sent + (record.lease_until - reply.now) - margin(store, policy)
+def belief(store: Register, policy: Policy, sent: float, reply: Reply, record: Record, *, lease: float) -> float:
+    """Until when, on my clock, I hold the claim: counted from before the request, short of what the store grants.
+
+    It is never longer than the ``lease`` that was asked for, whatever time the store shows.
+    """
+    left = record.lease_until - reply.now
+    return sent + (min(left, lease)) - margin(store, policy)
 
 
 def margin(store: Register, policy: Policy) -> float:
@@ -133,17 +138,20 @@ def within(store: Register, policy: Policy, left: float) -> Policy:
 
 
 @overload
-def claim(store: Register, bid: Bid) -> Steps[Won | Replay | Refused]: ...
+def claim(store: Register, bid: Bid, effect: None = None, *, value: bool = True) -> Steps[Won | Replay | Refused]: ...
 
 
 @overload
-def claim(store: Register, bid: Bid, effect: Effect) -> Steps[Settled | Replay | Refused]: ...
+def claim(store: Register, bid: Bid, effect: Effect, *, value: bool = True) -> Steps[Settled | Replay | Refused]: ...
 
 
-def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won | Replay | Refused | Settled]:
+def claim(
+    store: Register, bid: Bid, effect: Effect | None = None, *, value: bool = True
+) -> Steps[Won | Replay | Refused | Settled]:
     """Claim ``bid.key``, or find out why not. Waits for a busy key as long as the policy says.
 
     With an ``effect`` the claim, the effect and the completion are one write; Settled is then the answer to having won.
+    Without ``value`` a recorded result that is kept elsewhere is not fetched.
     """
     policy, clock = bid.policy, bid.clock
     first = first_claim(bid.key, bid.owner, bid.fingerprint, policy)
@@ -160,18 +168,20 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
             reply = yield from persist(error, verb, clock, lambda limit=limit: limit)  # type: ignore[misc]  # a default, not an argument
         held = reply.record
         if held is not None and effect is not None and judge(held, bid.owner, effect.outcome.status) is Ending.DONE:
-            return Settled(held)  # now, or before and its reply was lost
+            return Settled(_known(held, effect.outcome))  # now, or before and its reply was lost
         verdict = None if reply.won and not parking else decide(held, reply.now, bid.owner, bid.fingerprint, policy)
         parking = False
         if held is None:
             seen = None
             verb = _claiming(store, first, None, effect)
         elif verdict is None or verdict is Verdict.WON:
-            until = belief(store, policy, sent, reply, held)
+            until = belief(store, policy, sent, reply, held, lease=policy.lease)
             in_time = until - clock() >= policy.lease / 2
             # What Won(...) does, in half the time.
             return tuple.__new__(Won, (held, until)) if in_time else (yield from _renewed(store, bid, held))
         elif verdict is Verdict.REPLAY:
+            if value and type(held.result) is Elsewhere:
+                held = yield from fetched(held, clock)
             return Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
         elif verdict in {Verdict.START, Verdict.NEXT}:
             if held == seen:  # asking on would never end, and be charged for
@@ -190,16 +200,48 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
         sent = clock()
 
 
+def fetched(record: Record, clock: Clock) -> Steps[Record]:
+    """Return a record with its result, which is fetched if it is kept elsewhere.
+
+    Raises:
+        ResultUnavailable: it is not there any more, or another stands in its place.
+        StoreError: it could not be fetched.
+    """
+    result = record.result
+    if type(result) is not Elsewhere:
+        return record
+    limit = clock() + CLAIM_PATIENCE
+    try:
+        text = yield from result.fetch()
+    except OncewardError as error:  # asked again, or raised there
+        text = yield from persist(error, result.fetch, clock, lambda: limit)
+    return record._replace(result=text)
+
+
 def heartbeat(
     store: Register, claims: Sequence[tuple[Record, float]], policy_of: Sequence[Policy], clock: Clock
 ) -> Steps[list[Won | Lost]]:
+    """As :func:`renewals`; raises what went wrong with one of them."""
+    renewed = yield from renewals(store, claims, policy_of, clock)
+    for one in renewed:
+        if isinstance(one, StoreError):
+            raise one
+    return [one for one in renewed if not isinstance(one, StoreError)]
+
+
+def renewals(
+    store: Register, claims: Sequence[tuple[Record, float]], policy_of: Sequence[Policy], clock: Clock
+) -> Steps[list[Won | Lost | StoreError]]:
     """Renew claims, all in one exchange where the store can; ``claims`` are records with the seconds to renew for.
 
-    A record that stands at a later beat of the same owner is a renewal whose reply was lost: it is renewed from there.
+    A renewal never lowers the end of a lease. A record that stands at a later beat of the same owner is a renewal whose
+    reply was lost: it is renewed from there. The error of one that could not be renewed stands in its place.
     """
     # A claim that has ended while it was on its way to here is not to be opened again: its version still stands.
     todo = {i: record for i, (record, _) in enumerate(claims) if is_mine(record, record.owner)}
-    outcomes: dict[int, Won | Lost] = {i: Lost(record) for i, (record, _) in enumerate(claims) if i not in todo}
+    outcomes: dict[int, Won | Lost | StoreError] = {
+        i: Lost(record) for i, (record, _) in enumerate(claims) if i not in todo
+    }
     while todo:
         pairs = [
             (next_version(record, IN_PROGRESS, lease=claims[i][1], keep=policy_of[i].retention), record)
@@ -209,9 +251,12 @@ def heartbeat(
         replies = yield from store.swap_many(pairs)
         again: dict[int, Record] = {}
         for (i, before), reply in zip(todo.items(), replies, strict=True):
+            if isinstance(reply, StoreError):
+                outcomes[i] = reply
+                continue
             held = reply.record
             if reply.won and held is not None:
-                outcomes[i] = Won(held, belief(store, policy_of[i], sent, reply, held))
+                outcomes[i] = Won(held, belief(store, policy_of[i], sent, reply, held, lease=claims[i][1]))
             elif held is not None and is_mine(held, before.owner):
                 again[i] = held
             else:
@@ -252,8 +297,13 @@ def end(
         if held is None or ending is Ending.LOST:
             return Lost(held)
         if ending is Ending.DONE:
-            return Settled(held)
+            return Settled(_known(held, outcome))
         mine = held
+
+
+def _known(held: Record, outcome: Outcome) -> Record:
+    """Return the record that I have written with the result that I have written, wherever the store keeps that."""
+    return held._replace(result=outcome.result) if type(held.result) is Elsewhere else held
 
 
 def abandon(store: Register, bid: Bid) -> Steps[None]:
@@ -263,7 +313,7 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
     was made for, so that this request, should it still be on its way, finds another version and does nothing.
     """
     limit = bid.clock() + CLAIM_PATIENCE
-    outcome = yield from claim(store, bid._replace(policy=bid.policy._replace(on_busy="raise")))
+    outcome = yield from claim(store, bid._replace(policy=bid.policy._replace(on_busy="raise")), value=False)
     held = outcome.record if isinstance(outcome, Won) else None
     while held is not None and is_mine(held, bid.owner):
         verb = partial(store.swap, unclaimed(held, bid.policy), held)

@@ -7,7 +7,7 @@ from onceward.core.record import IN_PROGRESS, Record, Write
 def first_claim(key: str, owner: str, fingerprint: str | None, policy: Policy) -> Write:
     """Return the claim of a key that has no record."""
     lease, keep = policy.lease, policy.retention
-    fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep)
+    fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0)
     return tuple.__new__(Write, fields)  # what Write(...) does, in half the time
 
 
@@ -37,12 +37,15 @@ def next_version(
     keep: float | None,
 ) -> Write:
     """Return the next version of a record: same owner, same fence, one beat on."""
-    key, _, owner, fence, beat, _, held_attempts, fingerprint, _, held_error, created_at, _ = record
+    key, _, owner, fence, beat, held_until, held_attempts, fingerprint, _, held_error, created_at, _ = record
     if attempts is None:
         attempts = held_attempts
-    if error is None and status == IN_PROGRESS:
-        error = held_error
-    fields = (key, status, owner, fence, beat + 1, attempts, fingerprint, result, error, created_at, lease, keep)
+    until = 0.0
+    if status == IN_PROGRESS:  # a renewal
+        until = held_until
+        if error is None:
+            error = held_error
+    fields = (key, status, owner, fence, beat + 1, attempts, fingerprint, result, error, created_at, lease, keep, until)
     return tuple.__new__(Write, fields)  # as above
 
 

@@ -10,29 +10,54 @@ from typing import NamedTuple, Protocol
 
 from onceward.core.drive import Steps
 from onceward.core.record import Record, Reply, Write
-from onceward.core.register import Register
+from onceward.core.register import Answered, Register
+from onceward.errors import StoreError
+
+
+class Damaged(NamedTuple):
+    """A record that cannot be read: its key, why, and what was seen, which only its store understands."""
+
+    key: str
+    why: str
+    seen: object
+
+
+class DamagedRecord(StoreError):
+    """What a store raises wherever it meets a record that it cannot read: no handler runs, and people are told which it is.
+
+    Attributes:
+        damaged: what is known of it; ``store.delete(damaged)`` deletes it as it was seen.
+    """
+
+    def __init__(self, message: str, damaged: Damaged) -> None:
+        super().__init__(message)
+        self.damaged = damaged
 
 
 class Page(NamedTuple):
     """Some records of a ledger, or none; ``next`` asks for those after them, None when these were the last.
 
-    ``damaged`` are the keys of what cannot be read as records.
+    Those that cannot be read are in ``damaged``.
     """
 
     records: list[Record]
     next: str | None
     now: float
-    damaged: Sequence[str] = ()
+    damaged: Sequence[Damaged] = ()
 
 
 MORE = "more"  # the next of a purge that starts anew each time, for what is deleted is not met again
 
 
 class Purged(NamedTuple):
-    """How many expired records were deleted, and where there may be more; None when the store has been looked through."""
+    """How many expired records were deleted, and where there may be more; None when the store has been looked through.
+
+    Those that expired but cannot be read are in ``damaged``, and stay.
+    """
 
     gone: int
     next: str | None
+    damaged: Sequence[Damaged] = ()
 
 
 class Part(NamedTuple):
@@ -63,8 +88,8 @@ class Store(Register, Protocol):
         bounded number of records, and none of them had the prefix.
         """
 
-    def delete(self, seen: Record) -> Steps[Reply]:
-        """Delete the record if it still has the owner, the fence and the beat of ``seen``."""
+    def delete(self, seen: Record | Damaged) -> Steps[Reply]:
+        """Delete the record if it still has the owner, the fence and the beat of ``seen``; a damaged one, if nothing has changed."""
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         """Delete up to ``limit`` records past their ``expires_at``, from where ``after`` (an earlier one's next) points.
@@ -79,18 +104,26 @@ class Store(Register, Protocol):
 class OneByOne:
     """The ``*_many`` verbs for a store that has no batch request of its own."""
 
-    def insert_many(self: Register, writes: Sequence[Write]) -> Steps[list[Reply]]:
+    def insert_many(self: Register, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert each in turn."""
-        replies: list[Reply] = []
+        replies: list[Answered] = []
         for write in writes:
-            reply = yield from self.insert(write)
+            reply = yield from _alone(self.insert(write))
             replies.append(reply)
         return replies
 
-    def swap_many(self: Register, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Reply]]:
+    def swap_many(self: Register, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
         """Swap each in turn."""
-        replies: list[Reply] = []
+        replies: list[Answered] = []
         for write, seen in pairs:
-            reply = yield from self.swap(write, seen)
+            reply = yield from _alone(self.swap(write, seen))
             replies.append(reply)
         return replies
+
+
+def _alone(verb: Steps[Reply]) -> Steps[Answered]:
+    """Return the reply, or the error, which is of no concern to the other keys."""
+    try:
+        return (yield from verb)
+    except StoreError as error:
+        return error

@@ -7,7 +7,7 @@ from urllib.parse import SplitResult
 from onceward.core.clock import Clock, boottime
 from onceward.core.drive import Steps
 from onceward.core.record import Record, Reply, Write
-from onceward.stores.contract import MORE, OneByOne, Page, Purged
+from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Purged
 from onceward.stores.locks import owned, reentered, watch_forks
 
 
@@ -62,7 +62,7 @@ class MemoryStore(OneByOne):
         page: Page = yield partial(self._scan, prefix, after, limit)
         return page
 
-    def delete(self, seen: Record) -> Steps[Reply]:
+    def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         """Delete if the record is still the version seen."""
         reply: Reply = yield partial(self._delete, seen)
         return reply
@@ -102,9 +102,9 @@ class MemoryStore(OneByOne):
         records = [self.records[k] for k in keys[:limit]]
         return Page(records, records[-1].key if len(keys) > limit else None, self._clock())
 
-    def _delete(self, seen: Record) -> Reply:
+    def _delete(self, seen: Record | Damaged) -> Reply:
         held = self.records.get(seen.key)
-        if held is None or not self._matches(held, seen):
+        if held is None or isinstance(seen, Damaged) or not self._matches(held, seen):
             return Reply(False, held, self._clock())
         self._forget(seen.key)
         return Reply(True, held, self._clock())

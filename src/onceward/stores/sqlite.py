@@ -18,15 +18,16 @@ from urllib.parse import SplitResult
 from onceward.core.clock import Clock
 from onceward.core.drive import Steps
 from onceward.core.record import Record, Reply, Write
+from onceward.core.register import Answered
 from onceward.errors import StoreError
 from onceward.stores import sqlite_async
-from onceward.stores.contract import MORE, Page, Purged
+from onceward.stores.contract import MORE, Damaged, DamagedRecord, Page, Purged
 from onceward.stores.locks import give, owned, reentered, take, watch_forks
 from onceward.stores.sqlite_anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite_clock import RESOLUTION
 from onceward.stores.sqlite_file import SqliteFile, translated
 from onceward.stores.sqlite_place import CHECK_EVERY
-from onceward.stores.sqlite_requests import Delete, Each, Erase, Insert, Load, Purge, Request, Scan, Swap, find
+from onceward.stores.sqlite_requests import Delete, Each, Insert, Load, Purge, Request, Scan, Swap, find
 
 if TYPE_CHECKING:
     from threading import RLock  # a class to the type checker, and a function when it runs
@@ -100,14 +101,14 @@ class SqliteStore:
         reply: Reply = yield Load(key)
         return reply
 
-    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Reply]]:
+    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert all in one transaction."""
-        reply: list[Reply] = yield Each([Insert(write) for write in writes])
+        reply: list[Answered] = yield Each([Insert(write) for write in writes])
         return reply
 
-    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Reply]]:
+    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
         """Swap all in one transaction."""
-        reply: list[Reply] = yield Each([Swap(write, seen) for write, seen in pairs])
+        reply: list[Answered] = yield Each([Swap(write, seen) for write, seen in pairs])
         return reply
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
@@ -115,7 +116,7 @@ class SqliteStore:
         reply: Page = yield Scan(prefix, after, limit)
         return reply
 
-    def delete(self, seen: Record) -> Steps[Reply]:
+    def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         """Delete if the record is still the version seen."""
         reply: Reply = yield Delete(seen)
         return reply
@@ -124,13 +125,6 @@ class SqliteStore:
         """Delete expired records, the longest expired first."""
         gone: int = yield Purge(limit)
         return Purged(gone, MORE if gone == limit else None)
-
-    def erase(self, key: str) -> Steps[bool]:
-        """Delete whatever stands under ``key``, also what cannot be read; tell whether there was something."""
-        gone: bool = yield Erase(key)
-        return gone
-
-    # --- the exchange ---------------------------------------------------------------------------------------------
 
     def exchange(self, request: object) -> object:
         """Run one request: a read at once, a write in the next transaction."""
@@ -255,6 +249,8 @@ class SqliteStore:
             )
         elif isinstance(error, sqlite3.Error):
             failure = translated(error, self.path)
+        elif isinstance(error, DamagedRecord):
+            failure = DamagedRecord(str(error), error.damaged)
         elif isinstance(error, StoreError):
             failure = StoreError(str(error), transient=error.transient)
         elif isinstance(error, Exception):

@@ -5,12 +5,11 @@ A request holds what it needs; the store chooses the connection, the time and th
 
 import sqlite3
 from collections.abc import Sequence
-from itertools import product
-from typing import Any
 
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
-from onceward.stores.contract import Page
+from onceward.stores import sqlite_damage
+from onceward.stores.contract import Damaged, Page
 from onceward.stores.sqlite_schema import COLUMNS, HIGH, TABLE
 
 # A plus makes a column an expression, which has no declared type that a converter of the user's connection could take.
@@ -29,7 +28,6 @@ UPDATE = (
     "WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"
 )
 DELETE = f"DELETE FROM {TABLE} WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"  # noqa: S608 - as above
-ERASE = f"DELETE FROM {TABLE} WHERE key = ?"  # noqa: S608 - as above
 PURGE = f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)"  # noqa: S608 - as above
 SCAN = f"SELECT {_FIELDS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"  # noqa: S608 - as above
 
@@ -94,12 +92,15 @@ class Delete(Request):
 
     __slots__ = ("seen",)
 
-    def __init__(self, seen: Record) -> None:
+    def __init__(self, seen: Record | Damaged) -> None:
         self.seen = seen
 
     def run(self, connection: sqlite3.Connection, now: float) -> Reply:
         """Delete where owner, fence and beat are as seen."""
         seen = self.seen
+        if isinstance(seen, Damaged):
+            gone = connection.execute(*sqlite_damage.deletion(TABLE, seen)).rowcount == 1
+            return Reply(gone, None if gone else find(connection, seen.key), now)
         if connection.execute(DELETE, (seen.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
             return Reply(True, seen, now)
         return Reply(False, find(connection, seen.key), now)
@@ -115,8 +116,8 @@ class Each(Request):
         self.requests = requests
 
     def run(self, connection: sqlite3.Connection, now: float) -> list[object]:
-        """Run one after another."""
-        return [request.run(connection, now) for request in self.requests]
+        """Run one after another; one that meets a damaged record is of no concern to the others."""
+        return [_alone(request, connection, now) for request in self.requests]
 
 
 class Purge(Request):
@@ -160,88 +161,33 @@ class Scan(Request):
     def run(self, connection: sqlite3.Connection, now: float) -> Page:
         """Read one page, and a row more to know whether it is the last."""
         bounds = (self.after, self.prefix, self.prefix + "\U0010ffff", self.limit + 1)
-        rows = _all(connection, SCAN, bounds)
+        rows = sqlite_damage.rows(connection, SCAN, bounds)
         page = rows[: self.limit]
-        records = [Record._make(row) for row in page if _is_whole(row)]
-        keys = [key for key, *_ in page if isinstance(key, str)]
-        unreadable = [str(row[0]) for row in page if not _is_whole(row)]
-        return Page(records, keys[-1] if len(rows) > self.limit and keys else None, now, unreadable)
-
-
-class Erase(Request):
-    """Delete whatever stands under a key, also what cannot be read."""
-
-    __slots__ = ("key",)
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-
-    def run(self, connection: sqlite3.Connection, now: float) -> bool:  # noqa: ARG002 - as every request
-        """Delete it; tell whether there was something."""
-        return connection.execute(ERASE, (self.key,)).rowcount == 1
+        records = [Record._make(row) for row in page if sqlite_damage.is_whole(row)]
+        damaged = [sqlite_damage.damaged(row) for row in page if not sqlite_damage.is_whole(row)]
+        keys = [row[0] for row in page if isinstance(row[0], str)]
+        return Page(records, keys[-1] if len(rows) > self.limit and keys else None, now, tuple(damaged))
 
 
 def find(connection: sqlite3.Connection, key: str) -> Record | None:
     """Return the record of a key, as the connection sees it.
 
     Raises:
-        StoreError: there is something that is no record.
+        DamagedRecord: there is something that is no record.
     """
     try:
         row = connection.execute(SELECT, (key,)).fetchone()
-    except sqlite3.OperationalError as error:
-        if not _is_undecodable(error):
-            raise
-        raise damaged(key) from None  # the error has the text in it
+    except sqlite3.OperationalError:  # text that is not UTF-8, or worse
+        row = sqlite_damage.rows(connection, SELECT, (key,))[0]
     if row is None:
         return None
-    if not _is_whole(row):
-        raise damaged(key)
+    if not sqlite_damage.is_whole(row):
+        raise sqlite_damage.damage(row)
     return Record._make(row)
 
 
-# --- rows that somebody else wrote ----------------------------------------------------------------------------------
-
-_TEXT = (str, type(None))
-_SHAPES = frozenset(
-    (str, str, str, int, int, float, int, *texts, float, expires)
-    for texts in product(_TEXT, repeat=3)
-    for expires in (float, type(None))
-)
-
-
-def damaged(key: str) -> StoreError:
-    """Return the error of a row that cannot be read."""
-    return StoreError(
-        f"{key}: the ledger's row is damaged: a column has a value of another type, or text that is not UTF-8. Look at it "
-        "with the sqlite3 shell; `onceward clear` deletes it, and the key's next delivery then runs again"
-    )
-
-
-def _is_whole(row: tuple[object, ...]) -> bool:
-    return tuple(map(type, row)) in _SHAPES
-
-
-def _is_undecodable(error: sqlite3.OperationalError) -> bool:
-    return "decode" in str(error)  # SQLite itself does not say so, and Python gives no code
-
-
-def _all(connection: sqlite3.Connection, statement: str, bounds: tuple[object, ...]) -> list[tuple[Any, ...]]:
-    """Return all rows; text that is not UTF-8 comes as bytes."""
+def _alone(request: Request, connection: sqlite3.Connection, now: float) -> object:
     try:
-        return connection.execute(statement, bounds).fetchall()
-    except sqlite3.OperationalError as error:
-        if not _is_undecodable(error):
-            raise
-    connection.text_factory = _decoded
-    try:
-        return connection.execute(statement, bounds).fetchall()
-    finally:
-        connection.text_factory = str
-
-
-def _decoded(text: bytes) -> str | bytes:
-    try:
-        return text.decode()
-    except UnicodeDecodeError:
-        return text
+        return request.run(connection, now)
+    except StoreError as error:
+        return error

@@ -1,6 +1,7 @@
 """The checks of what people use: scan, delete, purge and close."""
 
 from onceward.core.record import IN_PROGRESS, Record
+from onceward.stores.contract import Purged
 from onceward.testing.bench import Bench, check, claim_of, expect, next_of
 
 
@@ -102,7 +103,7 @@ def purge_deletes_the_expired(bench: Bench) -> None:
         bench.claimed("live", "a", lease=600.0, keep=0.0),
         bench.claimed("for ever", "a", lease=0.5, keep=None),
     ]
-    expect(bench.do(bench.store.purge(100)) == (0, None), "nothing is purged before it expires")
+    expect(bench.do(bench.store.purge(100)) == Purged(0, None), "nothing is purged before it expires")
     bench.advance(2.0)
     before = {r.key for page in _pages(bench, "", 100) for r in page}
     expect(before >= {r.key for r in kept}, "records that have not expired stay")

@@ -1,10 +1,12 @@
 """The checks of the register: insert, swap, load, their batches, the store's clock, and races."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from onceward.core.drive import Steps
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Record, Reply, Write
+from onceward.core.register import Answered
+from onceward.errors import StoreError
 from onceward.stores.contract import Store
 from onceward.testing.bench import Bench, check, claim_of, expect, next_of
 
@@ -195,6 +197,22 @@ def swap_keeps_created_at(bench: Bench) -> None:
 
 
 @check
+def leases_are_not_lowered(bench: Bench) -> None:
+    """A write's lease ends after its seconds, or at its ``until`` when that is later; its expiry follows."""
+    first = bench.claimed("key", "a", lease=60.0, keep=600.0)
+    later = next_of(first, status=IN_PROGRESS, lease=1.0, keep=600.0, until=first.lease_until)
+    record = bench.swap(later, first).record
+    expect(record is not None and record.lease_until == first.lease_until, "a renewal does not lower the lease")
+    assert record is not None
+    expect(record.expires_at is not None and record.expires_at >= record.lease_until + 600, "it expires after that")
+    record = bench.swap(
+        next_of(record, status=IN_PROGRESS, lease=90.0, keep=600.0, until=record.lease_until), record
+    ).record
+    expect(record is not None and record.lease_until > first.lease_until, "a longer renewal raises it")
+    expect(bench.load("key") == record, "the lease that was returned is the one that is read")
+
+
+@check
 def fences_are_stamped(bench: Bench) -> None:
     """A fence of 0 is stamped with the store's time in microseconds, larger after a purge; a given one is kept."""
     first = bench.claimed("key", "a", lease=1.0, keep=0.0)
@@ -245,7 +263,7 @@ def keys_are_distinct(bench: Bench) -> None:
 def insert_many_in_order(bench: Bench) -> None:
     """Insert_many inserts each on its own merits and replies in the same order."""
     held = bench.claimed("k1", "a")
-    replies = bench.do(bench.store.insert_many([claim_of(f"k{i}", "b") for i in (2, 1, 0)]))
+    replies = _replies(bench.do(bench.store.insert_many([claim_of(f"k{i}", "b") for i in (2, 1, 0)])))
     expect([reply.won for reply in replies] == [True, False, True], "each insert of a batch is won or lost by itself")
     expect(replies[1].record == held, "a lost insert of a batch returns the record held")
     keys = [reply.record and reply.record.key for reply in replies]
@@ -259,7 +277,7 @@ def insert_many_in_order(bench: Bench) -> None:
 @check
 def insert_many_of_one_key(bench: Bench) -> None:
     """Insert_many takes one key only once."""
-    replies = bench.do(bench.store.insert_many([claim_of("key", "a"), claim_of("key", "b")]))
+    replies = _replies(bench.do(bench.store.insert_many([claim_of("key", "a"), claim_of("key", "b")])))
     expect([reply.won for reply in replies] == [True, False], "the first of two inserts of one key in a batch is won")
     expect(replies[1].record == replies[0].record, "the second is shown the first")
 
@@ -271,7 +289,7 @@ def swap_many_in_order(bench: Bench) -> None:
     stranger = seen[1]._replace(owner="b")
     gone = seen[2]._replace(key="absent")
     pairs = [(next_of(r, status=COMPLETED, result=r.key), r) for r in (seen[2], stranger, gone, seen[0])]
-    replies = bench.do(bench.store.swap_many(pairs))
+    replies = _replies(bench.do(bench.store.swap_many(pairs)))
     expect([reply.won for reply in replies] == [True, False, False, True], "each swap of a batch is judged by itself")
     expect(replies[1].record == seen[1], "a refused swap of a batch returns the record held")
     expect(replies[2].record is None, "a swap of an absent key in a batch returns no record")
@@ -285,10 +303,10 @@ def swap_many_in_order(bench: Bench) -> None:
 @check
 def large_batches(bench: Bench) -> None:
     """A batch of a hundred is like a hundred requests."""
-    replies = bench.do(bench.store.insert_many([claim_of(f"k{i}", "a") for i in range(100)]))
+    replies = _replies(bench.do(bench.store.insert_many([claim_of(f"k{i}", "a") for i in range(100)])))
     expect(all(reply.won for reply in replies), "a hundred inserts of absent keys are won")
     records = [reply.record for reply in replies if reply.record is not None]
-    swapped = bench.do(bench.store.swap_many([(next_of(r, status=COMPLETED), r) for r in records]))
+    swapped = _replies(bench.do(bench.store.swap_many([(next_of(r, status=COMPLETED), r) for r in records])))
     expect(all(reply.won for reply in swapped), "a hundred swaps of what was seen are won")
     expect(len({r.record.key for r in swapped if r.record}) == 100, "a hundred swaps have a hundred replies")
 
@@ -309,6 +327,12 @@ def one_swap_wins(bench: Bench) -> None:
         seen = bench.claimed(f"race {round_}", "a", lease=0.0)
         writes = [next_of(seen, owner=f"owner {i}", beat=0, fence=seen.fence + 1) for i in range(8)]
         _one_winner(bench.race([partial(_swap, write, seen) for write in writes]), "swap")
+
+
+def _replies(answers: Sequence[Answered]) -> list[Reply]:
+    """Return replies none of which is an error."""
+    expect(not any(isinstance(one, StoreError) for one in answers), "no member of a batch fails")
+    return [one for one in answers if isinstance(one, Reply)]
 
 
 def _insert(write: Write, store: Store) -> Steps[Reply]:

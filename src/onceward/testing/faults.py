@@ -19,8 +19,9 @@ from typing import NamedTuple, TypeVar
 
 from onceward.core.drive import Steps
 from onceward.core.record import IN_PROGRESS, Record, Reply, Write
+from onceward.core.register import Answered
 from onceward.errors import StoreError
-from onceward.stores.contract import Page, Purged, Store
+from onceward.stores.contract import Damaged, Page, Purged, Store
 
 T = TypeVar("T")
 
@@ -214,11 +215,11 @@ class Faults:
         """Read one record."""
         return _tagged("load", (key,), self.store.load(key))
 
-    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Reply]]:
+    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert each on its own merits."""
         return _tagged("insert_many", (list(writes),), self.store.insert_many(writes))
 
-    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Reply]]:
+    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
         """Swap each on its own merits."""
         return _tagged("swap_many", (list(pairs),), self.store.swap_many(pairs))
 
@@ -226,7 +227,7 @@ class Faults:
         """Read records in pages."""
         return _tagged("scan", (prefix, after, limit), self.store.scan(prefix, after, limit))
 
-    def delete(self, seen: Record) -> Steps[Reply]:
+    def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         """Delete if the record is still the version seen."""
         return _tagged("delete", (seen,), self.store.delete(seen))
 

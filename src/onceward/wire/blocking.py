@@ -5,6 +5,7 @@ load much at a cold start.
 """
 
 import os
+import select
 import socket
 import time
 import weakref
@@ -23,6 +24,7 @@ LIMIT: Final = 32 * 1024 * 1024  # bytes of an answer's content
 KEPT: Final = 64  # connections to one origin that wait for the next request
 IDLE: Final = 60.0  # seconds after which a connection is not used again: something on its way may have forgotten it
 CHUNK: Final = 65536  # bytes read at once
+_POLLS: Final = hasattr(select, "poll")  # Windows has none
 
 
 class HttpWire:
@@ -119,16 +121,19 @@ class _Pool:
         self._kept: deque[tuple[float, socket.socket]] = deque()
 
     def take(self) -> socket.socket | None:
-        """Return the connection that was used last, or None."""
-        try:
-            since, connection = self._kept.pop()
-        except IndexError:
-            return None
-        if boottime() - since < IDLE:
-            return connection
-        connection.close()
-        self.close()  # the others have waited longer
-        return None
+        """Return the connection that was used last and is still fit, or None."""
+        while True:
+            try:
+                since, connection = self._kept.pop()
+            except IndexError:
+                return None
+            if boottime() - since >= IDLE:
+                connection.close()
+                self.close()  # the others have waited longer
+                return None
+            if is_quiet(connection):
+                return connection
+            connection.close()
 
     def give(self, connection: socket.socket) -> None:
         """Keep a connection for the next request."""
@@ -144,6 +149,24 @@ class _Pool:
                 self._kept.pop()[1].close()
             except IndexError:
                 return  # another thread took the last
+
+
+def is_quiet(connection: socket.socket) -> bool:
+    """Tell whether nothing has come on a connection that waits for its next request.
+
+    What comes unasked, such as a second answer to the last request, would be taken for the answer to the next one.
+    """
+    if _POLLS:
+        watched = select.poll()
+        watched.register(connection, select.POLLIN)
+        if not watched.poll(0):
+            return True
+    connection.settimeout(0)
+    try:
+        connection.recv(1)
+    except OSError as error:  # of TLS something may come that is no data, such as a session ticket
+        return isinstance(error, BlockingIOError | InterruptedError) or tls.wants_more(error)
+    return False
 
 
 def _connect(origin: Origin, timeout: float, deadline: float) -> socket.socket:

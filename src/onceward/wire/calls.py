@@ -60,7 +60,8 @@ class Answer(NamedTuple):
     Attributes:
         status: of HTTP; 200 is success.
         body: the JSON of the answer, decoded (bytes are base64 text, or bytes from an SDK); for S3, the object's bytes.
-        date: seconds since the epoch in the ``Date`` header, whole ones; None when there was none.
+        date: seconds since the epoch in the ``Date`` header, whole ones; None when there was none, or when the answer is not
+            the service's own, but that of a proxy in between.
         sent: when the request was sent, on the owner's clock (seconds).
         received: when the answer had arrived, on the same clock.
     """

@@ -9,6 +9,9 @@ from typing import Final, NamedTuple
 
 HEAD_LIMIT: Final = 65536  # bytes of a status line and headers, or of one line between chunks
 _HEX: Final = b"0123456789abcdefABCDEF"
+_INTERIM: Final = 8  # answers "in between" that one request may get
+_CHUNKED: Final = -1
+_WITHIN_LINES: Final = bytes(set(range(256)) - set(b"\0\r\n"))
 
 
 class Raw(NamedTuple):
@@ -50,39 +53,68 @@ def reply(limit: int) -> Generator[None, bytes, Raw]:
 
     Raises:
         ConnectionResetError: the connection ended before the answer did.
-        Unreadable: it is not HTTP/1, or too large.
+        Unreadable: it is not HTTP/1, its end is told in two ways or in a doubtful one, or it is too large.
     """
     data = _some((yield))
-    while True:
+    for _ in range(_INTERIM + 1):
         while (end := data.find(b"\r\n\r\n")) < 0:
             if len(data) > HEAD_LIMIT:
                 raise Unreadable("the answer has no end of its headers")
             data += _some((yield))
         head = data[:end].lower()
         data = data[end + 4 :]
-        if not head.startswith(b"http/1.") or not head[9:12].isdigit():
-            raise Unreadable("the answer is not one of HTTP/1")
-        status = int(head[9:12])
+        status = _status(head)
         if status >= 200:
             break
         if not data:  # an interim answer (RFC 9110, 15.2): the final one follows
             data = _some((yield))
+    else:
+        raise Unreadable("there are only interim answers")
     persistent = head.startswith(b"http/1.1") and b"close" not in (header(head, b"connection") or b"")
-    if b"chunked" in (header(head, b"transfer-encoding") or b""):
+    if status in {204, 304}:
+        return Raw(status, head, b"", persistent and not data)
+    size = _size(head)
+    if size == _CHUNKED:
         body, rest = yield from _chunked(data, limit)
         return Raw(status, head, body, persistent and not rest)
-    length = header(head, b"content-length")
-    if status in {204, 304}:
-        length = b"0"
-    if length is None:
+    if size is None:
         return Raw(status, head, (yield from _until_closed(data, limit)), False)
-    if not length.isdigit() or len(length) > 18:
-        raise Unreadable("the answer's content-length is not a number")
-    size = int(length)
     _check(size, limit)
     if len(data) < size:
         data = yield from _filled(data, size)
     return Raw(status, head, data[:size], persistent and len(data) == size)
+
+
+def _status(head: bytes) -> int:
+    """Return the status of an answer whose lines are what they seem; a parser that is lenient here can be led astray."""
+    ends = head.translate(None, _WITHIN_LINES)
+    if ends != b"\r\n" * (len(ends) // 2):
+        raise Unreadable("the answer's headers have other line ends than they should")
+    if b"\n " in head or (b"\t" in head and b"\n\t" in head):  # RFC 9112, 5.2: obsolete line folding
+        raise Unreadable("a header of the answer goes on in the next line")
+    if head[:7] != b"http/1." or head[8:9] != b" " or not head[9:12].isdigit() or head[12:13] not in {b" ", b"\r", b""}:
+        raise Unreadable("the answer is not one of HTTP/1")
+    status = int(head[9:12])
+    if status < 100 or status == 101:  # nobody has asked for another protocol
+        raise Unreadable(f"the answer has the status {status}")
+    return status
+
+
+def _size(head: bytes) -> int | None:
+    """Return the size of the content, :data:`_CHUNKED`, or None when it ends with the connection (RFC 9112, 6.3)."""
+    lengths, codings = head.count(b"\r\ncontent-length"), head.count(b"\r\ntransfer-encoding")
+    if lengths + codings > 1:
+        raise Unreadable("the answer tells its length twice")
+    if codings:
+        if header(head, b"transfer-encoding") != b"chunked" or not head.startswith(b"http/1.1"):
+            raise Unreadable("the answer's transfer-encoding is not known")
+        return _CHUNKED
+    if not lengths:
+        return None
+    length = header(head, b"content-length")
+    if length is None or not length.isdigit() or len(length) > 18:
+        raise Unreadable("the answer's content-length is not a number")
+    return int(length)
 
 
 def _filled(data: bytes, size: int) -> Generator[None, bytes, bytes]:
@@ -107,11 +139,11 @@ def _until_closed(data: bytes, limit: int) -> Generator[None, bytes, bytes]:
 def _chunked(data: bytes, limit: int) -> Generator[None, bytes, tuple[bytes, bytes]]:
     """Read chunks (RFC 9112, 7.1); return the content and what came after it."""
     parts: list[bytes] = []
-    have = 0
+    have = trailer = 0
     while True:
         line, data = yield from _line(data)
         digits = line.partition(b";")[0].strip()
-        if not digits or digits.strip(_HEX):
+        if not digits or digits.strip(_HEX) or len(digits) > 16:
             raise Unreadable("the answer's chunks cannot be read")
         if (size := int(digits, 16)) == 0:
             break
@@ -119,10 +151,15 @@ def _chunked(data: bytes, limit: int) -> Generator[None, bytes, tuple[bytes, byt
         _check(have, limit)
         if len(data) < size + 2:
             data = yield from _filled(data, size + 2)
+        if data[size : size + 2] != b"\r\n":
+            raise Unreadable("a chunk of the answer has another size than it says")
         parts.append(data[:size])
         data = data[size + 2 :]
     while line:  # the trailer's end is an empty line
         line, data = yield from _line(data)
+        trailer += len(line)
+        if trailer > HEAD_LIMIT:
+            raise Unreadable("the answer's trailer has no end")
     return b"".join(parts), data
 
 

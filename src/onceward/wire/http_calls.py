@@ -1,5 +1,6 @@
 """Calls as requests of HTTP, and what came back as answers. Both wires send and read these; neither knows more of AWS."""
 
+import re
 import zlib
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -14,6 +15,9 @@ from onceward.wire.http1 import Raw, Unreadable, header
 from onceward.wire.sigv4 import Prepared, Signer
 
 _MONTHS: Final = b"janfebmaraprmayjunjulaugsepoctnovdec"
+_DATE: Final = re.compile(
+    rb"[a-z]{3}, (\d\d) ([a-z]{3}) ([1-9]\d{3}) ([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60) gmt"
+).fullmatch
 _SHOWN: Final = 200  # characters of an answer that nobody expected
 
 
@@ -113,11 +117,19 @@ def decode(
     Raises:
         StoreError: it was damaged on its way, or a success is not JSON, as when somebody in between answers; transient.
     """
-    date = header(raw.head, b"date")
+    date = header(raw.head, b"date") if _is_own(raw.head) else None
     body = _object_body(raw) if isinstance(call, ObjectCall) else _document(call.service, request, raw)
     if raw.status >= 400 and credentials.token and isinstance(body, dict):
         _hide(body, credentials.token)
     return Answer(raw.status, body, None if date is None else read_date(date), sent, received)
+
+
+def _is_own(head: bytes) -> bool:
+    """Tell whether an answer is the service's own, by what no proxy, load balancer or page to sign in adds to its own.
+
+    Amazon's services send an id of the request, and these their content type; DynamoDB's other makers send the latter.
+    """
+    return b"application/x-amz-json-1." in head or b"\r\nx-amzn-requestid:" in head or b"\r\nx-amz-request-id:" in head
 
 
 def _head(method: str, path: str, headers: dict[str, str], authorization: str) -> bytes:
@@ -132,7 +144,7 @@ def _document(service: Service, request: Request, raw: Raw) -> object:
         raise StoreError(f"{request.name} at {request.origin}: the answer's checksum is wrong", transient=True)
     try:
         body: object = msgspec.json.decode(raw.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         body = None
     if isinstance(body, dict):
         return body
@@ -176,14 +188,13 @@ def read_date(date: bytes) -> float | None:
 
 
 def _parsed(date: bytes) -> float | None:
-    try:
-        _, day, name, year, clock, _ = date.split()
-        month, offset = divmod(_MONTHS.index(name), 3)
-        hours, minutes, seconds = map(int, clock.split(b":"))
-        days = _days(int(year), month + 1, int(day))
-    except ValueError:
+    if (match := _DATE(date)) is None or match[2] not in _MONTHS:
         return None
-    return None if offset else days * 86400.0 + hours * 3600 + minutes * 60 + seconds
+    month, offset = divmod(_MONTHS.index(match[2]), 3)
+    day, year, hours, minutes, seconds = (int(match[number]) for number in (1, 3, 4, 5, 6))
+    if offset or not 1 <= day <= 31:
+        return None
+    return _days(year, month + 1, day) * 86400.0 + hours * 3600 + minutes * 60 + seconds
 
 
 def _days(year: int, month: int, day: int) -> int:

@@ -15,7 +15,7 @@ from typing import Final
 
 from onceward.core.clock import Clock, boottime
 from onceward.wire import tls
-from onceward.wire.blocking import CHUNK, IDLE, LIMIT
+from onceward.wire.blocking import CHUNK, IDLE, LIMIT, is_quiet
 from onceward.wire.calls import Answer, Call, ObjectCall
 from onceward.wire.credentials import CredentialSource
 from onceward.wire.endpoints import Endpoints, Origin, check_direct
@@ -140,6 +140,11 @@ class _Connection:
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # when sending failed, nobody else asks for it
 
+    @property
+    def fit(self) -> bool:
+        """Whether it is open and nothing has come unasked; the loop may not have seen yet what has."""
+        return self.open and is_quiet(self._socket)
+
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close it; in the loop's own thread, or when the loop does not run."""
         self._leave(loop)
@@ -191,7 +196,7 @@ class _Pool:
         kept = self._kept.get(origin)
         while kept:
             connection = kept.pop()
-            if connection.open and boottime() - connection.since < IDLE:
+            if boottime() - connection.since < IDLE and connection.fit:
                 return connection
             connection.close(asyncio.get_running_loop())
         return None

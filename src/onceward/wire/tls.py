@@ -44,3 +44,10 @@ def refusal(error: OSError, origin: Origin) -> StoreError | None:
         f"{origin}: its certificate could not be verified: {error.verify_message}. Install the system's certificates "
         "(ca-certificates), or name a file of them in AWS_CA_BUNDLE"
     )
+
+
+def wants_more(error: OSError) -> bool:
+    """Tell whether a connection that does not block has only to wait for the rest of a record."""
+    import ssl  # noqa: PLC0415 - as above
+
+    return isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError)

@@ -43,7 +43,7 @@ def unpark_to(ledger: Ledger, key: str, queue: Queue) -> Record:
     """
     room = int(queue.attributes().get("MaximumMessageSize", LARGEST))
     for _ in range(_TRIES):
-        record, _ = ledger.show(key)
+        record, _ = ledger.show(key, whole=True)
         copy = _copy(record, queue, room)
         queue.send(copy.body, copy.attributes, group=copy.group, dedup=copy.dedup)
         write = protocol.unparked(record)

@@ -59,7 +59,9 @@ def on_firehose(
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
     return wrapping(
-        once, Source("on_firehose", lambda event, _: _deliveries(event), _answer, concurrency=concurrency), settings
+        once,
+        Source("on_firehose", lambda event, _: _deliveries(event), _answer, concurrency=concurrency, values=True),
+        settings,
     )
 
 

@@ -63,6 +63,7 @@ class Source(NamedTuple, Generic[T]):
         answer: makes the outcomes of them the response, or raises.
         group: as for :meth:`Once.batch`.
         concurrency: the same.
+        values: whether ``answer`` has a use for what handlers returned.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Source(NamedTuple, Generic[T]):
     answer: "Callable[[Sequence[Outcome]], T]"
     group: Callable[[Delivery], Hashable | None] | None = None
     concurrency: int = 1
+    values: bool = False
 
 
 def wrapping(
@@ -110,6 +112,7 @@ def _wrapped(
         concurrency=source.concurrency,
         group=source.group,
         on_outcome=on_outcome,
+        values=source.values or on_outcome is not None,
         **options,
     )
 

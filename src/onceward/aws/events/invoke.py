@@ -31,7 +31,7 @@ def on_invoke(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return wrapping(once, Source("on_invoke", _delivery, _answer), settings)
+    return wrapping(once, Source("on_invoke", _delivery, _answer, values=True), settings)
 
 
 def _delivery(event: object, context: object) -> list[Delivery]:

@@ -22,7 +22,7 @@ from onceward.core.clock import Clock, boottime
 from onceward.core.drive import Steps, drive_async
 from onceward.core.record import Reply, Write
 from onceward.core.register import Register
-from onceward.core.steps import CLAIM_PATIENCE, persist
+from onceward.core.steps import CLAIM_PATIENCE, fetched, persist
 from onceward.endings import describe
 from onceward.errors import OncewardError
 from onceward.keys import ledger_key
@@ -65,6 +65,8 @@ def keeping(store: Register, place: Place, text: str, clock: Clock = boottime) -
     reply = yield from _asked(partial(store.load, place.key), clock)
     for _ in range(_TRIES):
         record = reply.record
+        if record is not None and protocol.message_in(record) is not None:
+            record = yield from fetched(record, clock)
         write: Write | None = None
         if record is None:
             if place.reason is not None:

@@ -101,6 +101,7 @@ class SqsWorker:
             concurrency=concurrency,
             group=(lambda delivery: delivery.group) if self.queue.fifo else None,
             on_outcome=self._told,
+            values=on_outcome is not None,
             **options,
         )
         self._visibility, self._wait, self._backoff, self._grace = visibility, wait, Backoff(*backoff), grace

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from onceward.core.drive import Sleep, Steps
 from onceward.core.record import Record, Reply, Write
+from onceward.core.register import Answered
 from onceward.errors import StoreError
+from onceward.stores.contract import DamagedRecord
 from onceward.stores.dynamodb import faults
 from onceward.stores.dynamodb.items import Item
-from onceward.stores.dynamodb.replies import won
+from onceward.stores.dynamodb.replies import member, members, won
 from onceward.wire.calls import Answer, Call
 from onceward.wire.codes import code_of, short
 
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from onceward.stores.dynamodb.store import DynamoStore
 
 STATEMENTS, KEYS = 25, 100  # members of one BatchExecuteStatement and of one BatchGetItem: DynamoDB's own limits
-_PAUSES = (0.05, 0.1, 0.2, 0.4)  # seconds before a throttled member is written again; the steps above try on
+_AGAIN = (0.05, 0.1)  # seconds before a member that failed is written again; the steps above try on
+_PAUSES = (0.05, 0.1, 0.2, 0.4)  # seconds before keys that were not read are asked for again
 _LOST = frozenset({faults.REFUSED, "DuplicateItem"})
 
 
@@ -38,9 +41,9 @@ class Wanted(NamedTuple):
     seen: Record | None
 
 
-def write_many(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Reply]]:
-    """Make each write on its own merits; replies in the same order."""
-    replies: dict[int, Reply] = {}
+def write_many(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
+    """Make each write on its own merits; replies in the same order, and in the place of one that failed its error."""
+    replies: dict[int, Answered] = {}
     todo = list(range(len(wanted)))
     while todo:
         # A key may stand once in a request, so the second write of a key waits for the first one's answer.
@@ -54,7 +57,7 @@ def write_many(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Rep
     return [replies[number] for number in range(len(wanted))]
 
 
-def _write_once(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Reply]]:
+def _write_once(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
     """Make writes of different keys."""
     if len(wanted) == 1 or not store.may_batch or any(store.layout.is_foreign(w.seen) for w in wanted):
         return (yield from _singly(store, wanted))
@@ -70,13 +73,13 @@ def _write_once(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Re
             StoreWarning,
             stacklevel=2,
         )
-    replies: dict[int, Reply] = {}
+    replies: dict[int, Answered] = {}
     for number, code in enumerate(codes):
         if not code:
-            replies[number] = won(records[number], answers[number // STATEMENTS], now)
+            replies[number] = won(records[number], cast("Answer", answers[number // STATEMENTS]), now)
     lost = [number for number, code in enumerate(codes) if code in _LOST]
     found = yield from _read_back(store, [wanted[number].write.key for number in lost])
-    replies.update(zip(lost, found, strict=True))
+    replies.update((number, found[wanted[number].write.key]) for number in lost if wanted[number].write.key in found)
     again = [number for number in range(len(wanted)) if number not in replies]
     if again:
         alone = yield from _singly(store, [wanted[number] for number in again])
@@ -93,36 +96,41 @@ def _statements(store: "DynamoStore", wanted: Sequence[Wanted], items: list[Item
     return tuple(store.requests.statements(statements[start : start + STATEMENTS]) for start in starts)
 
 
-def _codes(call: Call, answer: Answer) -> list[str]:
+def _codes(call: Call, answer: Answer | StoreError) -> list[str]:
     """Return what became of each statement: nothing when it was made, else the short code of its error."""
     count = len(cast("list[object]", call.body["Statements"]))
+    if isinstance(answer, StoreError):
+        return ["no answer"] * count
     if answer.status != 200:
         return [code_of(answer)] * count
-    responses = cast("Mapping[str, list[Mapping[str, Mapping[str, str]]]]", answer.body)["Responses"]
-    return [short(response["Error"].get("Code", "")) if "Error" in response else "" for response in responses]
+    try:
+        responses = members(answer, "Responses", count)
+    except StoreError:
+        return ["no sense"] * count
+    return [_code(response["Error"]) if "Error" in response else "" for response in responses]
 
 
-def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Reply]]:
-    """Make each write with a request of its own, side by side; what is throttled is asked again a few times."""
-    replies: dict[int, Reply] = {}
+def _code(error: object) -> str:
+    code = error.get("Code") if isinstance(error, Mapping) else None
+    return short(str(code or "")) or "no code"
+
+
+def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
+    """Make each write with a request of its own, side by side; what fails for a time is asked again twice."""
+    replies: dict[int, Answered] = {}
     todo = list(range(len(wanted)))
-    for pause in (*_PAUSES, None):
-        members = [wanted[number] for number in todo]
-        records, now, calls, answers = yield from store.sent([w.write for w in members], partial(_puts, store, members))
-        failed: StoreError | None = None
+    for pause in (*_AGAIN, None):
+        these = [wanted[number] for number in todo]
+        records, now, calls, answers = yield from store.sent([w.write for w in these], partial(_puts, store, these))
         for number, record, call, answer in zip(todo, records, calls, answers, strict=True):
+            inserted = wanted[number].seen is None
             try:
-                inserted = wanted[number].seen is None
                 replies[number] = yield from store.reply(call, answer, record, now, inserted=inserted)
             except StoreError as error:
-                if not error.transient:
-                    raise
-                failed = error
-        todo = [number for number in todo if number not in replies]
-        if failed is None:
+                replies[number] = error
+        todo = [number for number in todo if getattr(replies[number], "transient", False)]
+        if not todo or pause is None:
             break
-        if pause is None:
-            raise failed
         yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
     return [replies[number] for number in range(len(wanted))]
 
@@ -131,27 +139,51 @@ def _puts(store: "DynamoStore", wanted: Sequence[Wanted], items: list[Item]) -> 
     return tuple(store.requests.put(item, w.seen) for w, item in zip(wanted, items, strict=True))
 
 
-def _read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[list[Reply]]:
-    """Read the records of refused writes, in order; None for one that is gone."""
-    found: dict[str, Record] = {}
-    now = store.clock.earliest()
-    todo: list[Item] = [store.layout.key(key) for key in keys]
+def _read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[dict[str, Answered]]:
+    """Read the records of refused writes, None for one that is gone; those that could not be asked for are left out."""
+    found: dict[str, Answered] = {}
+    todo = list(keys)
     pauses: Iterator[float] = iter(_PAUSES)
     while todo:
-        answer = yield from store.ask(store.requests.get_many(todo[:KEYS]))
-        body = cast("Mapping[str, Mapping[str, object]]", answer.body)
-        for item in cast("list[Item]", body.get("Responses", {}).get(store.requests.table, [])):
-            record = yield from store.read(item)
-            found[record.key] = record
-        left = cast("Mapping[str, list[Item]]", body.get("UnprocessedKeys", {}).get(store.requests.table, {}))
-        unprocessed = list(left.get("Keys", []))
-        if len(unprocessed) < len(todo[:KEYS]):
+        asked = todo[:KEYS]
+        try:
+            answer = yield from store.ask(store.requests.get_many([store.layout.key(key) for key in asked]))
+            left = _left(store, answer)
+            read = _read(store, answer)
+        except (StoreError, AttributeError, TypeError, LookupError):  # refused, or an answer that makes no sense
+            return found  # each alone is told what stands in its way
+        now = store.clock.earliest()
+        answered = [key for key in asked if key not in left]
+        for key in answered:
+            record = read.get(key)
+            found[key] = record if isinstance(record, StoreError) else Reply(False, record, now)
+        if answered:
             pauses = iter(_PAUSES)  # it goes on
-        todo = unprocessed + todo[KEYS:]
-        if unprocessed:
+        todo = [key for key in asked if key in left] + todo[KEYS:]
+        if left:
             pause = next(pauses, None)
             if pause is None:
-                raise StoreError(f"ledger {store.url}: dynamodb:BatchGetItem was throttled", transient=True)
+                throttled = StoreError(f"ledger {store.url}: dynamodb:BatchGetItem was throttled", transient=True)
+                return found | dict.fromkeys(todo, throttled)
             yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
-        now = store.clock.earliest()
-    return [Reply(False, found.get(key), now) for key in keys]
+    return found
+
+
+def _left(store: "DynamoStore", answer: Answer) -> set[str]:
+    """Return the keys that were not read."""
+    left = member(answer, "UnprocessedKeys") or {}
+    keys = left.get(store.requests.table, {}).get("Keys", [])
+    return {store.layout.key_in(key) for key in cast("list[Item]", keys)}
+
+
+def _read(store: "DynamoStore", answer: Answer) -> dict[str, Record | StoreError]:
+    """Return the records that were read, or why one cannot be."""
+    read: dict[str, Record | StoreError] = {}
+    for item in cast("list[Item]", (member(answer, "Responses") or {}).get(store.requests.table, [])):
+        try:
+            record = store.read(item)
+        except DamagedRecord as error:
+            read[error.damaged.key] = error
+        else:
+            read[record.key] = record
+    return read

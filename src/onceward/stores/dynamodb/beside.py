@@ -19,7 +19,7 @@ from typing import Final, cast
 
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Record
 from onceward.errors import StoreError
-from onceward.stores.dynamodb.blobs import is_large
+from onceward.stores.dynamodb.blobs import PLACE, is_large
 from onceward.stores.dynamodb.items import Item, Layout, Value, check_apart
 
 FOREVER: Final = 253_370_764_800  # the year 9999 in seconds: for who cannot do without a number
@@ -159,6 +159,10 @@ class Beside(Layout, ABC):
             expires,
         )
 
+    def key_in(self, item: Mapping[str, Value]) -> str:
+        """As :meth:`Layout.key_in`."""
+        return self.key_of(super().key_in(item))
+
     def _key_in(self, item: Mapping[str, Value]) -> Item:
         return {part.name: item.get(part.name, {}) for part in self.parts}
 
@@ -171,7 +175,7 @@ def whole(expires_at: float | None) -> int:
 def is_plain(record: Record) -> bool:
     """Tell whether a record is completed with a result that anyone who reads JSON can replay."""
     result = record.result
-    if record.status != COMPLETED or result is None or result.startswith(_TAGGED):
+    if record.status != COMPLETED or result is None or result.startswith((_TAGGED, PLACE)):
         return False
     return not is_large({"S": result})
 

@@ -1,19 +1,21 @@
 """Results that are too large for an item: objects in S3, written before the record that points at them."""
 
 import random
+import re
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, cast
 
 from onceward.core.clock import boottime
 from onceward.core.drive import Sleep, Steps
-from onceward.core.record import Record
-from onceward.errors import StoreError
+from onceward.core.record import Elsewhere, Record
+from onceward.errors import ResultUnavailable, StoreError
 from onceward.stores.dynamodb.items import Item, Value
-from onceward.wire.calls import Answer, ObjectCall
+from onceward.wire.calls import ObjectCall
 
 if TYPE_CHECKING:
     from onceward.stores.dynamodb.store import DynamoStore
 
+PLACE: Final = "s3://"  # how the text of a result that is elsewhere begins, and no JSON does
 ROOM: Final = 380_000  # bytes of a result in an item of at most 400 KB, beside the key, an error and the names
 _PAUSES: Final = (
     0.05,
@@ -23,6 +25,9 @@ _PAUSES: Final = (
 )  # seconds before an object is written again; a record does not wait longer for S3
 _AWAY: Final = 10.0  # seconds for which S3 is then not asked, so that what is tried again meanwhile does not wait again
 _REMEMBERED: Final = 100
+_DIGEST: Final = re.compile(
+    r"-([0-9a-f]{16,64})\.json\Z"
+).search  # the start of the content's SHA-256, at the end of a name
 
 
 class Blobs:
@@ -56,7 +61,7 @@ class Blobs:
         """
         assert record.result is not None
         content = record.result.encode()
-        digest = sha256(content).hexdigest()[:16]
+        digest = sha256(content).hexdigest()
         name = f"{sha256(record.key.encode()).hexdigest()}/{record.fence}-{record.owner}-{digest}.json"
         key = f"{self.prefix}/{name}" if self.prefix else name
         if key not in self._written:
@@ -81,16 +86,35 @@ class Blobs:
                 return
             yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
 
-    def fetched(self, store: "DynamoStore", record: Record, value: Value) -> Steps[Record]:
-        """Return the record with the result that ``value`` points at, or without one when the object is gone."""
-        place = cast("Item", value["M"])
-        call = ObjectCall("GET", cast("str", place["bucket"]["S"]), cast("str", place["key"]["S"]))
-        if call.bucket != self.bucket:  # whoever can write to the table must not choose what is read with our rights
-            return record._replace(error=f"its result is in s3://{call.bucket}, and blobs= is another bucket")
-        answer = yield from store.ask(call, gone=404)
-        if answer.status == 404:
-            return record._replace(error=f"its result is no longer at s3://{call.bucket}/{call.key}")
-        return record._replace(result=_text(answer))
+
+def elsewhere(store: "DynamoStore", blobs: Blobs | None, record: Record, value: Value) -> Elsewhere:
+    """Return the result that ``value`` points at, not fetched yet."""
+    place = cast("Item", value["M"])
+    bucket, key = str(place["bucket"]["S"]), str(place["key"]["S"])
+    made = Elsewhere(f"{PLACE}{bucket}/{key}")
+    made.fetch = lambda: _fetched(store, blobs, record.key, ObjectCall("GET", bucket, key))
+    return made
+
+
+def _fetched(store: "DynamoStore", blobs: Blobs | None, key: str, call: ObjectCall) -> Steps[str]:
+    where = f"s3://{call.bucket}/{call.key}"
+    if blobs is None:
+        raise ResultUnavailable(key, f"its result is in {where}, and this ledger was opened without blobs=")
+    if call.bucket != blobs.bucket:  # whoever can write to the table must not choose what is read with our rights
+        raise ResultUnavailable(key, f"its result is in s3://{call.bucket}, and blobs= is another bucket")
+    answer = yield from store.ask(call, gone=404)
+    if answer.status == 404:
+        raise ResultUnavailable(key, f"its result is no longer at {where}")
+    assert isinstance(answer.body, bytes)
+    digest = _DIGEST(call.key)
+    if digest is None or not sha256(answer.body).hexdigest().startswith(digest[1]):
+        raise ResultUnavailable(
+            key, f"what is at {where} now is not what was recorded: its SHA-256 is not the one in its name"
+        )
+    try:
+        return answer.body.decode()
+    except UnicodeDecodeError as error:
+        raise ResultUnavailable(key, f"what is at {where} is no text") from error
 
 
 def is_large(value: Value) -> bool:
@@ -99,8 +123,3 @@ def is_large(value: Value) -> bool:
     if len(content) * 4 <= ROOM:  # no character has more than four bytes
         return False
     return len(content if isinstance(content, bytes) else content.encode()) > ROOM
-
-
-def _text(answer: Answer) -> str:
-    assert isinstance(answer.body, bytes)
-    return answer.body.decode()

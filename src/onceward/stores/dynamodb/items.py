@@ -92,6 +92,12 @@ class Layout:
         """Return what the key attribute starts with, one or another, when a record's key starts with ``prefix``."""
         return (prefix,)
 
+    def key_in(self, item: Mapping[str, Value]) -> str:
+        """Return the record's key, as far as it can be told, of an item that cannot be read."""
+        value = item.get(self.holder.name)
+        text = value.get("S") if isinstance(value, Mapping) else None
+        return text[len(self.holder.prefix) :] if isinstance(text, str) else "?"
+
     def version_of(self, seen: Record) -> dict[str, Value]:
         """Return what the attributes of ``version``, in their order, were when the record was seen."""
         return {":o": {"S": seen.owner}, ":f": {"N": str(seen.fence)}, ":b": {"N": str(seen.beat)}}
@@ -154,7 +160,7 @@ class Layout:
             )
         except (KeyError, ValueError, TypeError, zlib.error) as error:
             raise StoreError(
-                f"an item in the ledger's table is not a record of onceward ({error!r}): give the ledger a table or a key "
+                f"an item in the ledger's table is not a record of onceward ({reason(error)}): give the ledger a table or a key "
                 "prefix of its own, or map the table's attributes with a preset or names"
             ) from error
 
@@ -174,6 +180,11 @@ def check_apart(attributes: Sequence[str]) -> None:
     twice = sorted({name for name in attributes if attributes.count(name) > 1})
     if twice:
         raise ValueError(f"names: two fields would share the attribute {', '.join(twice)}")
+
+
+def reason(error: Exception) -> str:
+    """Return what was wrong with an item, without what is in it: that may be nobody else's business."""
+    return f"{type(error).__name__}: {str(error)[:100]}"
 
 
 def number(value: float) -> str:

@@ -1,9 +1,9 @@
 """What answers say, beyond whether they are errors."""
 
 from collections.abc import Mapping
-from typing import cast
 
 from onceward.core.record import Record, Reply
+from onceward.errors import StoreError
 from onceward.stores.dynamodb.items import Item
 from onceward.wire.calls import Answer
 
@@ -20,8 +20,42 @@ def won(record: Record | None, answer: Answer, stamp: float) -> Reply:
 
 def page(answer: Answer) -> tuple[list[Item], Item | None]:
     """Return the items of a scan's page, and where the next one starts."""
-    body = cast("Mapping[str, object]", answer.body)
-    return cast("list[Item]", body.get("Items", [])), cast("Item | None", body.get("LastEvaluatedKey") or None)
+    items = _body(answer).get("Items", [])
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise _shapeless("Items")
+    return items, member(answer, "LastEvaluatedKey")
+
+
+def member(answer: Answer, name: str) -> Item | None:
+    """Return an item, or a key, that an answer has under this name; None when it has none.
+
+    Raises:
+        StoreError: there is something else; transient, for an answer that makes no sense is as good as lost.
+    """
+    found = _body(answer).get(name)
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise _shapeless(name)
+    return found or None
+
+
+def members(answer: Answer, name: str, count: int) -> list[Mapping[str, object]]:
+    """Return so many members of a list in an answer; raises as :func:`member`."""
+    found = _body(answer).get(name)
+    if not isinstance(found, list) or len(found) != count or not all(isinstance(one, dict) for one in found):
+        raise _shapeless(name)
+    return found
+
+
+def _body(answer: Answer) -> Mapping[str, object]:
+    if not isinstance(answer.body, Mapping):
+        raise _shapeless("members")
+    return answer.body
+
+
+def _shapeless(name: str) -> StoreError:
+    return StoreError(f"an answer of DynamoDB makes no sense: its {name} are not what was asked for", transient=True)
 
 
 def units(answer: Answer) -> float | None:

@@ -1,9 +1,10 @@
 """The requests of the verbs: what is asked of DynamoDB, and under which condition."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from onceward.core.record import Record
+from onceward.stores.contract import Damaged
 from onceward.stores.dynamodb.items import Item, Layout, Value, number
 from onceward.wire.calls import Call, Service
 
@@ -77,8 +78,13 @@ class Requests:
             {**self._metered, "TransactItems": [{"Put": {**put, "Item": item}}, *effects]},
         )
 
-    def delete(self, seen: Record) -> Call:
+    def delete(self, seen: Record | Damaged) -> Call:
         """Delete the record seen."""
+        if isinstance(seen, Damaged):
+            item = cast("Item", seen.seen)
+            key = {part.name: item[part.name] for part in self.layout.parts}
+            was = {name: item.get(name) for name in self.layout.attributes}
+            return Call(DYNAMODB, "DeleteItem", {**self._refusing, **_unchanged(was), "Key": key})
         return Call(
             DYNAMODB, "DeleteItem", {**self._refusing, **self.condition(seen), "Key": self.layout.key(seen.key)}
         )
@@ -159,11 +165,12 @@ class Requests:
 def _unchanged(seen: Mapping[str, Value | None]) -> Body:
     """Return the condition that attributes still are what they were, None for one that was absent."""
     terms = [f"attribute_not_exists(#a{n})" if was is None else f"#a{n} = :a{n}" for n, was in enumerate(seen.values())]
-    return {
+    body: Body = {
         "ConditionExpression": " AND ".join(terms),
         "ExpressionAttributeNames": {f"#a{n}": name for n, name in enumerate(seen)},
-        "ExpressionAttributeValues": {f":a{n}": was for n, was in enumerate(seen.values()) if was is not None},
     }
+    values = {f":a{n}": was for n, was in enumerate(seen.values()) if was is not None}
+    return {**body, "ExpressionAttributeValues": values} if values else body
 
 
 def _mapping(value: object) -> Mapping[str, object]:

@@ -22,6 +22,7 @@ from onceward.wire.calls import Answer, AsyncWire, Call, ObjectCall, Wire
 from onceward.wire.http_calls import read_date
 
 _PASSING: Final = (HTTPClientError, ConnectionError, IncompleteReadError, OSError)
+_OWN: Final = frozenset({"x-amzn-requestid", "x-amz-request-id"})  # headers of Amazon's own answers
 _PATIENCE: Final = 10.0  # seconds that a blocking call waits for the answer that an event loop gets it
 _WANTED: Final = 'boto3.client("dynamodb"), or what `async with session.create_client("dynamodb")` of aiobotocore gives'
 
@@ -226,5 +227,7 @@ def _fail(call: Call | ObjectCall, reason: str, cause: Exception | None = None, 
 
 
 def _date(about: Mapping[str, Any]) -> float | None:
-    date = about.get("HTTPHeaders", {}).get("date")
+    headers = about.get("HTTPHeaders", {})
+    own = _OWN & headers.keys() or "application/x-amz-json-1." in headers.get("content-type", "")
+    date = headers.get("date") if own else None  # a proxy's clock is not the service's
     return None if date is None else read_date(date.lower().encode())

@@ -6,18 +6,19 @@ latest time that the server's clock may show and judged by the earliest (``clock
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drive import Steps
 from onceward.core.record import Record, Reply, Write
+from onceward.core.register import Answered
 from onceward.errors import StoreError
-from onceward.stores.contract import Page, Purged
-from onceward.stores.dynamodb import batch, faults
+from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged
+from onceward.stores.dynamodb import batch, blobs, faults
 from onceward.stores.dynamodb.blobs import Blobs, is_large
-from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout
-from onceward.stores.dynamodb.replies import page, units, won
+from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout, reason
+from onceward.stores.dynamodb.replies import member, page, units, won
 from onceward.stores.dynamodb.requests import Requests
 from onceward.stores.dynamodb.transact import Effects, transact
 from onceward.wire.calls import Answer, Call, Many, ObjectCall
@@ -50,7 +51,7 @@ class Sent(NamedTuple):
     records: list[Record]
     now: float
     calls: tuple[Call, ...]
-    answers: list[Answer]
+    answers: "list[Answer | StoreError]"
 
 
 class DynamoStore:
@@ -113,11 +114,11 @@ class DynamoStore:
         """Read one record, consistently."""
         return (yield from self._look(key, consistent=True))
 
-    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Reply]]:
+    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert 25 with one request."""
         return (yield from batch.write_many(self, [batch.Wanted(write, None) for write in writes]))
 
-    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Reply]]:
+    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
         """Swap 25 with one request."""
         return (yield from batch.write_many(self, [batch.Wanted(*pair) for pair in pairs]))
 
@@ -134,15 +135,17 @@ class DynamoStore:
         start = None if after is None else _resumed(after)
         answer = yield from self.ask(self.requests.scan(start, min(limit, _SCANNED), self.requests.having(prefix)))
         items, last = page(answer)
-        # What is filtered there may be less than the prefix says; and a result in S3 is not fetched for a list.
-        records = [record for item in items if (record := self.layout.record(item)).key.startswith(prefix)]
-        return Page(records, _token(last), self.clock.earliest())
+        records, damaged = self._sorted(items)
+        # What is filtered there may be less than the prefix says.
+        records = [record for record in records if record.key.startswith(prefix)]
+        damaged = [one for one in damaged if one.key.startswith(prefix)]
+        return Page(records, _token(last), self.clock.earliest(), tuple(damaged))
 
-    def delete(self, seen: Record) -> Steps[Reply]:
+    def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         """Delete the record if it is still the version seen."""
         call = self.requests.delete(seen)
         answer = yield from self.heard(call, cast("Answer", (yield call)))
-        return (yield from self.reply(call, answer, seen, 0.0))
+        return (yield from self.reply(call, answer, seen if isinstance(seen, Record) else None, 0.0))
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         """Delete up to ``limit`` expired records of one page. DynamoDB's TTL does the same by itself, within days."""
@@ -154,12 +157,15 @@ class DynamoStore:
             items = items[:limit]
             last = {part.name: items[-1][part.name] for part in self.layout.parts} if items else start
         gone = 0
-        for first in range(0, len(items), batch.STATEMENTS):
-            chunk = [self.layout.record(item) for item in items[first : first + batch.STATEMENTS]]
-            calls = tuple(self.requests.delete(record) for record in chunk)
+        records, damaged = self._sorted(items)
+        for first in range(0, len(records), batch.STATEMENTS):
+            calls = tuple(self.requests.delete(record) for record in records[first : first + batch.STATEMENTS])
             for one, deleted in zip(calls, (yield from self.ask_many(calls)), strict=True):
-                gone += (yield from self.reply(one, deleted, None, 0.0)).won
-        return Purged(gone, _token(last))
+                try:
+                    gone += (yield from self.reply(one, deleted, None, 0.0)).won
+                except DamagedRecord as error:  # since it was read
+                    damaged.append(error.damaged)
+        return Purged(gone, _token(last), tuple(damaged))
 
     # --- the exchange ---------------------------------------------------------------------------------------------
 
@@ -197,12 +203,12 @@ class DynamoStore:
             records, items, now = yield from self.stamped(writes)
             calls = calls_of(items)
             answers = yield from self.ask_many(calls, again=False)
-            if not again or not any(self.may_renew(answer) for answer in answers):
+            if not again or not any(isinstance(answer, Answer) and self.may_renew(answer) for answer in answers):
                 break
         return Sent(records, now, calls, answers)
 
-    def ask_many(self, calls: tuple[Call, ...], *, again: bool = True) -> Steps[list[Answer]]:
-        """Send calls side by side and return their answers, errors among them; one that got no answer has status 503."""
+    def ask_many(self, calls: tuple[Call, ...], *, again: bool = True) -> Steps[list[Answer | StoreError]]:
+        """Send calls side by side and return their answers, refusals among them; or the error of one that got none."""
         got: Sequence[object]
         if len(calls) > 1:
             got = cast("list[object]", (yield Many(calls)))
@@ -211,12 +217,15 @@ class DynamoStore:
                 got = [(yield calls[0])]
             except StoreError as error:
                 got = [error]
-        answers: list[Answer] = []
+        answers: list[Answer | StoreError] = []
         for call, answer in zip(calls, got, strict=True):
-            if isinstance(answer, Answer):
-                answers.append((yield from self.heard(call, answer, again=again)))
-            elif isinstance(answer, StoreError) and answer.transient:
-                answers.append(Answer(503, {"__type": "", "message": str(answer)}, None, 0.0, 0.0))
+            if isinstance(answer, StoreError):
+                answers.append(answer)
+            elif isinstance(answer, Answer):
+                try:
+                    answers.append((yield from self.heard(call, answer, again=again)))
+                except StoreError as error:
+                    answers.append(error)
             else:
                 raise cast("Exception", answer)
         return answers
@@ -241,7 +250,7 @@ class DynamoStore:
     def refused(self, record: Record | None, item: Item | None, *, inserted: bool) -> Steps[Reply]:
         """Return the reply to a refused write of ``record``; ``item`` is what stood in its way, as far as was told."""
         if item:
-            return Reply(False, (yield from self.read(item)), self.clock.earliest())
+            return Reply(False, self.read(item), self.clock.earliest())
         if inserted and record is not None:  # something is there, and a server or proxy did not show it
             return (yield from self._look(record.key, consistent=True))
         return Reply(False, None, self.clock.earliest())
@@ -261,23 +270,52 @@ class DynamoStore:
         return records, items, now
 
     def reply(
-        self, call: Call, answer: Answer, record: Record | None, now: float, *, inserted: bool = False
+        self, call: Call, answer: Answer | StoreError, record: Record | None, now: float, *, inserted: bool = False
     ) -> Steps[Reply]:
         """Return what the answer to a conditional write says; ``record`` stands if it was made, stamped ``now``."""
+        if isinstance(answer, StoreError):
+            raise answer
         if answer.status == 200:
             return won(record, answer, now)
         if code_of(answer) != faults.REFUSED:
             raise self.failure(call, answer)
-        return (yield from self.refused(record, cast("Mapping[str, Item]", answer.body).get("Item"), inserted=inserted))
+        return (yield from self.refused(record, member(answer, "Item"), inserted=inserted))
 
-    def read(self, item: Item) -> Steps[Record]:
-        """Return the record that an item is, with its result from wherever it is kept."""
-        record = self.layout.record(item)
-        if self._blobs is None or self.layout.is_foreign(record):
-            return record
-        if (kept := item.get(self.layout.names["result"])) is not None and "M" in kept:
-            return (yield from self._blobs.fetched(self, record, kept))
+    def read(self, item: Item) -> Record:
+        """Return the record that an item is; a result in S3 is fetched by who asks for it.
+
+        Raises:
+            DamagedRecord: it cannot be read.
+        """
+        layout = self.layout
+        try:
+            record = layout.record(item)
+            kept = item.get(layout.names["result"])
+            if kept is not None and "M" in kept and not layout.is_foreign(record):
+                return record._replace(result=blobs.elsewhere(self, self._blobs, record, kept))
+        except (StoreError, LookupError, ValueError, TypeError, AttributeError) as error:
+            raise self._damaged(item, error) from error
         return record
+
+    def _damaged(self, item: Item, error: Exception) -> DamagedRecord:
+        why = str(error) if isinstance(error, StoreError) else f"its item makes no sense ({reason(error)})"
+        key = self.layout.key_in(item)
+        return DamagedRecord(
+            f"{key}: ledger {self.url} has a record of this key that cannot be read: {why}. To delete it, so that the next "
+            "delivery runs, clear the key",
+            Damaged(key, why, item),
+        )
+
+    def _sorted(self, items: Sequence[Item]) -> tuple[list[Record], list[Damaged]]:
+        """Return the records that items are, and those that cannot be read."""
+        records: list[Record] = []
+        damaged: list[Damaged] = []
+        for item in items:
+            try:
+                records.append(self.read(item))
+            except DamagedRecord as error:
+                damaged.append(error.damaged)
+        return records, damaged
 
     def failure(self, call: Call | ObjectCall, answer: Answer) -> StoreError:
         """Return the error that an answer is."""
@@ -311,8 +349,8 @@ class DynamoStore:
 
     def _look(self, key: str, *, consistent: bool) -> Steps[Reply]:
         answer = yield from self.ask(self.requests.get(key, consistent=consistent))
-        item = cast("Mapping[str, Item]", answer.body).get("Item")
-        return Reply(False, (yield from self.read(item)) if item else None, self.clock.earliest())
+        item = member(answer, "Item")
+        return Reply(False, self.read(item) if item else None, self.clock.earliest())
 
     def _learn_time(self) -> Steps[None]:
         """Ask for any key, so that the answer shows the time."""

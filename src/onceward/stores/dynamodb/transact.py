@@ -26,6 +26,8 @@ def transact(store: "DynamoStore", effects: Sequence[Effects], write: Write, see
     _check_apart(store, write.key, effects)
     sent = yield from store.sent([write], lambda items: (store.requests.transact(items[0], seen, effects),))
     (record,), (call,), (answer,) = sent.records, sent.calls, sent.answers
+    if isinstance(answer, StoreError):
+        raise answer
     if answer.status == 200:
         return won(record, answer, sent.now)
     reasons = faults.reasons_of(answer)

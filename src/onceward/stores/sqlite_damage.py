@@ -1,0 +1,70 @@
+"""Rows of an SQLite ledger that are no records: somebody else wrote them, and SQLite keeps any type in any column."""
+
+import sqlite3
+from itertools import product
+from typing import Any, Final
+
+from onceward.core.record import Record
+from onceward.stores.contract import Damaged, DamagedRecord
+
+WHY: Final = "a column has a value of another type, or text that is not UTF-8"
+_TEXT: Final = (str, type(None))
+_SHAPES: Final = frozenset(
+    (str, str, str, int, int, float, int, *texts, float, expires)
+    for texts in product(_TEXT, repeat=3)
+    for expires in (float, type(None))
+)
+
+
+def is_whole(row: tuple[object, ...]) -> bool:
+    """Tell whether a row is a record."""
+    return tuple(map(type, row)) in _SHAPES
+
+
+def damaged(row: tuple[Any, ...]) -> Damaged:
+    """Return what is known of a row that is none."""
+    key = row[0]
+    return Damaged(key if isinstance(key, str) else repr(key), WHY, row)
+
+
+def damage(row: tuple[Any, ...]) -> DamagedRecord:
+    """Return the error of a row that is none."""
+    seen = damaged(row)
+    return DamagedRecord(
+        f"{seen.key}: the ledger has a record of this key that cannot be read: {WHY}. Look at it with the sqlite3 shell, or "
+        "clear the key, so that the next delivery runs",
+        seen,
+    )
+
+
+def rows(connection: sqlite3.Connection, statement: str, bounds: tuple[object, ...]) -> list[tuple[Any, ...]]:
+    """Return all rows; text that is not UTF-8 comes as bytes."""
+    try:
+        return connection.execute(statement, bounds).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode" not in str(error):  # SQLite itself does not say so, and Python gives no code
+            raise
+    factory, connection.text_factory = connection.text_factory, _decoded
+    try:
+        return connection.execute(statement, bounds).fetchall()
+    finally:
+        connection.text_factory = factory
+
+
+def deletion(table: str, seen: Damaged) -> tuple[str, tuple[object, ...]]:
+    """Return the statement that deletes a damaged row if nothing has changed, and its parameters."""
+    # The values are compared as bytes, for text that is not UTF-8 cannot be given as text.
+    assert isinstance(seen.seen, tuple)
+    row = tuple(value.encode() if isinstance(value, str) else value for value in seen.seen)
+    terms = (
+        f"CAST({name} AS BLOB) IS ?" if isinstance(value, bytes) else f"{name} IS ?"
+        for name, value in zip(Record._fields, row, strict=True)
+    )
+    return f"DELETE FROM {table} WHERE {' AND '.join(terms)}", row  # noqa: S608 - names of this package
+
+
+def _decoded(text: bytes) -> str | bytes:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text
