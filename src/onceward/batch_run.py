@@ -4,22 +4,23 @@ No I/O and no handler is called here: ``batch.py`` does both, blocking and await
 """
 
 import math
-import os
 import threading
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from onceward import heartbeat
+from onceward import forks, heartbeat
 from onceward.claim import Claim
 from onceward.core import many, steps
 from onceward.core.drive import Steps
 from onceward.core.many import Claimed
+from onceward.core.policy import Policy
+from onceward.core.protocol import Outcome as End
 from onceward.core.protocol import Verdict
-from onceward.core.record import COMPLETED, PARKED, RELEASED
-from onceward.core.steps import Bid, Refused, Replay, Won
+from onceward.core.record import COMPLETED, PARKED, RELEASED, Record
+from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.deliveries import Item, Outcome, Status
-from onceward.endings import describe
+from onceward.endings import NO_TIME, describe
 from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded
 from onceward.guard import refusal
 from onceward.keys import ledger_key
@@ -54,7 +55,7 @@ class Run:
         self._batch = batch
         self._guard = batch.guard
         self._clock = batch.guard.clock
-        self._pid = os.getpid()
+        self._process = forks.generation
         time_left = _checked(time_left)
         self._deadline = None if time_left is None else self._clock() + time_left
         self._reserve = 0.0 if time_left is None else min(RESERVE, time_left / 10)
@@ -135,7 +136,7 @@ class Run:
         if isinstance(answer, Exception):
             return Outcome("failed", item.record, item.key, None, answer)
         if isinstance(answer, Refused):
-            return Outcome(_REFUSED[answer.verdict], item.record, item.key, None, refusal(answer))
+            return Outcome(_REFUSED.get(answer.verdict, "failed"), item.record, item.key, None, refusal(answer))
         assert isinstance(answer, Replay)
         item.replay = answer
         try:
@@ -152,14 +153,21 @@ class Run:
         return len(self._lanes)
 
     @property
+    def inherited(self) -> bool:
+        """Whether this process was forked by a handler: everything is the parent's, and locks may be held for ever."""
+        return self._process != forks.generation
+
+    @property
     def more(self) -> bool:
         """Whether something may begin now."""
         return bool(self._lanes) and not self._stopped
 
     def next(self) -> Item | None:
         """Return the item to handle next, or None: what is left then waits for one that is being handled, or for nothing."""
+        if self.inherited:
+            return None
         with self._lock:
-            while self.more and not self._late() and os.getpid() == self._pid:  # not in a handler's fork
+            while self.more and not self._late():
                 lane = self._lanes.popleft()
                 while lane:
                     item = lane.popleft()
@@ -194,11 +202,12 @@ class Run:
         claim = item.held
         item.value, item.error = value, error
         if item.end is None and claim.settled is None:
+            claim.handled()
             item.end = claim.completion(value) if error is None else claim.failure(error)
         status = claim.settled if item.end is None else item.end.status
         with self._lock:
             if item.index in self._began:
-                if item.end is not None:
+                if item.end is not None and item not in self.pending:
                     self.pending.append(item)
                 self._went_on(item, ok=status == COMPLETED)
         if item.end is None and item.outcome is None:
@@ -247,6 +256,8 @@ class Run:
 
     def take(self, items: list[Item]) -> list[Item]:
         """Move what is pending to ``items``, the list of whoever records them, and return that."""
+        if self.inherited:
+            return items
         with self._lock:
             items += [item for item in self.pending if item not in items]
             self.pending = []
@@ -254,6 +265,8 @@ class Run:
 
     def settling(self, items: Sequence[Item]) -> Steps[None]:
         """Record how handlers ended, in one exchange where the store can; then tell. It may be driven anew when interrupted."""
+        if self.inherited:
+            return
         asked = list(items)
         todo = [i for i in asked if i.outcome is None and i.held.settled is None and i.trouble is None]
         if todo:
@@ -268,13 +281,17 @@ class Run:
             item.held.ending()
             assert item.end is not None
             ends.append((item.held.record, item.end, item.held.policy))
-        patience = lambda: self._clock() + max(item.held.remaining for item in todo)  # noqa: E731
         try:
-            answers = yield from many.end_many(self._guard.store, ends, self._clock, patience)
-        except Exception as error:  # noqa: BLE001 - the store stayed away until the leases were over
-            for item in todo:
-                item.trouble = ResultNotRecorded(item.key, item.value, str(error)) if item.error is None else error
-            return
+            answers = yield from self._end_together(todo, ends, leases=1)
+        except OncewardError:
+            # Not within one lease: the completions matter more than their results.
+            ends = [(record, end if end.result is None else NO_TIME, policy) for record, end, policy in ends]
+            try:
+                answers = yield from self._end_together(todo, ends, leases=2)
+            except OncewardError as error:
+                for item in todo:
+                    item.trouble = ResultNotRecorded(item.key, item.value, str(error)) if item.error is None else error
+                return
         for item, (_, end, _), answer in zip(todo, ends, answers, strict=True):
             try:
                 if answer is not None:
@@ -285,8 +302,14 @@ class Run:
                     yield from item.held.completing(end, item.value)
                 else:
                     yield from item.held.leaving(end, "record how it failed")
-            except Exception as error:  # noqa: BLE001 - the other records go on
+            except OncewardError as error:  # the other records go on
                 item.trouble = error
+
+    def _end_together(
+        self, todo: list[Item], ends: Sequence[tuple[Record, End, Policy]], leases: int
+    ) -> Steps[list[Settled | Lost | None]]:
+        until = lambda: max(item.held.limit(leases) for item in todo)  # noqa: E731
+        return (yield from many.end_many(self._guard.store, ends, self._clock, until))
 
     def _settled(self, item: Item) -> None:
         claim = item.held
@@ -304,8 +327,10 @@ class Run:
 
     def giving_back(self) -> Steps[None]:
         """Give back what was claimed and has not begun."""
+        if self.inherited:
+            return
         with self._lock:  # what is about to begin has begun then, or never does
-            idle = [i for i in self._chunk if i.claim is not None and not i.begun and os.getpid() == self._pid]
+            idle = [i for i in self._chunk if i.claim is not None and not i.begun]
         claims = []
         for item in idle:
             heartbeat.HEARTBEAT.forget(item.held)

@@ -1,7 +1,8 @@
 """How handlers end, as what is recorded of it: results and exceptions made into text that any ledger takes."""
 
 import warnings
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from onceward.core import protocol
 from onceward.core.policy import Policy
@@ -12,21 +13,32 @@ from onceward.errors import ResultWarning
 if TYPE_CHECKING:
     from onceward.codec import Codec
 
+T = TypeVar("T")
+_KINDS: Final = 2  # of exceptions, all different, after which encoding is given up
 _LONGEST_ERROR: Final = 1000  # characters of an exception's text that are recorded
 
 
 def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
     """Return the outcome that records ``result``; one without a result says why it cannot be replayed."""
-    try:
-        text = codec.encode(result)
-        # ASCII is a byte a character, and asking costs nothing; otherwise count.
-        size = len(text) if text.isascii() else len(text.encode())
-    except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
-        return protocol.completed(None, describe(error).removeprefix("NotReplayable: "))
+    text = firmly(codec.encode, result)
+    if isinstance(text, Exception):
+        return protocol.completed(None, describe(text).removeprefix("NotReplayable: "))
+    # ASCII is a byte a character, and asking costs nothing; otherwise count.
+    size = len(text) if text.isascii() else len(text.encode())
     assert policy.max_result is not None  # the guard has asked the store
     if size > policy.max_result:
         return protocol.completed(None, f"it takes {size} bytes, and max_result={policy.max_result}")
     return protocol.completed(text)
+
+
+def without_result(error: Exception) -> Outcome:
+    """Return the outcome of a handler whose result the store does not take, because of ``error``."""
+    return protocol.completed(None, storable(f"the store refused the result: {error}"))
+
+
+NO_TIME: Final = protocol.completed(
+    None, "the store did not take the result within one lease after the handler had ended"
+)
 
 
 def warn_of_missing(record: Record) -> None:
@@ -41,12 +53,42 @@ def warn_of_missing(record: Record) -> None:
 
 def final(error: Exception) -> Outcome:
     """Return the outcome that records an exception to be raised again for every duplicate."""
-    from onceward.codec import NotReplayable, encode_exception  # noqa: PLC0415 - msgspec is loaded with the first guard
+    from onceward.codec import encode_exception  # noqa: PLC0415 - msgspec is loaded with the first guard
 
-    try:
-        return protocol.completed(encode_exception(error), describe(error))
-    except NotReplayable as reason:
+    text = firmly(encode_exception, error)
+    if isinstance(text, Exception):
+        reason = describe(text).removeprefix("NotReplayable: ")
         return protocol.completed(None, f"the outcome was {describe(error)}, which cannot be replayed: {reason}")
+    return protocol.completed(text, describe(error))
+
+
+def firmly(encode: Callable[[T], str], value: T, *before: Exception) -> str | Exception:
+    """Return what ``encode(value)`` returns, or what it raises each time; ``before`` is what it has raised already.
+
+    Raises:
+        Exception: what it raised once, and not again: a time limit that struck while it was encoded. Call this anew then.
+    """
+    met = [_root(error) for error in before]
+    came: str | Exception | None = None
+    lasting: type | None = None
+    while came is None:
+        try:
+            came = encode(value)
+        except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
+            met.append(_root(error))
+            if type(met[-1]) in map(type, met[:-1]) or len(met) > _KINDS:
+                came, lasting = error, type(met[-1])
+    for interrupt in met:
+        if type(interrupt) is not lasting:
+            raise interrupt
+    return came
+
+
+def _root(error: BaseException) -> BaseException:
+    """Return what an exception came of: translated on its way, a time limit is its cause."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return error
 
 
 def describe(error: BaseException) -> str:

@@ -3,16 +3,19 @@
 What happens on the ledger is in generators (``claim`` in core/steps.py, ``completing`` and ``failing`` in claim.py); the
 functions that come in two forms only drive them and run the user's code in between, where it was called.
 
-An interrupt (KeyboardInterrupt, SystemExit, a cancellation) in the claim gives the key back, for the handler has not run;
-in the handler it leaves the key claimed until the lease is over, for work that was started may still go on; in the
-settling it waits until the outcome is recorded.
+An interrupt (KeyboardInterrupt, SystemExit, a cancellation, a time limit) in the claim gives the key back, for the handler
+has not run; in the handler it leaves the key claimed until the lease is over, for work that was started may still go on,
+unless it is an ``Exception``, which is the handler's failure; in the settling it waits until the outcome is recorded. Each
+call has one ``try`` around handler and settling, so that no interrupt comes between the two.
 """
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
-from onceward import heartbeat
+from onceward import called, heartbeat
+from onceward.called import OVER, RAISED, RETURNED, Call
 from onceward.claim import CURRENT, Claim
 from onceward.core import steps
 from onceward.core.clock import Clock
@@ -22,7 +25,7 @@ from onceward.core.protocol import Verdict
 from onceward.core.record import Record
 from onceward.core.steps import Bid, Refused, Replay, Settled, Won
 from onceward.endings import completion, warn_of_missing
-from onceward.errors import Busy, Mismatch, OncewardError, Parked, Reentrant, ResultUnavailable
+from onceward.errors import Busy, Mismatch, OncewardError, Parked, Reentrant, ResultUnavailable, UnknownStatus
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
@@ -122,22 +125,29 @@ class Guard:
         if type(claim) is Answer:
             return claim.value
         assert type(claim) is Claim
+        call: Call | None = None
         try:
-            CURRENT.set(claim)
-            if self._parameter is not None:
-                args, kwargs = self._parameter.fill(claim, args, kwargs)
-            value = function(*args, **kwargs)
-            if hasattr(value, "__await__"):
-                refuse_awaitable(function, value)
-        except Exception as error:
-            self.fail(claim, error)
-            raise
-        except BaseException:
-            self.drop(claim)
+            try:
+                CURRENT.set(claim)
+                if self._parameter is not None:
+                    args, kwargs = self._parameter.fill(claim, args, kwargs)
+                call = Call(partial(function, *args, **kwargs))
+                value = call[RETURNED]
+            except BaseException as error:
+                call = call or Call()
+                call[RAISED] = error
+                self._leave(claim, function, call)
+                raise
+            failure = self._leave(claim, function, call)
+        except BaseException as error:
+            if _is_cut_short(call, error):
+                self._leave(claim, function, call)
             raise
         finally:
+            call = None  # or an exception, its traceback and this frame would keep each other alive
             CURRENT.set(claim.outer)
-        self.finish(claim, value)
+        if failure is not None:
+            raise failure
         return value
 
     async def call_async(
@@ -155,23 +165,58 @@ class Guard:
         if type(claim) is Answer:
             return claim.value
         assert type(claim) is Claim
+        call: Call | None = None
         try:
-            CURRENT.set(claim)
-            if self._parameter is not None:
-                args, kwargs = self._parameter.fill(claim, args, kwargs)
-            value = function(*args, **kwargs)
-            if hasattr(value, "__await__"):
-                value = await value
-        except Exception as error:
-            await self.fail_async(claim, error)
-            raise
-        except BaseException:
-            self.drop(claim)
+            try:
+                CURRENT.set(claim)
+                if self._parameter is not None:
+                    args, kwargs = self._parameter.fill(claim, args, kwargs)
+                call = Call(partial(function, *args, **kwargs))
+                value = call[RETURNED]
+                if hasattr(value, "__await__"):
+                    del call[RETURNED]
+                    call[RETURNED] = value = await value
+            except BaseException as error:
+                call = call or Call()
+                call[RAISED] = error
+                await self._leave_async(claim, function, call)
+                raise
+            failure = await self._leave_async(claim, function, call)
+        except BaseException as error:
+            if _is_cut_short(call, error) and not isinstance(error, GeneratorExit):
+                await self._leave_async(claim, function, call)
             raise
         finally:
+            call = None  # or an exception, its traceback and this frame would keep each other alive
             CURRENT.set(claim.outer)
-        await self.finish_async(claim, value)
+        if failure is not None:
+            raise failure
         return value
+
+    def _leave(self, claim: Claim, function: Function, call: Call) -> BaseException | None:
+        """End ``claim`` as the handler ended; return what it failed with. It may be called anew when it was interrupted."""
+        failure = called.failure(function, call)
+        if failure is None:
+            self.finish(claim, call[RETURNED])
+        elif isinstance(failure, Exception):
+            self.fail(claim, failure)
+        else:
+            self.drop(claim)
+        call[OVER] = True
+        return failure
+
+    async def _leave_async(self, claim: Claim, function: Function, call: Call) -> BaseException | None:
+        """As :meth:`_leave`, for a coroutine."""
+        called.drop_unawaited(call)
+        failure = called.failure(function, call)
+        if failure is None:
+            await self.finish_async(claim, call[RETURNED])
+        elif isinstance(failure, Exception):
+            await self.fail_async(claim, failure)
+        else:
+            self.drop(claim)
+        call[OVER] = True
+        return failure
 
     # --- its three parts, in two forms each -----------------------------------------------------------------------
 
@@ -179,28 +224,34 @@ class Guard:
         """Claim ``key`` and renew it from now on, or return the recorded answer.
 
         Raises:
-            Busy, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError: as their docs say; the handler must not run.
+            Busy, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownStatus: as their docs say; the handler
+                must not run.
         """
         bid = self.bid(key, fingerprint)
         since = self.clock()
         try:
-            return self._entered(drive(steps.claim(self.store, bid), self.store), since)
-        except Exception:
+            outcome = drive(steps.claim(self.store, bid), self.store)
+            if isinstance(outcome, Won):
+                return self._won(outcome)
+        except OncewardError:
             raise
         except BaseException:
             try:
-                drive(steps.abandon(self.store, bid), self.store)
+                settle(lambda: steps.abandon(self.store, bid), self.store)
             except Exception:  # noqa: BLE001, S110 - the interrupt is what the caller must hear of; the lease ends by itself
                 pass
             raise
+        return self.answer(outcome, since)
 
     async def enter_async(self, key: str, fingerprint: str | None) -> Claim | Answer:
         """As :meth:`enter`, for a coroutine."""
         bid = self.bid(key, fingerprint)
         since = self.clock()
         try:
-            return self._entered(await drive_async(steps.claim(self.store, bid), self.store), since)
-        except (Exception, GeneratorExit):  # a coroutine that is closed may not await any more
+            outcome = await drive_async(steps.claim(self.store, bid), self.store)
+            if isinstance(outcome, Won):
+                return self._won(outcome)
+        except (OncewardError, GeneratorExit):  # a coroutine that is closed may not await any more
             raise
         except BaseException:
             try:
@@ -208,9 +259,15 @@ class Guard:
             except Exception:  # noqa: BLE001, S110 - as in enter()
                 pass
             raise
+        return self.answer(outcome, since)
 
     def finish(self, claim: Claim, value: object) -> None:
-        """Record ``value``, unless the handler has ended the claim itself."""
+        """Record ``value``, unless the handler has ended the claim itself.
+
+        Raises:
+            LeaseLost, ResultNotRecorded, ForkedClaim: as their docs say.
+        """
+        claim.check_own()
         try:
             if claim.settled is None:
                 since = self.clock()
@@ -223,6 +280,7 @@ class Guard:
 
     async def finish_async(self, claim: Claim, value: object) -> None:
         """As :meth:`finish`, for a coroutine."""
+        claim.check_own()
         try:
             if claim.settled is None:
                 since = self.clock()
@@ -236,7 +294,7 @@ class Guard:
     def fail(self, claim: Claim, error: Exception) -> None:
         """Record that the handler raised ``error``, unless it has ended the claim itself. Raises interrupts only."""
         try:
-            if claim.settled is None:
+            if claim.settled is None and not claim.inherited:
                 settle(lambda: claim.failing(error), self.store)
         finally:
             heartbeat.HEARTBEAT.forget(claim)
@@ -244,7 +302,7 @@ class Guard:
     async def fail_async(self, claim: Claim, error: Exception) -> None:
         """As :meth:`fail`, for a coroutine."""
         try:
-            if claim.settled is None:
+            if claim.settled is None and not claim.inherited:
                 await settle_async(lambda: claim.failing(error), self.store)
         finally:
             heartbeat.HEARTBEAT.forget(claim)
@@ -295,12 +353,10 @@ class Guard:
         bid = (key, os.urandom(16).hex(), fingerprint, self.policy, self.clock)
         return tuple.__new__(Bid, bid)  # what Bid(...) does, in half the time
 
-    def _entered(self, outcome: Won | Replay | Refused, since: float) -> Claim | Answer:
-        if isinstance(outcome, Won):
-            claim = Claim(self.store, outcome, self.policy, self.clock, self.codec)
-            heartbeat.HEARTBEAT.watch(claim)
-            return claim
-        return self.answer(outcome, since)
+    def _won(self, outcome: Won) -> Claim:
+        claim = Claim(self.store, outcome, self.policy, self.clock, self.codec)
+        heartbeat.HEARTBEAT.watch(claim)
+        return claim
 
     def answer(self, outcome: Replay | Refused, since: float) -> Answer:
         """Return what a duplicate gets, or raise why it gets nothing; ``since`` is when it asked, on the owner's clock."""
@@ -344,19 +400,16 @@ class Guard:
         return self.recorded(known)
 
 
-def refuse_awaitable(function: Function, value: object) -> None:
-    """Raise TypeError: ``function`` was called by who does not await what it returned."""
-    if callable(close := getattr(value, "close", None)):
-        close()
-    name = getattr(function, "__qualname__", repr(function))
-    raise TypeError(
-        f"{name}() returned something to await, and nobody would: use run_async, or decorate the async function"
-    )
+def _is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:
+    """Tell whether ``error`` came between the handler's end and what is made of it."""
+    return call is not None and OVER not in call and not isinstance(error, OncewardError)
 
 
-def refusal(refused: Refused) -> Busy | Mismatch | Parked:
+def refusal(refused: Refused) -> Busy | Mismatch | Parked | UnknownStatus:
     """Return why a key cannot be had, as an error."""
     record = refused.record
+    if refused.verdict is Verdict.UNKNOWN:
+        return UnknownStatus(record.key, record.status)
     if refused.verdict is Verdict.MISMATCH:
         return Mismatch(record.key)
     if refused.verdict is Verdict.PARKED:

@@ -94,6 +94,8 @@ class Settler:
 
     def close(self) -> None:
         """Record what is left. It may be called anew when it was interrupted."""
+        if self._run.inherited:
+            return
         TICKER.forget(self)
         with self._busy:
             settle(lambda: self._run.settling(self._run.take(self._items)), self._store)
@@ -134,7 +136,9 @@ class AsyncSettler:
                 await asyncio.wait((self._task,))
                 if not self._task.cancelled():
                     self._task.exception()  # or asyncio would tell that nobody asked for it
-        except asyncio.CancelledError:
+        except GeneratorExit:  # it is closed, and may not await any more
+            raise
+        except BaseException:
             await self._rest()
             raise
         await self._rest()

@@ -27,6 +27,7 @@ from onceward.core.steps import (
     persist,
 )
 from onceward.core.writes import first_claim, next_claim
+from onceward.errors import OncewardError
 
 Claimed = Won | Replay | Refused | Exception
 
@@ -50,7 +51,7 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
         if number not in outcomes:
             try:
                 outcomes[number] = yield from claim(store, bid)
-            except Exception as error:  # noqa: BLE001 - the other keys go on
+            except OncewardError as error:  # the other keys go on
                 outcomes[number] = error
     return [outcomes[number] for number in range(len(bids))]
 
@@ -71,7 +72,7 @@ def _claims(
         limit = max(sent + CLAIM_PATIENCE, clock() + 2 * FIRST_PAUSE)
         try:
             replies = yield from persist(error, verb, clock, lambda: limit)
-        except Exception as lasting:  # noqa: BLE001 - it is in the place of their answers
+        except OncewardError as lasting:  # it is in the place of their answers
             if getattr(lasting, "transient", False):
                 outcomes.update(dict.fromkeys(asked, lasting))  # each alone would wait as long, and in vain
             return {}
@@ -87,7 +88,7 @@ def _claims(
                 outcomes[number] = Won(held, until)
         elif verdict is Verdict.REPLAY:
             outcomes[number] = Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
-        elif verdict in {Verdict.BUSY, Verdict.PARKED, Verdict.MISMATCH}:
+        elif verdict in {Verdict.BUSY, Verdict.PARKED, Verdict.MISMATCH, Verdict.UNKNOWN}:
             outcomes[number] = Refused(verdict, held, max(0.0, held.lease_until - reply.now))
         else:
             met[number] = (verdict, held)
@@ -109,7 +110,7 @@ def end_many(
     except Exception as error:  # noqa: BLE001 - asked again, or raised there
         try:
             replies = yield from persist(error, verb, clock, until)
-        except Exception as lasting:
+        except OncewardError as lasting:
             if getattr(lasting, "transient", False):
                 raise
             return [None] * len(ends)  # the store refuses one of them: each alone finds out which

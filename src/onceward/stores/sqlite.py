@@ -24,6 +24,10 @@ from onceward.stores.sqlite_clock import RESOLUTION
 from onceward.stores.sqlite_file import SqliteFile, translated
 from onceward.stores.sqlite_requests import Delete, Each, Insert, Load, Purge, Request, Scan, Swap, find
 
+# What a request may fail with: what SQLite raises, and what its driver raises for values that it cannot store. All else is
+# an interrupt.
+_OWN = (sqlite3.Error, StoreError, UnicodeError, OverflowError)
+
 PURGE_EVERY, PURGE_LIMIT = 32, 64  # every so many commits purge so many rows; the first of a process does, too
 
 
@@ -175,8 +179,10 @@ class SqliteStore:
         with self._reading:
             try:
                 return run(self._file.reader(), self._file.now())
-            except Exception as error:
+            except BaseException as error:
                 self._file.mend_reader(error)
+                if not isinstance(error, _OWN):
+                    raise  # an interrupt
                 raise self._failure(error) from error
 
     def _commit(self) -> None:
@@ -200,8 +206,8 @@ class SqliteStore:
             for job in jobs:
                 job.error = self._failure(error)
             self._file.mend_writer(error)
-            if not isinstance(error, Exception):
-                raise
+            if not isinstance(error, _OWN):
+                raise  # an interrupt, such as a time limit
         finally:
             for job in jobs:
                 job.done = True
@@ -212,7 +218,7 @@ class SqliteStore:
             failure = translated(error, self.path)
         elif isinstance(error, StoreError):
             failure = StoreError(str(error), transient=error.transient)
-        elif isinstance(error, Exception):
+        elif isinstance(error, _OWN):
             failure = StoreError(f"ledger {self.path}: {error!r}")
         else:
             # Nobody can say what was written before the interrupt, which is what a lost reply means.
