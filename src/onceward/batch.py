@@ -20,6 +20,7 @@ from onceward.core import many
 from onceward.core.drive import drive, drive_async, settle, settle_async
 from onceward.core.policy import Options
 from onceward.deliveries import Item, Outcome, Reading, Status
+from onceward.errors import OncewardError
 from onceward.settling import AsyncSettler, Settler
 from onceward.threads import Helpers, without_stop_iteration
 
@@ -151,8 +152,9 @@ class Batch:
                 except BaseException as error:
                     call[RAISED] = error
                     self._ended(run, item, call)
-                    if RETURNED in call or not (isinstance(error, Exception) or _is_cancellation(error)):
-                        raise
+                    within = RETURNED not in call and call.default_factory is not None
+                    if not (within and (isinstance(error, Exception) or _is_cancellation(error))):
+                        raise  # not the handler's: an interrupt
                 else:
                     self._ended(run, item, call)
             except BaseException:
@@ -322,12 +324,12 @@ def _ignoring_errors(act: Callable[[], object]) -> None:
     """Give back what can be given back; what cannot be is claimed to the end of its lease."""
     try:
         act()
-    except Exception:  # noqa: BLE001, S110 - see above
+    except OncewardError:
         pass
 
 
 async def _ignoring_errors_async(act: Callable[[], Any]) -> None:
     try:
         await act()
-    except Exception:  # noqa: BLE001, S110 - as above
+    except OncewardError:
         pass

@@ -20,7 +20,7 @@ from onceward.core.protocol import Verdict
 from onceward.core.record import COMPLETED, PARKED, RELEASED, Record
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.deliveries import Item, Outcome, Status
-from onceward.endings import NO_TIME, describe
+from onceward.endings import NO_TIME, describe, firmly
 from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded
 from onceward.guard import refusal
 from onceward.keys import ledger_key
@@ -77,16 +77,18 @@ class Run:
 
     def _read(self, index: int, record: object) -> Item:
         item = Item(index, record)
-        try:
-            if self._batch.group is not None:
-                group = self._batch.group(record)
-                if group is not None:
-                    item.group = self._groups.setdefault(group, len(self._groups))
-            item.args, key, item.fingerprint = self._batch.read(record)
-            item.key = ledger_key(self._batch.name, key)
-        except Exception as error:  # noqa: BLE001 - a user's callable may raise anything; the other records go on
+        error = firmly(self._fill, item)
+        if error is not None:
             self._report(item, Outcome("malformed", record, None, None, error))
         return item
+
+    def _fill(self, item: Item) -> None:
+        if self._batch.group is not None:
+            group = self._batch.group(item.record)
+            if group is not None:
+                item.group = self._groups.setdefault(group, len(self._groups))
+        item.args, key, item.fingerprint = self._batch.read(item.record)
+        item.key = ledger_key(self._batch.name, key)
 
     # --- claiming ---------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Final, Generic, Literal, TypeVar
 from onceward.buffer import Buffer, Held
 from onceward.called import OVER, RAISED, RETURNED, Call, refuse_not_begun
 from onceward.claim import Claim
-from onceward.core.drive import settle
+from onceward.core.drive import settle, was_settled
 from onceward.errors import OncewardError, ResultUnavailable
 
 T = TypeVar("T")
@@ -139,7 +139,7 @@ class Checkpoint(Generic[T]):
                 raise
             failure = settle(lambda: buffer.ending(held, self._function, call), store)
         except BaseException as error:
-            if OVER not in call and not isinstance(error, OncewardError):
+            if OVER not in call and not isinstance(error, OncewardError) and not was_settled(error):
                 settle(lambda: buffer.ending(held, self._function, call), store)
             raise
         if failure is not None:

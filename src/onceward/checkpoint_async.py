@@ -9,7 +9,7 @@ from onceward.buffer import Buffer, Held
 from onceward.called import OVER, RAISED, RETURNED, Call, drop_unawaited, refuse_not_begun
 from onceward.checkpoint import ITSELF, Added, Flush, log_on_done
 from onceward.claim import Claim
-from onceward.core.drive import settle_async
+from onceward.core.drive import settle_async, was_settled
 from onceward.errors import OncewardError, ResultUnavailable
 from onceward.inputs import describe
 from onceward.threads import without_stop_iteration
@@ -121,7 +121,7 @@ class AsyncCheckpoint(Generic[T]):
         except GeneratorExit:  # a coroutine that is closed may not await any more
             raise
         except BaseException as error:
-            if OVER not in call and not isinstance(error, OncewardError):
+            if OVER not in call and not isinstance(error, OncewardError) and not was_settled(error):
                 drop_unawaited(call)
                 await settle_async(lambda: buffer.ending(held, self._function, call), store)
             raise

@@ -62,11 +62,13 @@ class Codec:
             try:
                 text = self._encode_typed(value)
             except Exception as error:  # noqa: BLE001 - not of its annotated type, unless it is an interrupt
-                from onceward.endings import firmly  # noqa: PLC0415 - the two need each other, and this hardly happens
+                failed = error
+            else:
+                return text or _encode_open(value, enveloped=True)
+            from onceward.endings import firmly  # noqa: PLC0415 - the two need each other, and this hardly happens
 
-                firmly(self._encode_typed, value, error)
-                text = ""
-            return text or _encode_open(value, enveloped=True)
+            firmly(self._encode_typed, value, failed)
+            return _encode_open(value, enveloped=True)
         return _encode_open(value, enveloped=False)
 
     def _encode_typed(self, value: object) -> str:

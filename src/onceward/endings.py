@@ -1,5 +1,6 @@
 """How handlers end, as what is recorded of it: results and exceptions made into text that any ledger takes."""
 
+import sys
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from onceward.codec import Codec
 
 T = TypeVar("T")
-_KINDS: Final = 2  # of exceptions, all different, after which encoding is given up
+R = TypeVar("R")
+_KINDS: Final = 2  # of exceptions, all different, after which it is not tried again
 _LONGEST_ERROR: Final = 1000  # characters of an exception's text that are recorded
 
 
@@ -62,40 +64,43 @@ def final(error: Exception) -> Outcome:
     return protocol.completed(text, describe(error))
 
 
-def firmly(encode: Callable[[T], str], value: T, *before: Exception) -> str | Exception:
-    """Return what ``encode(value)`` returns, or what it raises each time; ``before`` is what it has raised already.
+def firmly(function: Callable[[T], R], value: T, *before: Exception) -> R | Exception:
+    """Return what ``function(value)`` returns, or what it raises each time; ``before`` is what it has raised already.
+
+    For what calls a user's code, which may raise anything.
 
     Raises:
-        Exception: what it raised once, and not again: a time limit that struck while it was encoded. Call this anew then.
+        Exception: what it raised once, and not again: a time limit that struck meanwhile. Call this anew then.
     """
-    met = [_root(error) for error in before]
-    came: str | Exception | None = None
+    handling = sys.exception()  # which all exceptions from here have as their context
+    met = [_root(error, handling) for error in before]
     lasting: type | None = None
-    while came is None:
+    while True:
         try:
-            came = encode(value)
-        except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
-            met.append(_root(error))
+            came: R | Exception = function(value)
+            break
+        except Exception as error:  # noqa: BLE001 - see above
+            met.append(_root(error, handling))
             if type(met[-1]) in map(type, met[:-1]) or len(met) > _KINDS:
                 came, lasting = error, type(met[-1])
+                break
     for interrupt in met:
         if type(interrupt) is not lasting:
             raise interrupt
     return came
 
 
-def _root(error: BaseException) -> BaseException:
-    """Return what an exception came of: translated on its way, a time limit is its cause."""
-    while (cause := error.__cause__ or error.__context__) is not None:
+def _root(error: BaseException, handling: BaseException | None) -> BaseException:
+    """Return what an exception came of: a time limit that was translated on its way is a cause."""
+    while (cause := error.__cause__ or error.__context__) is not None and cause is not handling:
         error = cause
     return error
 
 
 def describe(error: BaseException) -> str:
     """Return an exception as one line for the record."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - a user's __str__ may do anything
+    text = firmly(str, error)
+    if isinstance(text, Exception):  # a user's __str__ may do anything
         text = "(its text cannot be shown)"
     kind = type(error).__qualname__
     return storable(f"{kind}: {text}" if text else kind)

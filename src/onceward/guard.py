@@ -19,7 +19,7 @@ from onceward.called import OVER, RAISED, RETURNED, Call
 from onceward.claim import CURRENT, Claim
 from onceward.core import steps
 from onceward.core.clock import Clock
-from onceward.core.drive import drive, drive_async, settle, settle_async
+from onceward.core.drive import drive, drive_async, settle, settle_async, was_settled
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
 from onceward.core.record import Record
@@ -402,7 +402,7 @@ class Guard:
 
 def _is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:
     """Tell whether ``error`` came between the handler's end and what is made of it."""
-    return call is not None and OVER not in call and not isinstance(error, OncewardError)
+    return call is not None and OVER not in call and not (isinstance(error, OncewardError) or was_settled(error))
 
 
 def refusal(refused: Refused) -> Busy | Mismatch | Parked | UnknownStatus:

@@ -118,6 +118,7 @@ class AsyncSettler:
         self._closed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._items: list[Item] = []  # as in Settler
+        self._interrupt: Exception | None = None
 
     def settle_soon(self) -> None:
         """Record what is pending within :data:`LINGER`."""
@@ -142,11 +143,19 @@ class AsyncSettler:
             await self._rest()
             raise
         await self._rest()
+        if self._interrupt is not None:
+            raise self._interrupt
 
     async def _rest(self) -> None:
         await settle_async(lambda: self._run.settling(self._run.take(self._items)), self._store)
 
     async def _settle(self) -> None:
+        try:
+            await self._settle_while_pending()
+        except Exception as error:  # noqa: BLE001 - a time limit, for who waits for the batch
+            self._interrupt = error
+
+    async def _settle_while_pending(self) -> None:
         import asyncio  # noqa: PLC0415 - as above
 
         while self._run.pending:

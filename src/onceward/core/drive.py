@@ -10,7 +10,7 @@ the same.
 
 import time
 from collections.abc import Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from onceward.errors import OncewardError, StoreError
 
@@ -86,7 +86,9 @@ def settle(make: Callable[[], Steps[T]], store: Exchange, patience: int = 2) -> 
             try:
                 settle(make, _last(store, patience), patience - 1)
             except OncewardError as trouble:  # the interrupt is what the caller must hear of
-                interrupt.add_note(f"onceward: and then {trouble}")
+                interrupt.add_note(f"{NOTE}and then {trouble}")
+        else:
+            interrupt.add_note(GIVEN_UP)
         raise
 
 
@@ -103,7 +105,18 @@ async def settle_async(make: Callable[[], Steps[T]], store: Exchange, patience: 
     except BaseException as interrupt:
         if patience:
             await _again(settle_async(make, _last(store, patience), patience - 1), interrupt, patience)
+        else:
+            interrupt.add_note(GIVEN_UP)
         raise
+
+
+NOTE: Final = "onceward: "
+GIVEN_UP: Final = f"{NOTE}interrupted again and again, the outcome was not recorded here"
+
+
+def was_settled(interrupt: BaseException) -> bool:
+    """Tell whether an exception went on because ``settle`` could do no more, so that nothing is to be tried again."""
+    return any(note.startswith(NOTE) for note in getattr(interrupt, "__notes__", ()))
 
 
 def _last(store: Exchange, patience: int) -> Exchange:
@@ -152,8 +165,9 @@ async def _again(settling: "Coroutine[Any, Any, object]", interrupt: BaseExcepti
             patience -= 1
     if not task.done():
         task.add_done_callback(_pass_on)  # nobody waits for it any more
+        interrupt.add_note(GIVEN_UP)
     elif (trouble := _pass_on(task)) is not None:
-        interrupt.add_note(f"onceward: and then {trouble}")
+        interrupt.add_note(f"{NOTE}and then {trouble}")
 
 
 def _pass_on(task: "asyncio.Task[BaseException | None]") -> BaseException | None:
