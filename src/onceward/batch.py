@@ -248,7 +248,8 @@ class Batch:
         import asyncio  # noqa: PLC0415 - as above
 
         while run.more:
-            async with gate:
+            await gate.acquire()  # not `async with`, which an interrupt can leave without a release
+            try:
                 item = run.next()
                 if item is None:
                     return
@@ -276,6 +277,8 @@ class Batch:
                 finally:
                     _INSIDE.set(False)
                     CURRENT.set(item.held.outer)
+            finally:
+                gate.release()
             settler.settle_soon()
 
     async def _call_async(self, item: Item, call: Call) -> None:

@@ -33,7 +33,8 @@ class AsyncCheckpoint(Generic[T]):
     async def add(self, item: T) -> Added:
         """As :meth:`Checkpoint.add`, awaiting it."""
         self._refuse_itself()
-        async with self._lock:
+        await self._lock.acquire()  # not `async with`, which an interrupt can leave without a release
+        try:
             self._buffer.check_open()
             asked = self._buffer.asked(item)
             if asked is None:
@@ -51,14 +52,19 @@ class AsyncCheckpoint(Generic[T]):
                 await self._flush()
             elif first and self._buffer.left is not None:
                 self._watch_soon()
+        finally:
+            self._lock.release()
         return "added"
 
     async def flush(self) -> None:
         """As :meth:`Checkpoint.flush`, awaiting it."""
         self._refuse_itself()
-        async with self._lock:
+        await self._lock.acquire()
+        try:
             self._buffer.check_open()
             await self._flush()
+        finally:
+            self._lock.release()
 
     async def close(self, error: BaseException | None) -> None:
         """As :meth:`Checkpoint.close`, awaiting it."""

@@ -167,7 +167,8 @@ async def _again(settling: "Coroutine[Any, Any, object]", interrupt: BaseExcepti
         task.add_done_callback(_pass_on)  # nobody waits for it any more
         interrupt.add_note(GIVEN_UP)
     elif (trouble := _pass_on(task)) is not None:
-        interrupt.add_note(f"{NOTE}and then {trouble}")
+        for note in (f"{NOTE}and then {trouble}", *getattr(trouble, "__notes__", ())):
+            interrupt.add_note(note)
 
 
 def _pass_on(task: "asyncio.Task[BaseException | None]") -> BaseException | None:

@@ -90,6 +90,12 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
 
 
 def _wake(futures: "list[asyncio.Future[None]]") -> None:
-    for done in futures:
-        if not done.done():
-            done.set_result(None)
+    try:
+        for done in futures:
+            if not done.done():
+                done.set_result(None)
+    except BaseException:  # an interrupt: nobody must wait for ever because of it
+        for done in futures:
+            if not done.done():
+                done.set_result(None)
+        raise
