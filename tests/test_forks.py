@@ -25,7 +25,7 @@ def in_child(act):
         try:
             try:
                 told = repr(act())
-            except BaseException as error:  # noqa: BLE001 - told to the parent
+            except BaseException as error:
                 told = type(error).__name__
             os.write(writer, told.encode())
         finally:
@@ -38,7 +38,7 @@ def in_child(act):
             os.waitpid(child, 0)
             pytest.fail("the child hangs")
         time.sleep(0.005)
-    with open(reader, "rb") as pipe:  # noqa: PTH123 - a descriptor
+    with open(reader, "rb") as pipe:
         return pipe.read().decode()
 
 
@@ -61,7 +61,7 @@ class Forks:
         """Call ``act``, which forks; end the child with what it comes to there, and return (the parent's, the child's)."""
         try:
             mine = repr(act())
-        except BaseException as error:  # noqa: BLE001 - told
+        except BaseException as error:
             mine = type(error).__name__
         if self.child == 0:
             self.leave(mine)
@@ -73,7 +73,7 @@ class Forks:
                 os.waitpid(self.child, 0)
                 pytest.fail("the child hangs")
             time.sleep(0.005)
-        with open(self.reader, "rb") as pipe:  # noqa: PTH123 - a descriptor
+        with open(self.reader, "rb") as pipe:
             return mine, pipe.read().decode()
 
 

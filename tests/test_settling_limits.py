@@ -6,12 +6,19 @@ import time
 import pytest
 
 from onceward import Once, ResultNotRecorded, ResultUnavailable
+from onceward.core import steps
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.errors import StoreError
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 
 LEASE = 0.6  # seconds; heartbeats renew it thrice in that time
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch):
+    """Pauses between tries that fit so short a lease, as a second fits one of a minute."""
+    monkeypatch.setattr(steps, "LONGEST_PAUSE", 0.05)
 
 
 def throttled(message):

@@ -38,7 +38,7 @@ def test_it_is_refused_to_coroutines_claims_batches_and_checkpoints(once):
         asyncio.run(once.run_async("k", pytest.fail))
     with pytest.raises(UnknownStatus):
         once.acquire("k", name="n")
-    (outcome,) = once.batch(lambda key: pytest.fail(), key="key", name="n").run(["k"])
+    (outcome,) = once.batch(lambda key: pytest.fail(key), key="key", name="n").run(["k"])
     assert (outcome.status, type(outcome.error)) == ("failed", UnknownStatus)
     with once.checkpoint(pytest.fail, key=lambda item: item, name="n") as sink, pytest.raises(UnknownStatus):
         sink.add("k")

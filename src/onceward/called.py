@@ -21,7 +21,7 @@ RETURNED: Final = "returned"
 RAISED: Final = "raised"
 OVER: Final = "over"  # its end was dealt with: recorded, or the caller is told why not
 
-_LAZY: Final = frozenset({CoroutineType, GeneratorType, AsyncGeneratorType})
+LAZY: Final = frozenset({CoroutineType, GeneratorType, AsyncGeneratorType})
 _INSTEAD: Final = {
     CoroutineType: "a coroutine, and nobody would await it: use run_async, or make the function async",
     GeneratorType: "a generator, and nobody would iterate over it: return a list, or do the work in the function itself",
@@ -44,7 +44,7 @@ def failure(function: object, call: Call) -> BaseException | None:
         assert isinstance(raised, BaseException)
         return raised
     value = call[RETURNED]
-    if type(value) not in _LAZY or (refusal := not_begun(function, value)) is None:
+    if type(value) not in LAZY or (refusal := not_begun(function, value)) is None:
         return None
     call[RAISED] = refusal  # first, for once it is closed it looks as if it had begun
     del call[RETURNED]
@@ -64,7 +64,7 @@ def drop_unawaited(call: Call) -> None:
 def not_begun(function: object, value: object) -> NotBegun | None:
     """Return the error about a coroutine or generator whose body has not begun; None for any other value."""
     kind = type(value)
-    if kind not in _LAZY or not _is_new(value):
+    if kind not in LAZY or not _is_new(value):
         return None
     name = getattr(function, "__qualname__", repr(function))
     return NotBegun(f"{name}() returned {_INSTEAD[kind]}. Its body has not run, so the key is given back")

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from onceward import forks
@@ -276,8 +275,15 @@ class Claim:
 
         That is so many leases after its handler ended, whatever heartbeats do; and never longer than the lease lasts.
         """
-        since = self.clock() if self._ended is None else self._ended
-        return min(self._until, since + leases * self.policy.lease)
+        self.handled()  # if nobody has said so: the first try has just failed
+        assert self._ended is not None
+        return min(self._until, self._ended + leases * self.policy.lease)
+
+    def _one_lease(self) -> float:
+        return self.limit(1)
+
+    def _two_leases(self) -> float:
+        return self.limit(2)
 
     def renewed(self, outcome: Won | Lost) -> None:
         """Take in what a heartbeat found."""
@@ -299,7 +305,6 @@ class Claim:
         """Return what makes the steps that record ``result``; what is interrupted twice while it is encoded goes without."""
         outcome: Outcome | None = None
         tries = 0
-        self.handled()
 
         def recording() -> "Steps[None]":  # quoted, or it would be looked up for every result
             nonlocal outcome, tries
@@ -387,7 +392,6 @@ class Claim:
 
     def _end(self, outcome: Outcome, commit: steps.Commit | None = None) -> Steps[Settled | Lost]:
         self._check_open()
-        self.handled()
         self._ending = True
         return steps.end(
             self.store,
@@ -395,13 +399,13 @@ class Claim:
             outcome,
             self.policy,
             clock=self.clock,
-            until=partial(self.limit, 2 if outcome.result is None or commit is not None else 1),
+            until=self._two_leases if outcome.result is None or commit is not None else self._one_lease,
             commit=commit,
         )
 
     def _begin_end(self) -> None:
         self._check_free()
-        self._ended = self.clock()
+        self._ended = None  # it ends now, perhaps once more
 
     def _check_free(self) -> None:
         if self.paused:
@@ -415,7 +419,8 @@ class Claim:
             raise ForkedClaim(self.record.key)
 
     def _check_open(self) -> None:
-        self.check_own()
+        if self._process != forks.generation:
+            self.check_own()
         if self.settled is not None:
             raise OncewardError(f"{self.record.key}: this claim was ended before ({self.settled})")
 

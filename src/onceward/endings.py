@@ -3,7 +3,7 @@
 import sys
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from onceward.core import protocol
 from onceward.core.policy import Policy
@@ -22,9 +22,17 @@ _LONGEST_ERROR: Final = 1000  # characters of an exception's text that are recor
 
 def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
     """Return the outcome that records ``result``; one without a result says why it cannot be replayed."""
-    text = firmly(codec.encode, result)
-    if isinstance(text, Exception):
-        return protocol.completed(None, describe(text).removeprefix("NotReplayable: "))
+    try:
+        text = codec.encode(result)
+    except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
+        failed = error
+    else:
+        return _of_size(text, policy)
+    text_or_error = firmly(codec.encode, result, failed)  # it failed each time, or this raises
+    return protocol.completed(None, describe(cast("Exception", text_or_error)).removeprefix("NotReplayable: "))
+
+
+def _of_size(text: str, policy: Policy) -> Outcome:
     # ASCII is a byte a character, and asking costs nothing; otherwise count.
     size = len(text) if text.isascii() else len(text.encode())
     assert policy.max_result is not None  # the guard has asked the store

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from onceward import called, heartbeat
-from onceward.called import OVER, RAISED, RETURNED, Call
+from onceward.called import LAZY, OVER, RAISED, RETURNED, Call
 from onceward.claim import CURRENT, Claim
 from onceward.core import steps
 from onceward.core.clock import Clock
@@ -138,7 +138,12 @@ class Guard:
                 call[RAISED] = error
                 self._leave(claim, function, call)
                 raise
-            failure = self._leave(claim, function, call)
+            if type(value) in LAZY:
+                failure = self._leave(claim, function, call)
+            else:  # as above, in half the time
+                failure = None
+                self.finish(claim, value)
+                call[OVER] = True
         except BaseException as error:
             if _is_cut_short(call, error):
                 self._leave(claim, function, call)
@@ -267,9 +272,10 @@ class Guard:
         Raises:
             LeaseLost, ResultNotRecorded, ForkedClaim: as their docs say.
         """
-        claim.check_own()
         try:
-            if claim.settled is None:
+            if claim.settled is not None:
+                claim.check_own()
+            else:
                 since = self.clock()
                 settle(claim.success(value), self.store)
                 if self._cache is not None:
@@ -280,9 +286,10 @@ class Guard:
 
     async def finish_async(self, claim: Claim, value: object) -> None:
         """As :meth:`finish`, for a coroutine."""
-        claim.check_own()
         try:
-            if claim.settled is None:
+            if claim.settled is not None:
+                claim.check_own()
+            else:
                 since = self.clock()
                 await settle_async(claim.success(value), self.store)
                 if self._cache is not None:

@@ -4,9 +4,8 @@ Usage: interrupted.py FORM LEDGER CALLS SEED HOW, where HOW is "signal" or "thre
 """
 
 import asyncio
-import faulthandler
-faulthandler.dump_traceback_later(20, exit=True)
 import ctypes
+import faulthandler
 import logging
 import random
 import signal
@@ -20,11 +19,11 @@ from onceward.core.drive import drive
 
 form, url, calls, seed, how = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
 logging.disable()
+faulthandler.dump_traceback_later(60, exit=True)  # what an interrupt has made wait for ever
 warnings.simplefilter("ignore")
 rng = random.Random(seed)
 once = Once(url, name="n", lease=600)
 done: list[str] = []
-failing = form == "failing"
 
 
 class SoftTimeLimit(Exception):
@@ -73,7 +72,6 @@ def checkpoint(keys):
         for key in keys:
             sink.add(key)
         sink.flush()
-        sink.closed = True
 
 
 async def flush_async(items):
@@ -105,7 +103,7 @@ FORMS = {
     "final": (final_outcome, 1),
     "single_async": (single_async, 1),
     "plain_async": (plain_async, 1),
-    "batch": (lambda keys: batch.run(keys), 4),
+    "batch": (batch.run, 4),
     "batch_async": (run_batch_async, 4),
     "checkpoint": (checkpoint, 3),
     "checkpoint_async": (checkpoint_async, 3),
@@ -153,7 +151,7 @@ where = []
 
 
 def strike(number, frame):
-    global struck, where
+    global struck, where  # noqa: PLW0603 - what the program counts
     if not armed:
         return
     stack, safe = [], None
@@ -173,13 +171,12 @@ def strike(number, frame):
 
 
 def record(key):
-    prefix = "n"
-    return drive(once.store.load(f"{prefix}:{key}"), once.store).record
+    return drive(once.store.load(f"n:{key}"), once.store).record
 
 
 def limited(keys, delay):
     """Run one call under a time limit; return what came of it."""
-    global armed
+    global armed  # noqa: PLW0603 - as above
     try:
         try:
             armed = True
@@ -196,7 +193,7 @@ def limited(keys, delay):
 
 def in_thread(keys, delay):
     """The same, in a thread that another thread throws the exception at."""
-    global struck
+    global struck  # noqa: PLW0603 - as above
     came = []
     ended = threading.Event()
 
@@ -214,7 +211,9 @@ def in_thread(keys, delay):
     while time.perf_counter() < until:
         pass
     if not ended.is_set():
-        struck += ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SoftTimeLimit))
+        struck += ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(SoftTimeLimit)
+        )
     thread.join()
     return came[0] if came else None
 
@@ -246,6 +245,7 @@ for n in range(calls):
         if held is None or held.status != "COMPLETED":
             lost.append((key, held and held.status, repr(error)))
             import traceback
+
             if len(lost) < 4 and error is not None:
                 traceback.print_exception(error)
 print(struck, reached, swallowed, len(lost), f"{typical * 1e6:.0f}us")

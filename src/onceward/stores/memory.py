@@ -6,6 +6,7 @@ from urllib.parse import SplitResult
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drive import Steps
+from onceward.core.protocol import STATUSES
 from onceward.core.record import Record, Reply, Write
 from onceward.stores.contract import MORE, OneByOne, Page, Purged
 
@@ -102,7 +103,8 @@ class MemoryStore(OneByOne):
 
     def _purge(self, limit: int) -> int:
         now = self._clock()
-        gone = [k for k, r in self.records.items() if r.expires_at is not None and r.expires_at <= now][:limit]
+        expired = [r for r in self.records.values() if r.expires_at is not None and r.expires_at <= now]
+        gone = [r.key for r in expired if r.status in STATUSES][:limit]  # another status may mean that it is needed
         for key in gone:
             del self.records[key]
         return len(gone)
