@@ -27,6 +27,10 @@ def once(request, tmp_path):
     once.close()
 
 
+def never(key):
+    pytest.fail(key)
+
+
 def test_it_is_refused_although_it_is_expired_and_says_who_may_know_it(once):
     with pytest.raises(UnknownStatus, match=r"n:k: its record has the status 'QUEUED'.*upgrade onceward") as raised:
         once.run("k", pytest.fail)
@@ -38,7 +42,7 @@ def test_it_is_refused_to_coroutines_claims_batches_and_checkpoints(once):
         asyncio.run(once.run_async("k", pytest.fail))
     with pytest.raises(UnknownStatus):
         once.acquire("k", name="n")
-    (outcome,) = once.batch(lambda key: pytest.fail(key), key="key", name="n").run(["k"])
+    (outcome,) = once.batch(never, key="key", name="n").run(["k"])
     assert (outcome.status, type(outcome.error)) == ("failed", UnknownStatus)
     with once.checkpoint(pytest.fail, key=lambda item: item, name="n") as sink, pytest.raises(UnknownStatus):
         sink.add("k")

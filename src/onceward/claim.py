@@ -266,18 +266,17 @@ class Claim:
         return self._process != forks.generation
 
     def handled(self) -> None:
-        """Say that its handler has ended: the time to record that runs from the first time on."""
-        if self._ended is None:
-            self._ended = self.clock()
+        """Say that its handler has ended: the time to record that runs from now on."""
+        self._ended = self.clock()
 
     def limit(self, leases: int) -> float:
         """Until when to try to record its end, on the owner's clock.
 
         That is so many leases after its handler ended, whatever heartbeats do; and never longer than the lease lasts.
         """
-        self.handled()  # if nobody has said so: the first try has just failed
-        assert self._ended is not None
-        return min(self._until, self._ended + leases * self.policy.lease)
+        if (since := self._ended) is None:  # nobody has said so, and the first try has just failed
+            since = self._ended = self.clock()
+        return min(self._until, since + leases * self.policy.lease)
 
     def _one_lease(self) -> float:
         return self.limit(1)
@@ -305,6 +304,7 @@ class Claim:
         """Return what makes the steps that record ``result``; what is interrupted twice while it is encoded goes without."""
         outcome: Outcome | None = None
         tries = 0
+        self._ended = None  # an earlier try to end it does not count
 
         def recording() -> "Steps[None]":  # quoted, or it would be looked up for every result
             nonlocal outcome, tries

@@ -302,6 +302,7 @@ class Guard:
         """Record that the handler raised ``error``, unless it has ended the claim itself. Raises interrupts only."""
         try:
             if claim.settled is None and not claim.inherited:
+                claim.handled()
                 settle(lambda: claim.failing(error), self.store)
         finally:
             heartbeat.HEARTBEAT.forget(claim)
@@ -310,6 +311,7 @@ class Guard:
         """As :meth:`fail`, for a coroutine."""
         try:
             if claim.settled is None and not claim.inherited:
+                claim.handled()
                 await settle_async(lambda: claim.failing(error), self.store)
         finally:
             heartbeat.HEARTBEAT.forget(claim)
