@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from onceward import Once, ResultNotRecorded, ResultUnavailable
+from onceward import Once, ResultNotRecorded, ResultUnavailable, current
 from onceward.core import steps
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.errors import StoreError
@@ -90,6 +90,26 @@ def test_after_two_leases_the_caller_is_told_that_it_was_not_recorded(form):
         call(Once(store, name="n", lease=LEASE), form)
     assert LEASE * 1.3 < time.monotonic() - began < LEASE * 3
     assert {record.status for record in store.store.records.values()} == {IN_PROGRESS}
+
+
+@pytest.mark.parametrize("form", ["run", "run_async"])
+def test_a_key_that_was_completed_in_vain_is_not_given_back_for_another_run(form):
+    left = [fail_before(StoreError)] * 3
+    store = Faults(MemoryStore(), lambda ask: left.pop() if left and settling(ask) else None)
+    once = Once(store, name="n")
+
+    def completes():
+        current().complete("done")
+
+    async def completes_async():
+        await current().complete_async("done")
+
+    with pytest.raises(ResultNotRecorded):
+        if form == "run":
+            once.run("k", completes)
+        else:
+            asyncio.run(once.run_async("k", completes_async))
+    assert [record.status for record in store.store.records.values()] == [IN_PROGRESS]
 
 
 @pytest.mark.parametrize("form", ["run", "run_async", "batch", "checkpoint"])

@@ -25,7 +25,16 @@ from onceward.core.protocol import Verdict
 from onceward.core.record import Record
 from onceward.core.steps import Bid, Refused, Replay, Settled, Won
 from onceward.endings import completion, warn_of_missing
-from onceward.errors import Busy, Mismatch, OncewardError, Parked, Reentrant, ResultUnavailable, UnknownStatus
+from onceward.errors import (
+    Busy,
+    Mismatch,
+    OncewardError,
+    Parked,
+    Reentrant,
+    ResultNotRecorded,
+    ResultUnavailable,
+    UnknownStatus,
+)
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
@@ -301,7 +310,7 @@ class Guard:
     def fail(self, claim: Claim, error: Exception) -> None:
         """Record that the handler raised ``error``, unless it has ended the claim itself. Raises interrupts only."""
         try:
-            if claim.settled is None and not claim.inherited:
+            if claim.settled is None and not claim.inherited and not _has_succeeded(claim, error):
                 claim.handled()
                 settle(lambda: claim.failing(error), self.store)
         finally:
@@ -310,7 +319,7 @@ class Guard:
     async def fail_async(self, claim: Claim, error: Exception) -> None:
         """As :meth:`fail`, for a coroutine."""
         try:
-            if claim.settled is None and not claim.inherited:
+            if claim.settled is None and not claim.inherited and not _has_succeeded(claim, error):
                 claim.handled()
                 await settle_async(lambda: claim.failing(error), self.store)
         finally:
@@ -407,6 +416,11 @@ class Guard:
         if fingerprint is not None and known.fingerprint is not None and fingerprint != known.fingerprint:
             raise Mismatch(key)
         return self.recorded(known)
+
+
+def _has_succeeded(claim: Claim, error: Exception) -> bool:
+    """Tell whether the handler has completed ``claim`` in vain: given back, its effect would be made again at once."""
+    return isinstance(error, ResultNotRecorded) and error.key == claim.record.key
 
 
 def _is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:
