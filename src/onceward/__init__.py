@@ -15,6 +15,7 @@ from onceward.errors import (
     Busy,
     Completed,
     EffectRefused,
+    ForkedClaim,
     KeyMissing,
     LeaseLost,
     Mismatch,
@@ -25,6 +26,7 @@ from onceward.errors import (
     ResultUnavailable,
     ResultWarning,
     StoreError,
+    UnknownStatus,
 )
 from onceward.ledger import Ledger, NotFound
 from onceward.once import Once
@@ -36,6 +38,7 @@ __all__ = [
     "Claim",
     "Completed",
     "EffectRefused",
+    "ForkedClaim",
     "KeyMissing",
     "LeaseLost",
     "Ledger",
@@ -51,5 +54,6 @@ __all__ = [
     "ResultUnavailable",
     "ResultWarning",
     "StoreError",
+    "UnknownStatus",
     "current",
 ]

@@ -12,13 +12,14 @@ _PLAIN = frozenset({str, int, bool, type(None), bytes})
 
 
 def same(one: object, other: object) -> bool:
-    """Compare a value that was read back with the original, part by part: 1, 1.0 and True are not the same."""
+    """Compare a value that was read back with the original, part by part: 1, 1.0 and True are not the same.
+
+    Raises:
+        Exception: what a user's ``__eq__`` raises.
+    """
     if type(one) is type(other) and type(one) in _PLAIN:
         return one == other
-    try:
-        return _alike(one, other)
-    except Exception:  # noqa: BLE001 - a user's __eq__ may do anything; then it cannot be vouched for
-        return False
+    return _alike(one, other)
 
 
 def _alike(one: object, other: object) -> bool:  # noqa: PLR0911 - one line per type

@@ -11,14 +11,16 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
+from onceward import called
 from onceward.arguments import check_hook
 from onceward.batch_run import Run
+from onceward.called import OVER, RAISED, RETURNED, Call
 from onceward.claim import CURRENT
 from onceward.core import many
 from onceward.core.drive import drive, drive_async, settle, settle_async
 from onceward.core.policy import Options
 from onceward.deliveries import Item, Outcome, Reading, Status
-from onceward.guard import refuse_awaitable
+from onceward.errors import OncewardError
 from onceward.settling import AsyncSettler, Settler
 from onceward.threads import Helpers, without_stop_iteration
 
@@ -129,7 +131,8 @@ class Batch:
             helpers.join()
         except BaseException:
             run.stop()
-            helpers.join()  # after what they are at; a second interrupt leaves them alone
+            if not run.inherited:  # or they are in the parent
+                helpers.join()  # after what they are at; a second interrupt leaves them alone
             raise
         finally:
             try:
@@ -142,29 +145,42 @@ class Batch:
 
     def _work(self, run: Run, settler: Settler) -> None:
         while (item := run.next()) is not None:
-            claim, value, error = item.held, None, None
+            call = Call()
             try:
-                CURRENT.set(claim)
-                args, kwargs = self._arguments(item)
-                value = self._function(*args, **kwargs)
-                if hasattr(value, "__await__"):
-                    refuse_awaitable(self._function, value)
-            except Exception as raised:  # noqa: BLE001 - the record's, not the batch's
-                error = raised
-            except BaseException as interrupt:
-                CURRENT.set(claim.outer)
-                run.dropped(item)
-                if not _is_cancellation(interrupt):
-                    raise
-                continue
-            try:
-                CURRENT.set(claim.outer)
-                run.handled(item, value, error)
-            except BaseException:  # an interrupt; what the handler has done counts all the same
-                CURRENT.set(claim.outer)
-                run.handled(item, value, error)
+                try:
+                    CURRENT.set(item.held)
+                    args, kwargs = self._arguments(item)
+                    call.default_factory = partial(self._function, *args, **kwargs)
+                    call[RETURNED]
+                except BaseException as error:
+                    call[RAISED] = error
+                    self._ended(run, item, call)
+                    within = RETURNED not in call and call.default_factory is not None
+                    if not (within and (isinstance(error, Exception) or _is_cancellation(error))):
+                        raise  # not the handler's: an interrupt
+                else:
+                    self._ended(run, item, call)
+            except BaseException:
+                if OVER not in call and not item.held.inherited:
+                    self._ended(run, item, call)  # what the handler has done counts all the same
                 raise
+            finally:
+                CURRENT.set(item.held.outer)
             settler.settle_soon()
+
+    def _ended(self, run: Run, item: Item, call: Call) -> None:
+        """Take in how a handler ended. It may be called anew when it was interrupted."""
+        failure = called.failure(self._function, call)
+        if item.held.inherited and failure is not None:
+            raise failure  # a forked child has no outcomes
+        item.held.check_own()
+        if failure is None:
+            run.handled(item, call[RETURNED], None)
+        elif isinstance(failure, Exception):
+            run.handled(item, None, failure)
+        else:
+            run.dropped(item)
+        call[OVER] = True
 
     # --- awaiting ---------------------------------------------------------------------------------------------------
 
@@ -210,16 +226,22 @@ class Batch:
         while waiting:
             try:
                 _, waiting = await asyncio.wait(waiting)
-            except asyncio.CancelledError as cancelled:
-                interrupt = cancelled
+            except GeneratorExit:  # it is closed, and may not await any more
+                run.stop()
+                raise
+            except BaseException as met:  # noqa: BLE001 - raised when all is recorded
+                interrupt = interrupt or met
                 run.stop()
                 for task in waiting:
                     task.cancel()
-            except BaseException:  # it is closed, and may not await any more
-                run.stop()
-                raise
+        try:
+            await settler.close()
+        except GeneratorExit:
+            raise
+        except BaseException:
+            await settler.close()
+            raise
         raised = [task.exception() for task in tasks if not task.cancelled()]
-        await settler.close()
         for error in (interrupt, *raised):
             if error is not None:
                 raise error
@@ -230,38 +252,51 @@ class Batch:
         import asyncio  # noqa: PLC0415 - as above
 
         while run.more:
-            async with gate:
+            await gate.acquire()  # not `async with`, which an interrupt can leave without a release
+            try:
                 item = run.next()
                 if item is None:
                     return
-                claim, value, error = item.held, None, None
+                call = Call()
                 try:
-                    CURRENT.set(claim)
-                    _INSIDE.set(True)
-                    args, kwargs = self._arguments(item)
-                    value = await self._called(args, kwargs)
-                except Exception as raised:  # noqa: BLE001 - the record's, not the batch's
-                    error = raised
-                except BaseException as interrupt:
-                    run.dropped(item)
-                    task = asyncio.current_task()
-                    if _is_cancellation(interrupt) and not (task and task.cancelling()):
-                        continue
+                    try:
+                        CURRENT.set(item.held)
+                        _INSIDE.set(True)
+                        await self._call_async(item, call)
+                    except BaseException as error:
+                        call[RAISED] = error
+                        called.drop_unawaited(call)
+                        self._ended(run, item, call)
+                        task = asyncio.current_task()
+                        alone = _is_cancellation(error) and not (task and task.cancelling())
+                        if RETURNED in call or not (isinstance(error, Exception) or alone):
+                            raise
+                    else:
+                        self._ended(run, item, call)
+                except BaseException:
+                    if OVER not in call and not item.held.inherited:
+                        called.drop_unawaited(call)
+                        self._ended(run, item, call)
                     raise
                 finally:
                     _INSIDE.set(False)
-                    CURRENT.set(claim.outer)
-                run.handled(item, value, error)
+                    CURRENT.set(item.held.outer)
+            finally:
+                gate.release()
             settler.settle_soon()
 
-    async def _called(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
+    async def _call_async(self, item: Item, call: Call) -> None:
+        args, kwargs = self._arguments(item)
         if self.is_async:
-            return await cast("Any", self._function(*args, **kwargs))
+            call[RETURNED] = await cast("Any", self._function(*args, **kwargs))
+            return
         import asyncio  # noqa: PLC0415 - as above
 
-        call = partial(copy_context().run, without_stop_iteration(self._function), *args, **kwargs)
-        value = await asyncio.get_running_loop().run_in_executor(self._pool(), call)
-        return await cast("Any", value) if hasattr(value, "__await__") else value
+        run = partial(copy_context().run, without_stop_iteration(self._function), *args, **kwargs)
+        call[RETURNED] = value = await asyncio.get_running_loop().run_in_executor(self._pool(), run)
+        if hasattr(value, "__await__"):
+            del call[RETURNED]
+            call[RETURNED] = await cast("Any", value)
 
     def _gate(self) -> "asyncio.Semaphore":
         import asyncio  # noqa: PLC0415 - as above
@@ -296,12 +331,12 @@ def _ignoring_errors(act: Callable[[], object]) -> None:
     """Give back what can be given back; what cannot be is claimed to the end of its lease."""
     try:
         act()
-    except Exception:  # noqa: BLE001, S110 - see above
+    except OncewardError:
         pass
 
 
 async def _ignoring_errors_async(act: Callable[[], Any]) -> None:
     try:
         await act()
-    except Exception:  # noqa: BLE001, S110 - as above
+    except OncewardError:
         pass

@@ -4,23 +4,23 @@ No I/O and no handler is called here: ``batch.py`` does both, blocking and await
 """
 
 import math
-import os
 import threading
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from onceward import heartbeat
+from onceward import forks, heartbeat
 from onceward.claim import Claim
 from onceward.core import many, steps
 from onceward.core.drive import Steps
 from onceward.core.many import Claimed
+from onceward.core.protocol import Outcome as End
 from onceward.core.protocol import Verdict
 from onceward.core.record import COMPLETED, PARKED, RELEASED, Elsewhere
-from onceward.core.steps import Bid, Refused, Replay, Won
+from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.deliveries import Item, Outcome, Status
-from onceward.endings import describe
-from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded, ResultUnavailable, StoreError
+from onceward.endings import NO_TIME, describe, firmly
+from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded, ResultUnavailable
 from onceward.guard import refusal
 from onceward.keys import ledger_key
 
@@ -54,7 +54,7 @@ class Run:
         self._batch = batch
         self._guard = batch.guard
         self._clock = batch.guard.clock
-        self._pid = os.getpid()
+        self._process = forks.generation
         time_left = _checked(time_left)
         self._deadline = None if time_left is None else self._clock() + time_left
         self._reserve = 0.0 if time_left is None else min(RESERVE, time_left / 10)
@@ -76,16 +76,18 @@ class Run:
 
     def _read(self, index: int, record: object) -> Item:
         item = Item(index, record)
-        try:
-            if self._batch.group is not None:
-                group = self._batch.group(record)
-                if group is not None:
-                    item.group = self._groups.setdefault(group, len(self._groups))
-            item.args, key, item.fingerprint = self._batch.read(record)
-            item.key = ledger_key(self._batch.name, key)
-        except Exception as error:  # noqa: BLE001 - a user's callable may raise anything; the other records go on
+        error = firmly(self._fill, item)
+        if error is not None:
             self._report(item, Outcome("malformed", record, None, None, error))
         return item
+
+    def _fill(self, item: Item) -> None:
+        if self._batch.group is not None:
+            group = self._batch.group(item.record)
+            if group is not None:
+                item.group = self._groups.setdefault(group, len(self._groups))
+        item.args, key, item.fingerprint = self._batch.read(item.record)
+        item.key = ledger_key(self._batch.name, key)
 
     # --- claiming ---------------------------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ class Run:
         if isinstance(answer, Exception):
             return Outcome("failed", item.record, item.key, None, answer)
         if isinstance(answer, Refused):
-            return Outcome(_REFUSED[answer.verdict], item.record, item.key, None, refusal(answer))
+            return Outcome(_REFUSED.get(answer.verdict, "failed"), item.record, item.key, None, refusal(answer))
         assert isinstance(answer, Replay)
         item.replay = answer
         try:
@@ -170,14 +172,21 @@ class Run:
         return len(self._lanes)
 
     @property
+    def inherited(self) -> bool:
+        """Whether this process was forked by a handler: everything is the parent's, and locks may be held for ever."""
+        return self._process != forks.generation
+
+    @property
     def more(self) -> bool:
         """Whether something may begin now."""
         return bool(self._lanes) and not self._stopped
 
     def next(self) -> Item | None:
         """Return the item to handle next, or None: what is left then waits for one that is being handled, or for nothing."""
+        if self.inherited:
+            return None
         with self._lock:
-            while self.more and not self._late() and os.getpid() == self._pid:  # not in a handler's fork
+            while self.more and not self._late():
                 lane = self._lanes.popleft()
                 while lane:
                     item = lane.popleft()
@@ -212,11 +221,12 @@ class Run:
         claim = item.held
         item.value, item.error = value, error
         if item.end is None and claim.settled is None:
+            claim.handled()
             item.end = claim.completion(value) if error is None else claim.failure(error)
         status = claim.settled if item.end is None else item.end.status
         with self._lock:
             if item.index in self._began:
-                if item.end is not None:
+                if item.end is not None and item not in self.pending:
                     self.pending.append(item)
                 self._went_on(item, ok=status == COMPLETED)
         if item.end is None and item.outcome is None:
@@ -265,6 +275,8 @@ class Run:
 
     def take(self, items: list[Item]) -> list[Item]:
         """Move what is pending to ``items``, the list of whoever records them, and return that."""
+        if self.inherited:
+            return items
         with self._lock:
             items += [item for item in self.pending if item not in items]
             self.pending = []
@@ -272,6 +284,8 @@ class Run:
 
     def settling(self, items: Sequence[Item]) -> Steps[None]:
         """Record how handlers ended, in one exchange where the store can; then tell. It may be driven anew when interrupted."""
+        if self.inherited:
+            return
         asked = list(items)
         todo = [i for i in asked if i.outcome is None and i.held.settled is None and i.trouble is None]
         if todo:
@@ -281,37 +295,45 @@ class Run:
                 self._settled(item)
 
     def _ending(self, todo: list[Item]) -> Steps[None]:
-        ends = []
         for item in todo:
             item.held.ending()
-            assert item.end is not None
-            ends.append((item.held.record, item.end, item.held.policy))
-        # While heartbeats renew, one lease from now: the others, which are recorded, wait to be told.
-        lease = self._clock() + max(item.held.policy.lease for item in todo)
-        patience = lambda: self._limit(min(lease, self._clock() + max(item.held.remaining for item in todo)))  # noqa: E731
-        try:
-            answers = yield from many.end_many(self._guard.store, ends, self._clock, patience)
-        except Exception as error:  # noqa: BLE001 - the store stayed away until the leases were over
-            for item in todo:
-                item.trouble = self._unrecorded(item, error)
-            return
-        for item, (_, end, _), answer in zip(todo, ends, answers, strict=True):
-            try:
-                if isinstance(answer, StoreError):
-                    item.trouble = self._unrecorded(item, answer)
-                elif answer is not None:
-                    item.held.ended(answer, end, "record its result")
-                elif item.held.settled is not None:
-                    continue  # by who was interrupted in this
-                elif item.error is None:
-                    yield from item.held.completing(end, item.value)
-                else:
-                    yield from item.held.leaving(end, "record how it failed")
-            except Exception as error:  # noqa: BLE001 - the other records go on
-                item.trouble = error
+        late = yield from self._end_together(todo, leases=1)
+        if late:
+            # Not within one lease: the completions matter more than their results.
+            late = yield from self._end_together([item for item, _ in late], leases=2)
+        for item, error in late:
+            item.trouble = ResultNotRecorded(item.key, item.value, str(error)) if item.error is None else error
 
-    def _unrecorded(self, item: Item, error: Exception) -> Exception:
-        return ResultNotRecorded(item.key, item.value, str(error)) if item.error is None else error
+    def _end_together(self, todo: list[Item], leases: int) -> Steps[list[tuple[Item, OncewardError]]]:
+        """End claims, in one exchange where the store can; return those that were not recorded in time, and why."""
+        ends = [(item.held.record, _bare(item) if leases > 1 else _end(item), item.held.policy) for item in todo]
+        until = lambda: self._limit(max(item.held.limit(leases) for item in todo))  # noqa: E731
+        answers: list[Settled | Lost | OncewardError | None]
+        try:
+            answers = [*(yield from many.end_many(self._guard.store, ends, self._clock, until))]
+        except OncewardError as error:
+            answers = [error] * len(todo)
+        late = []
+        for item, (_, end, _), answer in zip(todo, ends, answers, strict=True):
+            if isinstance(answer, OncewardError):
+                late.append((item, answer))
+                continue
+            try:
+                yield from self._took(item, end, answer)
+            except OncewardError as error:  # the other records go on
+                item.trouble = error
+        return late
+
+    def _took(self, item: Item, end: End, answer: Settled | Lost | None) -> Steps[None]:
+        """Take in what came of ending a claim; one that was not settled is ended alone."""
+        if answer is not None:
+            item.held.ended(answer, end, "record its result")
+        elif item.held.settled is not None:
+            return  # by who was interrupted in this
+        elif item.error is None:
+            yield from item.held.completing(end, item.value)
+        else:
+            yield from item.held.leaving(end, "record how it failed")
 
     def _limit(self, until: float) -> float:
         """Return ``until``, or before it when the time left ends before: the answer has to leave, too."""
@@ -333,8 +355,10 @@ class Run:
 
     def giving_back(self) -> Steps[None]:
         """Give back what was claimed and has not begun."""
+        if self.inherited:
+            return
         with self._lock:  # what is about to begin has begun then, or never does
-            idle = [i for i in self._chunk if i.claim is not None and not i.begun and os.getpid() == self._pid]
+            idle = [i for i in self._chunk if i.claim is not None and not i.begun]
         claims = []
         for item in idle:
             heartbeat.HEARTBEAT.forget(item.held)
@@ -388,6 +412,16 @@ class Run:
                 self._batch.on_outcome(outcome)
             except Exception:
                 log.exception("%s: on_outcome raised, which changes nothing", outcome.key)
+
+
+def _end(item: Item) -> End:
+    assert item.end is not None
+    return item.end
+
+
+def _bare(item: Item) -> End:
+    end = _end(item)
+    return end if end.result is None else NO_TIME
 
 
 def _checked(time_left: object) -> float | None:

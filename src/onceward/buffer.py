@@ -7,13 +7,14 @@ steps and calls the flush in between, blocking and awaiting.
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from onceward import heartbeat
+from onceward import called, forks, heartbeat
+from onceward.called import OVER, Call
 from onceward.claim import Claim
 from onceward.core import many, steps
 from onceward.core.drive import Steps
 from onceward.core.protocol import Outcome
 from onceward.core.record import COMPLETED
-from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded, StoreError
+from onceward.errors import ForkedClaim, LeaseLost, Mismatch, OncewardError, ResultNotRecorded, StoreError
 from onceward.guard import Guard
 from onceward.item_reader import Limits, Reader
 from onceward.keys import ledger_key
@@ -56,7 +57,20 @@ class Buffer(Generic[T]):
         self._oldest = 0.0
         self._failure: BaseException | None = None
         self._told = False
+        self._process = forks.generation
         self.closed = False  # whether its block is being left, or was
+
+    # --- whose it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process was forked from the one that fills it, and has no right to what it holds."""
+        return self._process != forks.generation
+
+    def check_own(self) -> None:
+        """Raise ForkedClaim in such a process."""
+        if self.inherited:
+            raise ForkedClaim(f"the checkpoint of {self._name}")
 
     # --- what has gone wrong ------------------------------------------------------------------------------------------
 
@@ -172,10 +186,26 @@ class Buffer(Generic[T]):
             trouble.__cause__ = first.trouble
         return items, _and_others(trouble, [one.claim.record.key for one in troubled])
 
-    def cut_short(self, held: Sequence[Held[T]], interrupt: BaseException) -> None:
-        """Take in that the recording was interrupted; unless it was through by then, that is a failure."""
-        if self.recorded(held)[1] is not None:
-            self.fail(interrupt)
+    def cut_short(self, held: Sequence[Held[T]], error: BaseException) -> None:
+        """Take in that a flush ended with ``error``; unless all was recorded by then, that is a failure."""
+        self._forget(held)
+        if any(one.claim.settled != COMPLETED for one in held):
+            self.fail(error)
+
+    def ending(self, held: Sequence[Held[T]], flush: object, call: Call) -> Steps[BaseException | None]:
+        """End all as the flush ended; return what it failed with. It may be driven anew when it was interrupted."""
+        failure = called.failure(flush, call)
+        if failure is None:
+            self.check_own()
+            yield from self.recording(held)
+        elif not self.inherited:
+            self.fail(failure)
+            if isinstance(failure, Exception):
+                yield from self.failing(held, failure)
+            else:
+                self.drop(held)
+        call[OVER] = True
+        return failure
 
     def failing(self, held: Sequence[Held[T]], error: Exception) -> Steps[None]:
         """Release all with ``error``, or park them, as the policy says. Never raises in its place."""
@@ -194,7 +224,7 @@ class Buffer(Generic[T]):
         claims = [(one.claim.record, one.claim.policy) for one in held]
         try:
             yield from many.give_back(self.guard.store, claims, self.guard.clock, lambda: limit)
-        except Exception as trouble:  # noqa: BLE001 - they stay claimed to the end of their leases
+        except OncewardError as trouble:  # they stay claimed to the end of their leases
             error.add_note(f"onceward: and then, when {len(held)} keys were to be given back: {trouble}")
 
     def drop(self, held: Sequence[Held[T]]) -> None:
@@ -215,13 +245,14 @@ class Buffer(Generic[T]):
         if not todo:
             return
         for one, _ in todo:
+            one.claim.handled()
             one.claim.ending()
         asked = [(one.claim.record, end, one.claim.policy) for one, end in todo]
         clock = self.guard.clock
-        until = lambda: clock() + max(one.claim.remaining for one, _ in todo)  # noqa: E731
+        until = lambda: max(one.claim.limit(2) for one, _ in todo)  # noqa: E731
         try:
             answers = yield from many.end_many(self.guard.store, asked, clock, until)
-        except Exception as error:  # noqa: BLE001 - the store stayed away until the leases were over
+        except OncewardError as error:  # the store stayed away until the leases were over
             for one, _ in todo:
                 one.trouble = error
             return
@@ -233,7 +264,7 @@ class Buffer(Generic[T]):
                     one.claim.ended(answer, end, "record its end")
                 else:
                     yield from alone(one, end)
-            except Exception as error:  # noqa: BLE001 - the others go on
+            except OncewardError as error:  # the others go on
                 one.trouble = error
 
     def _forget(self, held: Sequence[Held[T]]) -> None:

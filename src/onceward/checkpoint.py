@@ -7,13 +7,14 @@ and call the user's flush in between.
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
+from functools import partial
 from typing import Final, Generic, Literal, TypeVar
 
 from onceward.buffer import Buffer, Held
+from onceward.called import OVER, RAISED, RETURNED, Call, refuse_not_begun
 from onceward.claim import Claim
-from onceward.core.drive import settle
+from onceward.core.drive import settle, was_settled
 from onceward.errors import OncewardError, ResultUnavailable
-from onceward.guard import refuse_awaitable
 
 T = TypeVar("T")
 Added = Literal["added", "buffered", "replayed"]
@@ -88,6 +89,8 @@ class Checkpoint(Generic[T]):
 
     def close(self, error: BaseException | None) -> None:
         """Flush what is left, or after an ``error`` of the block give it back; the ``with`` statement does this."""
+        if error is not None and self._buffer.inherited:
+            return
         self._refuse_itself()
         self._buffer.closed = True
         with self._lock:
@@ -101,15 +104,20 @@ class Checkpoint(Generic[T]):
                 settle(lambda: self._buffer.giving_back(held, error), self._buffer.guard.store)
 
     def _refuse_itself(self) -> None:
+        self._buffer.check_own()  # before the lock, which may be held for ever in a forked child
         if self._flushing == threading.get_ident():
             raise OncewardError(ITSELF)
 
     def _flush(self) -> None:
         """Call the flush with all that is held, and end the claims as it ended. The lock is held."""
         self._flushing = threading.get_ident()  # first, for a signal handler may flush in between
+        held: list[Held[T]] = []
         try:
             if held := self._buffer.take():
                 self._write(held)
+        except BaseException as error:
+            self._buffer.cut_short(held, error)
+            raise
         finally:
             self._flushing = None
 
@@ -120,23 +128,22 @@ class Checkpoint(Generic[T]):
             buffer.fail(lost)
             settle(lambda: buffer.giving_back(held, lost), store)
             raise lost
+        call = Call()
         try:
-            value = self._function([one.item for one in held])
-            if hasattr(value, "__await__"):
-                refuse_awaitable(self._function, value)
-        except Exception as error:
-            buffer.fail(error)
-            settle(lambda error=error: buffer.failing(held, error), store)  # type: ignore[misc]  # a default, not an argument
+            try:
+                call.default_factory = partial(self._function, [one.item for one in held])
+                call[RETURNED]
+            except BaseException as error:
+                call[RAISED] = error
+                settle(lambda: buffer.ending(held, self._function, call), store)
+                raise
+            failure = settle(lambda: buffer.ending(held, self._function, call), store)
+        except BaseException as error:
+            if OVER not in call and not isinstance(error, OncewardError) and not was_settled(error):
+                settle(lambda: buffer.ending(held, self._function, call), store)
             raise
-        except BaseException as interrupt:
-            buffer.fail(interrupt)
-            buffer.drop(held)
-            raise
-        try:
-            settle(lambda: buffer.recording(held), store)
-        except BaseException as interrupt:
-            buffer.cut_short(held, interrupt)
-            raise
+        if failure is not None:
+            raise failure
         self._tell(held)
 
     def _tell(self, held: list[Held[T]]) -> None:
@@ -145,9 +152,7 @@ class Checkpoint(Generic[T]):
             self._buffer.fail(trouble)
         if self._on_done is not None and items:
             try:
-                value = self._on_done(items)
-                if hasattr(value, "__await__"):
-                    refuse_awaitable(self._on_done, value)
+                refuse_not_begun(self._on_done, self._on_done(items))
             except Exception as error:  # noqa: BLE001 - all is recorded; what is not acknowledged comes again, and is a duplicate
                 log_on_done(error)
         if trouble is not None:

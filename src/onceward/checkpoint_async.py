@@ -6,9 +6,10 @@ from contextvars import ContextVar
 from typing import Generic, TypeVar, cast
 
 from onceward.buffer import Buffer, Held
+from onceward.called import OVER, RAISED, RETURNED, Call, drop_unawaited, refuse_not_begun
 from onceward.checkpoint import ITSELF, Added, Flush, log_on_done
 from onceward.claim import Claim
-from onceward.core.drive import settle_async
+from onceward.core.drive import settle_async, was_settled
 from onceward.errors import OncewardError, ResultUnavailable
 from onceward.inputs import describe
 from onceward.threads import without_stop_iteration
@@ -22,7 +23,8 @@ class AsyncCheckpoint(Generic[T]):
 
     def __init__(self, buffer: Buffer[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
         self._buffer = buffer
-        self._function = _awaiting(flush)
+        self._function = flush
+        self._awaits = describe(flush).is_async
         self._on_done = None if on_done is None else _awaiting(on_done)
         self._lock = asyncio.Lock()
         self._flushing: object = None  # the mark of the flush that is under way
@@ -31,7 +33,8 @@ class AsyncCheckpoint(Generic[T]):
     async def add(self, item: T) -> Added:
         """As :meth:`Checkpoint.add`, awaiting it."""
         self._refuse_itself()
-        async with self._lock:
+        await self._lock.acquire()  # not `async with`, which an interrupt can leave without a release
+        try:
             self._buffer.check_open()
             asked = self._buffer.asked(item)
             if asked is None:
@@ -49,17 +52,24 @@ class AsyncCheckpoint(Generic[T]):
                 await self._flush()
             elif first and self._buffer.left is not None:
                 self._watch_soon()
+        finally:
+            self._lock.release()
         return "added"
 
     async def flush(self) -> None:
         """As :meth:`Checkpoint.flush`, awaiting it."""
         self._refuse_itself()
-        async with self._lock:
+        await self._lock.acquire()
+        try:
             self._buffer.check_open()
             await self._flush()
+        finally:
+            self._lock.release()
 
     async def close(self, error: BaseException | None) -> None:
         """As :meth:`Checkpoint.close`, awaiting it."""
+        if error is not None and self._buffer.inherited:
+            return
         if isinstance(error, GeneratorExit):  # a coroutine that is closed may not await any more
             self._buffer.closed = True
             self._buffer.drop(self._buffer.take())
@@ -78,6 +88,7 @@ class AsyncCheckpoint(Generic[T]):
                 await settle_async(lambda: self._buffer.giving_back(held, error), self._buffer.guard.store)
 
     def _refuse_itself(self) -> None:
+        self._buffer.check_own()
         if self._flushing is not None and self._flushing is _FLUSHING.get():
             raise OncewardError(ITSELF)
 
@@ -85,9 +96,13 @@ class AsyncCheckpoint(Generic[T]):
         """Call the flush with all that is held, and end the claims as it ended. The lock is held."""
         self._flushing = mark = object()
         before = _FLUSHING.set(mark)
+        held: list[Held[T]] = []
         try:
             if held := self._buffer.take():
                 await self._write(held)
+        except BaseException as error:
+            self._buffer.cut_short(held, error)
+            raise
         finally:
             self._flushing = None
             _FLUSHING.reset(before)
@@ -99,22 +114,35 @@ class AsyncCheckpoint(Generic[T]):
             buffer.fail(lost)
             await settle_async(lambda: buffer.giving_back(held, lost), store)
             raise lost
+        call = Call()
         try:
-            await self._function([one.item for one in held])
-        except Exception as error:
-            buffer.fail(error)
-            await settle_async(lambda error=error: buffer.failing(held, error), store)  # type: ignore[misc]  # as above
+            try:
+                await self._call(call, [one.item for one in held])
+            except BaseException as error:
+                call[RAISED] = error
+                drop_unawaited(call)
+                await settle_async(lambda: buffer.ending(held, self._function, call), store)
+                raise
+            failure = await settle_async(lambda: buffer.ending(held, self._function, call), store)
+        except GeneratorExit:  # a coroutine that is closed may not await any more
             raise
-        except BaseException as interrupt:
-            buffer.fail(interrupt)
-            buffer.drop(held)
+        except BaseException as error:
+            if OVER not in call and not isinstance(error, OncewardError) and not was_settled(error):
+                drop_unawaited(call)
+                await settle_async(lambda: buffer.ending(held, self._function, call), store)
             raise
-        try:
-            await settle_async(lambda: buffer.recording(held), store)
-        except BaseException as interrupt:
-            buffer.cut_short(held, interrupt)
-            raise
+        if failure is not None:
+            raise failure
         await self._tell(held)
+
+    async def _call(self, call: Call, items: list[T]) -> None:
+        if self._awaits:
+            call[RETURNED] = await cast("Awaitable[object]", self._function(items))
+            return
+        call[RETURNED] = value = await asyncio.to_thread(without_stop_iteration(self._function), items)
+        if hasattr(value, "__await__"):
+            del call[RETURNED]
+            call[RETURNED] = await cast("Awaitable[object]", value)
 
     async def _tell(self, held: list[Held[T]]) -> None:
         items, trouble = self._buffer.recorded(held)
@@ -122,7 +150,7 @@ class AsyncCheckpoint(Generic[T]):
             self._buffer.fail(trouble)
         if self._on_done is not None and items:
             try:
-                await self._on_done(items)
+                refuse_not_begun(self._on_done, await self._on_done(items))
             except Exception as error:  # noqa: BLE001 - as above
                 log_on_done(error)
         if trouble is not None:

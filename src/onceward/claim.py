@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
+from onceward import forks
+from onceward.called import NotBegun
 from onceward.core import protocol, steps
 from onceward.core.clock import Clock
 from onceward.core.drive import Steps, drive, drive_async, settle, settle_async
@@ -12,8 +14,8 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome
 from onceward.core.record import Record
 from onceward.core.steps import Lost, Settled, Won
-from onceward.endings import completion, describe, final, storable, warn_of_missing
-from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded
+from onceward.endings import completion, describe, final, storable, warn_of_missing, without_result
+from onceward.errors import ForkedClaim, LeaseLost, OncewardError, ResultNotRecorded
 from onceward.keys import derived_key
 from onceward.stores.contract import Store
 
@@ -55,8 +57,10 @@ class Claim:
         "__weakref__",
         "_ahead",
         "_codec",
+        "_ended",
         "_ending",
         "_lost",
+        "_process",
         "_until",
         "clock",
         "deadline",
@@ -85,7 +89,9 @@ class Claim:
         self._lost = False
         self.number = next(_NUMBERS)
         self.settled: str | None = None
+        self._process = forks.generation
         self._ending = False
+        self._ended: float | None = None  # when its handler ended, on the owner's clock
         self.deadline: float | None = None  # when this worker will be stopped, on its clock: no lease need outlive it
         # Whether a transaction holds the store's write lock: nobody can take over, and no beat gets through.
         self.paused = False
@@ -131,6 +137,7 @@ class Claim:
 
         Raises:
             LeaseLost: the key has gone on without this worker.
+            ForkedClaim: this process was forked from the one that made the claim.
             StoreError: the store could not be reached; the lease stands as it was.
         """
         drive(self._extend(seconds), self.store)
@@ -146,16 +153,17 @@ class Claim:
 
         Raises:
             LeaseLost: the key has gone on without this worker; nothing was recorded.
-            ResultNotRecorded: the store stayed away until the lease was over.
+            ResultNotRecorded: the store stayed away until the lease was over, or for two leases while it was renewed.
+            ForkedClaim: this process was forked from the one that made the claim.
             OncewardError: the claim was ended before.
         """
-        self._check_free()
+        self._begin_end()
         settle(self.success(result), self.store)
         self.warn()
 
     async def complete_async(self, result: object = None) -> None:
         """As :meth:`complete`, for a coroutine."""
-        self._check_free()
+        self._begin_end()
         await settle_async(self.success(result), self.store)
         self.warn()
 
@@ -164,25 +172,26 @@ class Claim:
 
         Raises:
             LeaseLost: the key has gone on without this worker.
-            StoreError: the store stayed away until the lease was over.
+            StoreError: the store stayed away until the lease was over, or for two leases while it was renewed.
+            ForkedClaim: this process was forked from the one that made the claim.
             OncewardError: the claim was ended before.
         """
-        self._check_free()
+        self._begin_end()
         settle(lambda: self.leaving(protocol.released(error and storable(error)), "release it"), self.store)
 
     async def release_async(self, error: str | None = None) -> None:
         """As :meth:`release`, for a coroutine."""
-        self._check_free()
+        self._begin_end()
         await settle_async(lambda: self.leaving(protocol.released(error and storable(error)), "release it"), self.store)
 
     def park(self, reason: str | None = None) -> None:
         """Stop retrying the key until an operator clears or unparks it. Raises as :meth:`release` does."""
-        self._check_free()
+        self._begin_end()
         settle(lambda: self.leaving(protocol.parked(reason and storable(reason)), "park it"), self.store)
 
     async def park_async(self, reason: str | None = None) -> None:
         """As :meth:`park`, for a coroutine."""
-        self._check_free()
+        self._begin_end()
         await settle_async(lambda: self.leaving(protocol.parked(reason and storable(reason)), "park it"), self.store)
 
     def transaction(self, connection: "sqlite3.Connection") -> "Transaction":
@@ -221,7 +230,7 @@ class Claim:
         from onceward.effects import committing  # noqa: PLC0415 - DynamoDB users only
 
         commit = committing(self.store, writes)
-        self._check_free()
+        self._begin_end()
         settle(self.success(result, commit), self.store)
         self.warn()
         return result
@@ -231,7 +240,7 @@ class Claim:
         from onceward.effects import committing  # noqa: PLC0415 - DynamoDB users only
 
         commit = committing(self.store, writes)
-        self._check_free()
+        self._begin_end()
         await settle_async(self.success(result, commit), self.store)
         self.warn()
         return result
@@ -249,7 +258,31 @@ class Claim:
     @property
     def over(self) -> bool:
         """Whether there is nothing left to renew."""
-        return self.settled is not None or self._lost
+        return self.settled is not None or self._lost or self.inherited
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process was forked from the one that made the claim, and has no right to it."""
+        return self._process != forks.generation
+
+    def handled(self) -> None:
+        """Say that its handler has ended: the time to record that runs from now on."""
+        self._ended = self.clock()
+
+    def limit(self, leases: int) -> float:
+        """Until when to try to record its end, on the owner's clock.
+
+        That is so many leases after its handler ended, whatever heartbeats do; and never longer than the lease lasts.
+        """
+        if (since := self._ended) is None:  # nobody has said so, and the first try has just failed
+            since = self._ended = self.clock()
+        return min(self._until, since + leases * self.policy.lease)
+
+    def _one_lease(self) -> float:
+        return self.limit(1)
+
+    def _two_leases(self) -> float:
+        return self.limit(2)
 
     def renewed(self, outcome: Won | Lost) -> None:
         """Take in what a heartbeat found."""
@@ -276,6 +309,7 @@ class Claim:
         """Return what makes the steps that record ``result``; what is interrupted twice while it is encoded goes without."""
         outcome: Outcome | None = None
         tries = 0
+        self._ended = None  # an earlier try to end it does not count
 
         def recording() -> "Steps[None]":  # quoted, or it would be looked up for every result
             nonlocal outcome, tries
@@ -294,18 +328,21 @@ class Claim:
             warn_of_missing(self.record)
 
     def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:
-        """Record a completion; the handler has succeeded, so nothing that goes wrong here may look like its failure."""
+        """Record a completion; the handler has succeeded, so nothing that goes wrong here may look like its failure.
+
+        A result that the store does not take, or not within one lease, is left out. After one more lease it raises
+        ResultNotRecorded.
+        """
         end = self._end(outcome)
         try:
             ended = yield from end
-        except Exception as error:
+        except OncewardError as error:
             lasting = not getattr(error, "transient", False)
             if lasting and again:
                 return (yield from self.completing(outcome, result, again=False))
-            if lasting and outcome.result is not None:
-                # The store takes no such result; the completion matters more.
-                bare = protocol.completed(None, f"the store refused the result: {error}")
-                return (yield from self.completing(bare, result, again=False))
+            if outcome.result is not None and (lasting or self.clock() < self.limit(2)):
+                # The completion matters more.
+                return (yield from self.completing(without_result(error), result, again=False))
             raise ResultNotRecorded(self.record.key, result, str(error)) from error
         return self.ended(ended, outcome, "record its result")
 
@@ -322,7 +359,7 @@ class Claim:
         """Give the key back, park it, or record the exception as the outcome. Never raises in the exception's place."""
         try:
             yield from self.leaving(self.failure(error), "record how it failed")
-        except Exception as trouble:  # noqa: BLE001 - the handler's own exception goes on, with this as a note
+        except OncewardError as trouble:  # the handler's own exception goes on, with this as a note
             error.add_note(f"onceward: and then {trouble}")
 
     def completion(self, result: object) -> Outcome:
@@ -331,7 +368,7 @@ class Claim:
 
     def failure(self, error: Exception) -> Outcome:
         """Return the outcome of a handler that raised ``error``: the exception itself, or the key given back or parked."""
-        if isinstance(error, self.policy.final):
+        if isinstance(error, self.policy.final) and not isinstance(error, NotBegun):
             return final(error)
         return protocol.failed(self.record, self.policy, describe(error))
 
@@ -349,7 +386,13 @@ class Claim:
 
     def leaving(self, outcome: Outcome, doing: str) -> Steps[None]:
         """End it without a result; raises LeaseLost, or what the store raised."""
-        ended = yield from self._end(outcome)
+        try:
+            ended = yield from self._end(outcome)
+        except OncewardError as error:
+            if outcome.result is None or self.clock() >= self.limit(2):
+                raise
+            outcome = without_result(error)
+            ended = yield from self._end(outcome)
         self.ended(ended, outcome, doing)
 
     def _end(self, outcome: Outcome, commit: steps.Commit | None = None) -> Steps[Settled | Lost]:
@@ -361,9 +404,13 @@ class Claim:
             outcome,
             self.policy,
             clock=self.clock,
-            until=lambda: self._until,
+            until=self._two_leases if outcome.result is None or commit is not None else self._one_lease,
             commit=commit,
         )
+
+    def _begin_end(self) -> None:
+        self._check_free()
+        self._ended = None  # it ends now, perhaps once more
 
     def _check_free(self) -> None:
         if self.paused:
@@ -371,7 +418,14 @@ class Claim:
                 f"{self.record.key}: a transaction holds this claim and will end it; set the transaction's result, or raise"
             )
 
+    def check_own(self) -> None:
+        """Raise ForkedClaim in a process that was forked from the one that made the claim."""
+        if self._process != forks.generation:
+            raise ForkedClaim(self.record.key)
+
     def _check_open(self) -> None:
+        if self._process != forks.generation:
+            self.check_own()
         if self.settled is not None:
             raise OncewardError(f"{self.record.key}: this claim was ended before ({self.settled})")
 

@@ -61,13 +61,22 @@ class Codec:
         """
         if self._decoder is not None:
             try:
-                data = self._encoder.encode(value)
-                if not data.startswith(_ENVELOPE) and same(self._decoder.decode(data), value):
-                    return data.decode()
-            except Exception:  # noqa: BLE001, S110 - not of its annotated type; stored by its own type instead
-                pass
+                text = self._encode_typed(value)
+            except Exception as error:  # noqa: BLE001 - not of its annotated type, unless it is an interrupt
+                failed = error
+            else:
+                return text or _encode_open(value, enveloped=True)
+            from onceward.endings import firmly  # noqa: PLC0415 - the two need each other, and this hardly happens
+
+            firmly(self._encode_typed, value, failed)
             return _encode_open(value, enveloped=True)
         return _encode_open(value, enveloped=False)
+
+    def _encode_typed(self, value: object) -> str:
+        """Return plain JSON, or nothing when it would not come back equal as the annotated type."""
+        assert self._decoder is not None
+        data = self._encoder.encode(value)
+        return data.decode() if not data.startswith(_ENVELOPE) and same(self._decoder.decode(data), value) else ""
 
     def decode(self, text: str) -> object:
         """Return the value stored as ``text``.

@@ -1,7 +1,9 @@
 """How handlers end, as what is recorded of it: results and exceptions made into text that any ledger takes."""
 
+import sys
 import warnings
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from onceward.core import protocol
 from onceward.core.policy import Policy
@@ -12,6 +14,9 @@ from onceward.errors import ResultWarning
 if TYPE_CHECKING:
     from onceward.codec import Codec
 
+T = TypeVar("T")
+R = TypeVar("R")
+_KINDS: Final = 2  # of exceptions, all different, after which it is not tried again
 _LONGEST_ERROR: Final = 1000  # characters of an exception's text that are recorded
 
 
@@ -19,14 +24,31 @@ def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
     """Return the outcome that records ``result``; one without a result says why it cannot be replayed."""
     try:
         text = codec.encode(result)
-        # ASCII is a byte a character, and asking costs nothing; otherwise count.
-        size = len(text) if text.isascii() else len(text.encode())
     except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
-        return protocol.completed(None, describe(error).removeprefix("NotReplayable: "))
+        failed = error
+    else:
+        return _of_size(text, policy)
+    text_or_error = firmly(codec.encode, result, failed)  # it failed each time, or this raises
+    return protocol.completed(None, describe(cast("Exception", text_or_error)).removeprefix("NotReplayable: "))
+
+
+def _of_size(text: str, policy: Policy) -> Outcome:
+    # ASCII is a byte a character, and asking costs nothing; otherwise count.
+    size = len(text) if text.isascii() else len(text.encode())
     assert policy.max_result is not None  # the guard has asked the store
     if size > policy.max_result:
         return protocol.completed(None, f"it takes {size} bytes, and max_result={policy.max_result}")
     return protocol.completed(text)
+
+
+def without_result(error: Exception) -> Outcome:
+    """Return the outcome of a handler whose result the store does not take, because of ``error``."""
+    return protocol.completed(None, storable(f"the store refused the result: {error}"))
+
+
+NO_TIME: Final = protocol.completed(
+    None, "the store did not take the result within one lease after the handler had ended"
+)
 
 
 def warn_of_missing(record: Record) -> None:
@@ -41,19 +63,52 @@ def warn_of_missing(record: Record) -> None:
 
 def final(error: Exception) -> Outcome:
     """Return the outcome that records an exception to be raised again for every duplicate."""
-    from onceward.codec import NotReplayable, encode_exception  # noqa: PLC0415 - msgspec is loaded with the first guard
+    from onceward.codec import encode_exception  # noqa: PLC0415 - msgspec is loaded with the first guard
 
-    try:
-        return protocol.completed(encode_exception(error), describe(error))
-    except NotReplayable as reason:
+    text = firmly(encode_exception, error)
+    if isinstance(text, Exception):
+        reason = describe(text).removeprefix("NotReplayable: ")
         return protocol.completed(None, f"the outcome was {describe(error)}, which cannot be replayed: {reason}")
+    return protocol.completed(text, describe(error))
+
+
+def firmly(function: Callable[[T], R], value: T, *before: Exception) -> R | Exception:
+    """Return what ``function(value)`` returns, or what it raises each time; ``before`` is what it has raised already.
+
+    For what calls a user's code, which may raise anything.
+
+    Raises:
+        Exception: what it raised once, and not again: a time limit that struck meanwhile. Call this anew then.
+    """
+    handling = sys.exception()  # which all exceptions from here have as their context
+    met = [_root(error, handling) for error in before]
+    lasting: type | None = None
+    while True:
+        try:
+            came: R | Exception = function(value)
+            break
+        except Exception as error:  # noqa: BLE001 - see above
+            met.append(_root(error, handling))
+            if type(met[-1]) in map(type, met[:-1]) or len(met) > _KINDS:
+                came, lasting = error, type(met[-1])
+                break
+    for interrupt in met:
+        if type(interrupt) is not lasting:
+            raise interrupt
+    return came
+
+
+def _root(error: BaseException, handling: BaseException | None) -> BaseException:
+    """Return what an exception came of: a time limit that was translated on its way is a cause."""
+    while (cause := error.__cause__ or error.__context__) is not None and cause is not handling:
+        error = cause
+    return error
 
 
 def describe(error: BaseException) -> str:
     """Return an exception as one line for the record."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - a user's __str__ may do anything
+    text = firmly(str, error)
+    if isinstance(text, Exception):  # a user's __str__ may do anything
         text = "(its text cannot be shown)"
     kind = type(error).__qualname__
     return storable(f"{kind}: {text}" if text else kind)

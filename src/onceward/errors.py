@@ -101,6 +101,40 @@ class LeaseLost(_KeyedError):
         )
 
 
+class ForkedClaim(OncewardError):
+    """A claim belongs to the process that made it, and this process was forked from that one.
+
+    Only the parent ends, renews or flushes what it has claimed; nothing was written here.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}: claimed by the process that this one was forked from, so nothing is recorded here, and the parent's "
+            "claim is untouched. End a forked child with os._exit(), or claim a key of its own in it"
+        )
+        self.what = what
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (ForkedClaim, (self.what,))
+
+
+class UnknownStatus(_KeyedError):
+    """The record of the key has a status that this version of onceward does not know, so nothing runs.
+
+    Attributes:
+        key: the key in the ledger.
+        status: the status as it stands there.
+    """
+
+    def __init__(self, key: str, status: str) -> None:
+        super().__init__(
+            f"{key}: its record has the status {status!r}, which this version of onceward does not know; a newer one may "
+            "have written it. Nothing ran: upgrade onceward here, or look at the record with `onceward show`",
+            key,
+        )
+        self.status = status
+
+
 class EffectRefused(_KeyedError):
     """A transaction was refused because the condition of one of the effect's own writes does not hold; nothing was written.
 

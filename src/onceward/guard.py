@@ -3,26 +3,38 @@
 What happens on the ledger is in generators (``claim`` in core/steps.py, ``completing`` and ``failing`` in claim.py); the
 functions that come in two forms only drive them and run the user's code in between, where it was called.
 
-An interrupt (KeyboardInterrupt, SystemExit, a cancellation) in the claim gives the key back, for the handler has not run;
-in the handler it leaves the key claimed until the lease is over, for work that was started may still go on; in the
-settling it waits until the outcome is recorded.
+An interrupt (KeyboardInterrupt, SystemExit, a cancellation, a time limit) in the claim gives the key back, for the handler
+has not run; in the handler it leaves the key claimed until the lease is over, for work that was started may still go on,
+unless it is an ``Exception``, which is the handler's failure; in the settling it waits until the outcome is recorded. Each
+call has one ``try`` around handler and settling, so that no interrupt comes between the two.
 """
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
-from onceward import heartbeat
+from onceward import called, heartbeat
+from onceward.called import LAZY, OVER, RAISED, RETURNED, Call
 from onceward.claim import CURRENT, Claim
 from onceward.core import steps
 from onceward.core.clock import Clock
-from onceward.core.drive import drive, drive_async, settle, settle_async
+from onceward.core.drive import drive, drive_async, settle, settle_async, was_settled
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
 from onceward.core.record import Elsewhere, Record
 from onceward.core.steps import Bid, Refused, Replay, Settled, Won
 from onceward.endings import completion, warn_of_missing
-from onceward.errors import Busy, Mismatch, OncewardError, Parked, Reentrant, ResultUnavailable
+from onceward.errors import (
+    Busy,
+    Mismatch,
+    OncewardError,
+    Parked,
+    Reentrant,
+    ResultNotRecorded,
+    ResultUnavailable,
+    UnknownStatus,
+)
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
@@ -122,22 +134,34 @@ class Guard:
         if type(claim) is Answer:
             return claim.value
         assert type(claim) is Claim
+        call: Call | None = None
         try:
-            CURRENT.set(claim)
-            if self._parameter is not None:
-                args, kwargs = self._parameter.fill(claim, args, kwargs)
-            value = function(*args, **kwargs)
-            if hasattr(value, "__await__"):
-                refuse_awaitable(function, value)
-        except Exception as error:
-            self.fail(claim, error)
-            raise
-        except BaseException:
-            self.drop(claim)
+            try:
+                CURRENT.set(claim)
+                if self._parameter is not None:
+                    args, kwargs = self._parameter.fill(claim, args, kwargs)
+                call = Call(partial(function, *args, **kwargs))
+                value = call[RETURNED]
+            except BaseException as error:
+                call = call or Call()
+                call[RAISED] = error
+                self._leave(claim, function, call)
+                raise
+            if type(value) in LAZY:
+                failure = self._leave(claim, function, call)
+            else:  # as above, in half the time
+                failure = None
+                self.finish(claim, value)
+                call[OVER] = True
+        except BaseException as error:
+            if _is_cut_short(call, error):
+                self._leave(claim, function, call)
             raise
         finally:
+            call = None  # or an exception, its traceback and this frame would keep each other alive
             CURRENT.set(claim.outer)
-        self.finish(claim, value)
+        if failure is not None:
+            raise failure
         return value
 
     async def call_async(
@@ -155,23 +179,58 @@ class Guard:
         if type(claim) is Answer:
             return claim.value
         assert type(claim) is Claim
+        call: Call | None = None
         try:
-            CURRENT.set(claim)
-            if self._parameter is not None:
-                args, kwargs = self._parameter.fill(claim, args, kwargs)
-            value = function(*args, **kwargs)
-            if hasattr(value, "__await__"):
-                value = await value
-        except Exception as error:
-            await self.fail_async(claim, error)
-            raise
-        except BaseException:
-            self.drop(claim)
+            try:
+                CURRENT.set(claim)
+                if self._parameter is not None:
+                    args, kwargs = self._parameter.fill(claim, args, kwargs)
+                call = Call(partial(function, *args, **kwargs))
+                value = call[RETURNED]
+                if hasattr(value, "__await__"):
+                    del call[RETURNED]
+                    call[RETURNED] = value = await value
+            except BaseException as error:
+                call = call or Call()
+                call[RAISED] = error
+                await self._leave_async(claim, function, call)
+                raise
+            failure = await self._leave_async(claim, function, call)
+        except BaseException as error:
+            if _is_cut_short(call, error) and not isinstance(error, GeneratorExit):
+                await self._leave_async(claim, function, call)
             raise
         finally:
+            call = None  # or an exception, its traceback and this frame would keep each other alive
             CURRENT.set(claim.outer)
-        await self.finish_async(claim, value)
+        if failure is not None:
+            raise failure
         return value
+
+    def _leave(self, claim: Claim, function: Function, call: Call) -> BaseException | None:
+        """End ``claim`` as the handler ended; return what it failed with. It may be called anew when it was interrupted."""
+        failure = called.failure(function, call)
+        if failure is None:
+            self.finish(claim, call[RETURNED])
+        elif isinstance(failure, Exception):
+            self.fail(claim, failure)
+        else:
+            self.drop(claim)
+        call[OVER] = True
+        return failure
+
+    async def _leave_async(self, claim: Claim, function: Function, call: Call) -> BaseException | None:
+        """As :meth:`_leave`, for a coroutine."""
+        called.drop_unawaited(call)
+        failure = called.failure(function, call)
+        if failure is None:
+            await self.finish_async(claim, call[RETURNED])
+        elif isinstance(failure, Exception):
+            await self.fail_async(claim, failure)
+        else:
+            self.drop(claim)
+        call[OVER] = True
+        return failure
 
     # --- its three parts, in two forms each -----------------------------------------------------------------------
 
@@ -179,28 +238,34 @@ class Guard:
         """Claim ``key`` and renew it from now on, or return the recorded answer.
 
         Raises:
-            Busy, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError: as their docs say; the handler must not run.
+            Busy, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownStatus: as their docs say; the handler
+                must not run.
         """
         bid = self.bid(key, fingerprint)
         since = self.clock()
         try:
-            return self._entered(drive(steps.claim(self.store, bid, value=value), self.store), since)
-        except Exception:
+            outcome = drive(steps.claim(self.store, bid, value=value), self.store)
+            if isinstance(outcome, Won):
+                return self._won(outcome)
+        except OncewardError:
             raise
         except BaseException:
             try:
-                drive(steps.abandon(self.store, bid), self.store)
+                settle(lambda: steps.abandon(self.store, bid), self.store)
             except Exception:  # noqa: BLE001, S110 - the interrupt is what the caller must hear of; the lease ends by itself
                 pass
             raise
+        return self.answer(outcome, since)
 
     async def enter_async(self, key: str, fingerprint: str | None, *, value: bool = True) -> Claim | Answer:
         """As :meth:`enter`, for a coroutine."""
         bid = self.bid(key, fingerprint)
         since = self.clock()
         try:
-            return self._entered(await drive_async(steps.claim(self.store, bid, value=value), self.store), since)
-        except (Exception, GeneratorExit):  # a coroutine that is closed may not await any more
+            outcome = await drive_async(steps.claim(self.store, bid, value=value), self.store)
+            if isinstance(outcome, Won):
+                return self._won(outcome)
+        except (OncewardError, GeneratorExit):  # a coroutine that is closed may not await any more
             raise
         except BaseException:
             try:
@@ -208,11 +273,18 @@ class Guard:
             except Exception:  # noqa: BLE001, S110 - as in enter()
                 pass
             raise
+        return self.answer(outcome, since)
 
     def finish(self, claim: Claim, value: object) -> None:
-        """Record ``value``, unless the handler has ended the claim itself."""
+        """Record ``value``, unless the handler has ended the claim itself.
+
+        Raises:
+            LeaseLost, ResultNotRecorded, ForkedClaim: as their docs say.
+        """
         try:
-            if claim.settled is None:
+            if claim.settled is not None:
+                claim.check_own()
+            else:
                 since = self.clock()
                 settle(claim.success(value), self.store)
                 if self._cache is not None:
@@ -224,7 +296,9 @@ class Guard:
     async def finish_async(self, claim: Claim, value: object) -> None:
         """As :meth:`finish`, for a coroutine."""
         try:
-            if claim.settled is None:
+            if claim.settled is not None:
+                claim.check_own()
+            else:
                 since = self.clock()
                 await settle_async(claim.success(value), self.store)
                 if self._cache is not None:
@@ -236,7 +310,8 @@ class Guard:
     def fail(self, claim: Claim, error: Exception) -> None:
         """Record that the handler raised ``error``, unless it has ended the claim itself. Raises interrupts only."""
         try:
-            if claim.settled is None:
+            if claim.settled is None and not claim.inherited and not _has_succeeded(claim, error):
+                claim.handled()
                 settle(lambda: claim.failing(error), self.store)
         finally:
             heartbeat.HEARTBEAT.forget(claim)
@@ -244,7 +319,8 @@ class Guard:
     async def fail_async(self, claim: Claim, error: Exception) -> None:
         """As :meth:`fail`, for a coroutine."""
         try:
-            if claim.settled is None:
+            if claim.settled is None and not claim.inherited and not _has_succeeded(claim, error):
+                claim.handled()
                 await settle_async(lambda: claim.failing(error), self.store)
         finally:
             heartbeat.HEARTBEAT.forget(claim)
@@ -295,12 +371,10 @@ class Guard:
         bid = (key, os.urandom(16).hex(), fingerprint, self.policy, self.clock)
         return tuple.__new__(Bid, bid)  # what Bid(...) does, in half the time
 
-    def _entered(self, outcome: Won | Replay | Refused, since: float) -> Claim | Answer:
-        if isinstance(outcome, Won):
-            claim = Claim(self.store, outcome, self.policy, self.clock, self.codec)
-            heartbeat.HEARTBEAT.watch(claim)
-            return claim
-        return self.answer(outcome, since)
+    def _won(self, outcome: Won) -> Claim:
+        claim = Claim(self.store, outcome, self.policy, self.clock, self.codec)
+        heartbeat.HEARTBEAT.watch(claim)
+        return claim
 
     def answer(self, outcome: Replay | Refused, since: float) -> Answer:
         """Return what a duplicate gets, or raise why it gets nothing; ``since`` is when it asked, on the owner's clock."""
@@ -346,19 +420,21 @@ class Guard:
         return self.recorded(known)
 
 
-def refuse_awaitable(function: Function, value: object) -> None:
-    """Raise TypeError: ``function`` was called by who does not await what it returned."""
-    if callable(close := getattr(value, "close", None)):
-        close()
-    name = getattr(function, "__qualname__", repr(function))
-    raise TypeError(
-        f"{name}() returned something to await, and nobody would: use run_async, or decorate the async function"
-    )
+def _has_succeeded(claim: Claim, error: Exception) -> bool:
+    """Tell whether the handler has completed ``claim`` in vain: given back, its effect would be made again at once."""
+    return isinstance(error, ResultNotRecorded) and error.key == claim.record.key
 
 
-def refusal(refused: Refused) -> Busy | Mismatch | Parked:
+def _is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:
+    """Tell whether ``error`` came between the handler's end and what is made of it."""
+    return call is not None and OVER not in call and not (isinstance(error, OncewardError) or was_settled(error))
+
+
+def refusal(refused: Refused) -> Busy | Mismatch | Parked | UnknownStatus:
     """Return why a key cannot be had, as an error."""
     record = refused.record
+    if refused.verdict is Verdict.UNKNOWN:
+        return UnknownStatus(record.key, record.status)
     if refused.verdict is Verdict.MISMATCH:
         return Mismatch(record.key)
     if refused.verdict is Verdict.PARKED:

@@ -207,7 +207,8 @@ class Ledger:
     def stats(self, prefix: str = "") -> dict[str, int]:
         """Count the records by status, with ``lapsed`` for those whose worker vanished and ``expired`` for garbage.
 
-        When there are some that cannot be read, they are counted as ``damaged``, and in none of the others.
+        A status that this version does not know is counted under its own name. Records that cannot be read, if there are
+        some, are counted as ``damaged``, and in none of the others.
         """
         counts: dict[str, int] = {}
         for counts, _ in self.counting(prefix):  # noqa: B007 - the last ones are of all records
@@ -234,7 +235,7 @@ class Ledger:
         for page in self.pages(prefix, after=after, limit=limit):
             for record in page.records:
                 counts["total"] += 1
-                counts[record.status] += 1
+                counts[record.status] = counts.get(record.status, 0) + 1
                 counts["lapsed"] += protocol.is_lapsed(record, page.now)
                 counts["expired"] += record.expires_at is not None and record.expires_at <= page.now
             for one in page.damaged:

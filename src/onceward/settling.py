@@ -3,13 +3,16 @@
 import os
 import threading
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onceward.batch_run import Run
 from onceward.core.drive import drive, settle, settle_async
 from onceward.deliveries import Item
 from onceward.heartbeat import started
 from onceward.stores.contract import Store
+
+if TYPE_CHECKING:
+    import asyncio
 
 LINGER: Final = 0.02  # seconds that an end may wait for others to be recorded with
 IDLE: Final = 50  # ticks without a batch after which the ticker ends; the next batch starts another
@@ -94,6 +97,8 @@ class Settler:
 
     def close(self) -> None:
         """Record what is left. It may be called anew when it was interrupted."""
+        if self._run.inherited:
+            return
         TICKER.forget(self)
         with self._busy:
             settle(lambda: self._run.settling(self._run.take(self._items)), self._store)
@@ -116,10 +121,13 @@ class AsyncSettler:
         self._closed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._items: list[Item] = []  # as in Settler
+        self._interrupt: BaseException | None = None
 
     def settle_soon(self) -> None:
         """Record what is pending within :data:`LINGER`."""
         if self._task is None or self._task.done():
+            if self._task is not None:
+                self._hear(self._task)
             import asyncio  # noqa: PLC0415 - as above
 
             self._task = asyncio.create_task(self._settle())
@@ -132,15 +140,23 @@ class AsyncSettler:
         try:
             if self._task is not None:
                 await asyncio.wait((self._task,))
-                if not self._task.cancelled():
-                    self._task.exception()  # or asyncio would tell that nobody asked for it
-        except asyncio.CancelledError:
+                self._hear(self._task)
+        except GeneratorExit:  # it is closed, and may not await any more
+            raise
+        except BaseException:
             await self._rest()
             raise
         await self._rest()
+        if self._interrupt is not None:
+            raise self._interrupt
 
     async def _rest(self) -> None:
         await settle_async(lambda: self._run.settling(self._run.take(self._items)), self._store)
+
+    def _hear(self, task: "asyncio.Task[None]") -> None:
+        """Keep the time limit that struck a task, for who waits for the batch."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._interrupt = error
 
     async def _settle(self) -> None:
         import asyncio  # noqa: PLC0415 - as above

@@ -57,6 +57,8 @@ class Transaction:
         return made
 
     def __enter__(self) -> Self:
+        if self._guard is None:
+            self.claim.check_own()
         if getattr(self.connection, "autocommit", None) is False:
             raise ValueError(
                 "a connection with autocommit=False is always in a transaction, and this one must be ours to begin and "
@@ -90,6 +92,10 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         CURRENT.set(self._outer)
+        if self.claim.inherited:  # and so is the connection: whatever is done to it here would harm the parent's
+            if error is None:
+                self.claim.check_own()
+            return
         try:
             if self._ended_early():
                 self._park_after_early_end(error)

@@ -1,15 +1,18 @@
 """The two drivers of the protocol's generators.
 
 Every step of the protocol is a generator that yields a store's requests, or a :class:`Sleep`, and is sent the replies.
-``drive`` runs one by calling, ``drive_async`` by awaiting; all logic is in the generators. A request that fails is
-thrown into the generator, which decides whether to try again. What is not an ``Exception`` (KeyboardInterrupt,
-SystemExit, a cancellation) is never thrown in: it stops the drive at once, and ``settle``/``settle_async`` are for steps
-that must reach their end all the same.
+``drive`` runs one by calling, ``drive_async`` by awaiting; all logic is in the generators. A request that fails with an
+``OncewardError`` is thrown into the generator, which decides whether to try again. Every other exception is an interrupt: a
+KeyboardInterrupt, a cancellation, or the ``Exception`` of a time limit that a signal handler raised. It is never thrown in,
+it stops the drive at once, and no step catches it. ``settle``/``settle_async`` are for steps that must reach their end all
+the same.
 """
 
 import time
 from collections.abc import Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+
+from onceward.errors import OncewardError, StoreError
 
 if TYPE_CHECKING:
     import asyncio
@@ -42,7 +45,7 @@ def drive(steps: Steps[T], store: Exchange) -> T:
         while True:
             try:
                 reply = exchange(request) if type(request) is not Sleep else _sleep(request.seconds)
-            except Exception as error:  # noqa: BLE001 - the steps decide what a failed exchange means
+            except OncewardError as error:  # the steps decide what a failed exchange means
                 request = steps.throw(error)
             else:
                 request = steps.send(reply)
@@ -59,7 +62,7 @@ async def drive_async(steps: Steps[T], store: Exchange) -> T:
         while True:
             try:
                 reply = await (exchange(request) if type(request) is not Sleep else _sleep_async(request.seconds))
-            except Exception as error:  # noqa: BLE001 - the steps decide what a failed exchange means
+            except OncewardError as error:  # the steps decide what a failed exchange means
                 request = steps.throw(error)
             else:
                 request = steps.send(reply)
@@ -69,21 +72,23 @@ async def drive_async(steps: Steps[T], store: Exchange) -> T:
 
 
 def settle(make: Callable[[], Steps[T]], store: Exchange, patience: int = 2) -> T:
-    """Drive ``make()`` to its end although KeyboardInterrupt or SystemExit comes in between, then raise that.
+    """Drive ``make()`` to its end although an interrupt comes in between, then raise that.
 
     The steps recognise their own earlier write, so that they can be made and driven again. Whoever interrupts more than
     ``patience`` times means it.
     """
     try:
         return drive(make(), store)
-    except Exception:
+    except OncewardError:
         raise
     except BaseException as interrupt:
         if patience:
             try:
-                settle(make, store, patience - 1)
-            except Exception as trouble:  # noqa: BLE001 - the interrupt is what the caller must hear of
-                interrupt.add_note(f"onceward: and then {trouble}")
+                settle(make, _last(store, patience), patience - 1)
+            except OncewardError as trouble:  # the interrupt is what the caller must hear of
+                interrupt.add_note(f"{NOTE}and then {trouble}")
+        else:
+            interrupt.add_note(GIVEN_UP)
         raise
 
 
@@ -95,12 +100,53 @@ async def settle_async(make: Callable[[], Steps[T]], store: Exchange, patience: 
     """
     try:
         return await drive_async(make(), store)
-    except (Exception, GeneratorExit):  # a coroutine that is closed may not await any more
+    except (OncewardError, GeneratorExit):  # a coroutine that is closed may not await any more
         raise
     except BaseException as interrupt:
         if patience:
-            await _again(settle_async(make, store, patience - 1), interrupt, patience)
+            await _again(settle_async(make, _last(store, patience), patience - 1), interrupt, patience)
+        else:
+            interrupt.add_note(GIVEN_UP)
         raise
+
+
+NOTE: Final = "onceward: "
+GIVEN_UP: Final = f"{NOTE}interrupted again and again, the outcome was not recorded here"
+
+
+def was_settled(interrupt: BaseException) -> bool:
+    """Tell whether an exception went on because ``settle`` could do no more, so that nothing is to be tried again."""
+    return any(note.startswith(NOTE) for note in getattr(interrupt, "__notes__", ()))
+
+
+def _last(store: Exchange, patience: int) -> Exchange:
+    """Return ``store`` for the next try; the last one takes each of its errors for one that it means."""
+    return Frank(store) if patience == 1 else store
+
+
+class Frank:
+    """A store whose every ``Exception`` is its refusal: for one that breaks the contract and raises others each time."""
+
+    def __init__(self, store: Exchange) -> None:
+        self._store = store
+
+    def exchange(self, request: object) -> object:
+        """Send one request and return its reply."""
+        try:
+            return self._store.exchange(request)
+        except OncewardError:
+            raise
+        except Exception as error:
+            raise StoreError(f"the store failed: {error!r}") from error
+
+    async def exchange_async(self, request: object) -> object:
+        """Send one request and return its reply, awaiting it."""
+        try:
+            return await self._store.exchange_async(request)
+        except OncewardError:
+            raise
+        except Exception as error:
+            raise StoreError(f"the store failed: {error!r}") from error
 
 
 _ENDING: "set[asyncio.Task[Any]]" = set()  # a loop does not keep its tasks alive
@@ -119,8 +165,10 @@ async def _again(settling: "Coroutine[Any, Any, object]", interrupt: BaseExcepti
             patience -= 1
     if not task.done():
         task.add_done_callback(_pass_on)  # nobody waits for it any more
+        interrupt.add_note(GIVEN_UP)
     elif (trouble := _pass_on(task)) is not None:
-        interrupt.add_note(f"onceward: and then {trouble}")
+        for note in (f"{NOTE}and then {trouble}", *getattr(trouble, "__notes__", ())):
+            interrupt.add_note(note)
 
 
 def _pass_on(task: "asyncio.Task[BaseException | None]") -> BaseException | None:

@@ -90,7 +90,7 @@ def _claims(
                 outcomes[number] = Won(held, until)
         elif verdict is Verdict.REPLAY:
             outcomes[number] = Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
-        elif verdict in {Verdict.BUSY, Verdict.PARKED, Verdict.MISMATCH}:
+        elif verdict in {Verdict.BUSY, Verdict.PARKED, Verdict.MISMATCH, Verdict.UNKNOWN}:
             outcomes[number] = Refused(verdict, held, max(0.0, held.lease_until - reply.now))
         else:
             met[number] = (verdict, held)

@@ -25,6 +25,10 @@ class Verdict(Enum):
     PARKED = "parked"
     REPLAY = "replay the recorded result"
     MISMATCH = "mismatch: another input under the same key"
+    UNKNOWN = "refused: a newer version may know what it means"
+
+
+STATUSES = frozenset({IN_PROGRESS, COMPLETED, RELEASED, PARKED})
 
 
 class Look(NamedTuple):
@@ -64,6 +68,12 @@ def _used_up(look: Look) -> bool:
 # The first rule that holds decides. mypy cannot see that the first row excludes None below it, hence the `h and`.
 RULES: tuple[Rule, ...] = (
     Rule("absent", "no record", lambda k: k.held is None, Verdict.START),
+    Rule(
+        "any other status",
+        "not known to this version",
+        lambda k: bool((h := k.held) and h.status not in STATUSES),
+        Verdict.UNKNOWN,
+    ),
     Rule(
         IN_PROGRESS,
         "same owner as mine",
@@ -227,8 +237,8 @@ def unparked(record: Record) -> Write | None:
 
 
 def parked_by_hand(record: Record, reason: str) -> Write | None:
-    """Return the write that parks a key; None when it is completed (final) or parked already."""
-    if record.status in {COMPLETED, PARKED}:
+    """Return the write that parks a key; None when it is completed (final), parked already, or in an unknown status."""
+    if record.status not in {IN_PROGRESS, RELEASED}:
         return None
     return next_version(record, PARKED, error=reason, keep=None)
 
@@ -263,11 +273,8 @@ def parked_anew(key: str, owner: str, message: str, reason: str) -> Write:
 
 
 def is_live(record: Record, now: float) -> bool:
-    """Tell whether a worker holds this key at the store's time ``now``."""
-    return record.status == IN_PROGRESS and now < record.lease_until
-
-
-STATUSES = frozenset({IN_PROGRESS, COMPLETED, RELEASED, PARKED})
+    """Tell whether a worker holds this key at the store's time ``now``; in an unknown status that may be, too."""
+    return (record.status == IN_PROGRESS or record.status not in STATUSES) and now < record.lease_until
 
 
 def is_lapsed(record: Record, now: float) -> bool:

@@ -52,7 +52,7 @@ class Replay(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The key cannot be had: BUSY, PARKED or MISMATCH; ``wait`` is the seconds until it may be worth asking again."""
+    """The key cannot be had: BUSY, PARKED, MISMATCH or UNKNOWN; ``wait`` is the seconds until it may be worth asking again."""
 
     verdict: Verdict
     record: Record

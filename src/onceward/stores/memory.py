@@ -6,6 +6,7 @@ from urllib.parse import SplitResult
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drive import Steps
+from onceward.core.protocol import STATUSES
 from onceward.core.record import Record, Reply, Write
 from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Purged
 from onceward.stores.locks import owned, reentered, watch_forks
@@ -111,7 +112,8 @@ class MemoryStore(OneByOne):
 
     def _purge(self, limit: int) -> int:
         now = self._clock()
-        gone = [k for k, r in self.records.items() if r.expires_at is not None and r.expires_at <= now][:limit]
+        expired = [r for r in self.records.values() if r.expires_at is not None and r.expires_at <= now]
+        gone = [r.key for r in expired if r.status in STATUSES][:limit]  # another status may mean that it is needed
         for key in gone:
             self._forget(key)
         return len(gone)

@@ -31,6 +31,9 @@ from onceward.stores.sqlite_requests import Delete, Each, Insert, Load, Purge, R
 
 if TYPE_CHECKING:
     from threading import RLock  # a class to the type checker, and a function when it runs
+# What a request may fail with: what SQLite raises, and what its driver raises for values that it cannot store. All else is
+# an interrupt.
+_OWN = (sqlite3.Error, StoreError, UnicodeError, OverflowError)
 
 PURGE_EVERY, PURGE_LIMIT = 32, 64  # every so many commits purge so many rows; the first of a process does, too
 
@@ -196,8 +199,10 @@ class SqliteStore:
             try:
                 connection = self._file.reader()
                 reply = run(connection, self._file.now())
-            except Exception as error:
+            except BaseException as error:
                 self._file.mend_reader(error)
+                if not isinstance(error, _OWN):
+                    raise  # an interrupt
                 raise (self._failure(error) if self._forks == forks else self._forked()) from error
         if self._forks != forks:
             raise self._forked()
@@ -233,8 +238,8 @@ class SqliteStore:
             for job in jobs:
                 job.error = self._failure(error)
             self._file.mend_writer(error)
-            if not isinstance(error, Exception):
-                raise
+            if not isinstance(error, _OWN):
+                raise  # an interrupt, such as a time limit
         finally:
             self._committing = False
             for job in jobs:
@@ -253,7 +258,7 @@ class SqliteStore:
             failure = DamagedRecord(str(error), error.damaged)
         elif isinstance(error, StoreError):
             failure = StoreError(str(error), transient=error.transient)
-        elif isinstance(error, Exception):
+        elif isinstance(error, _OWN):
             failure = StoreError(f"ledger {self.path}: {error!r}")
         else:
             # Nobody can say what was written before the interrupt, which is what a lost reply means.

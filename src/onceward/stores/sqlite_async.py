@@ -113,6 +113,14 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
 
 
 def _wake(futures: "list[asyncio.Future[None]]", error: Exception | None) -> None:
+    try:
+        _tell(futures, error)
+    except BaseException:  # an interrupt: nobody must wait for ever because of it
+        _tell(futures, error)
+        raise
+
+
+def _tell(futures: "list[asyncio.Future[None]]", error: Exception | None) -> None:
     for done in futures:
         if done.done():
             continue

@@ -6,7 +6,7 @@ A request holds what it needs; the store chooses the connection, the time and th
 import sqlite3
 from collections.abc import Sequence
 
-from onceward.core.record import Record, Reply, Write
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores import sqlite_damage
 from onceward.stores.contract import Damaged, Page
@@ -28,7 +28,12 @@ UPDATE = (
     "WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"
 )
 DELETE = f"DELETE FROM {TABLE} WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"  # noqa: S608 - as above
-PURGE = f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)"  # noqa: S608 - as above
+# A status that this version does not know may mean that the record is still needed.
+_KNOWN = ", ".join(f"'{status}'" for status in (IN_PROGRESS, COMPLETED, RELEASED, PARKED))
+PURGE = (
+    f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? "  # noqa: S608 - as above
+    f"AND status IN ({_KNOWN}) ORDER BY expires_at LIMIT ?)"
+)
 SCAN = f"SELECT {_FIELDS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"  # noqa: S608 - as above
 
 

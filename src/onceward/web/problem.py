@@ -5,7 +5,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from onceward.errors import Busy, LeaseLost, Mismatch, OncewardError, Parked, ResultUnavailable, StoreError
+from onceward.errors import (
+    Busy,
+    LeaseLost,
+    Mismatch,
+    OncewardError,
+    Parked,
+    ResultUnavailable,
+    StoreError,
+    UnknownStatus,
+)
 from onceward.web.answer import Answer
 
 DOCS: Final = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07"
@@ -135,12 +144,12 @@ def refused(error: OncewardError) -> Problem | None:
                 "A request with this Idempotency-Key was carried out, and will not be carried out again; its answer cannot "
                 "be repeated.",
             )
-        case StoreError():
+        case StoreError() | UnknownStatus():
             return Problem(
                 "unready",
                 503,
                 "Idempotency keys cannot be checked now",
                 "Nothing was done. Send the request again later, with the same Idempotency-Key.",
-                1 if error.transient else None,
+                1 if isinstance(error, StoreError) and error.transient else None,
             )
     return None

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final, Unpack, cast
 from onceward.arguments import check_once, with_wait
 from onceward.aws.events import api_event
 from onceward.aws.events.handler import LambdaHandler, time_left
+from onceward.called import refuse_not_begun
 from onceward.claim import Claim, current
 from onceward.codec import Codec
 from onceward.core import steps
 from onceward.core.policy import Options
-from onceward.guard import Guard, refuse_awaitable
+from onceward.guard import Guard
 from onceward.keys import ledger_key
 from onceward.web.answer import Answer, Recorded, bodiless, recorded
 from onceward.web.exchange import Exchange
@@ -176,8 +177,7 @@ class _Request:
     def _called(self, claim: Claim | None) -> object:
         args, kwargs = self._arguments(claim)
         response = self._api.function(*args, **kwargs)
-        if hasattr(response, "__await__"):
-            refuse_awaitable(self._api.function, response)
+        refuse_not_begun(self._api.function, response)
         return response
 
     async def _called_async(self, claim: Claim | None) -> object:

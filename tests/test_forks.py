@@ -1,0 +1,284 @@
+"""A claim belongs to the process that made it: a forked child neither ends, renews nor flushes what its parent holds."""
+
+import asyncio
+import os
+import pickle
+import sqlite3
+import threading
+import time
+
+import pytest
+
+from onceward import ForkedClaim, Once, current
+from onceward.core.drive import drive
+from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.heartbeat import HEARTBEAT
+
+PATIENCE = 5.0  # seconds
+
+
+def in_child(act):
+    """Fork, call ``act`` in the child, and return what became of it, as text; the child ends there."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            try:
+                told = repr(act())
+            except BaseException as error:
+                told = type(error).__name__
+            os.write(writer, told.encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    ended = time.monotonic() + PATIENCE
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > ended:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            pytest.fail("the child hangs")
+        time.sleep(0.005)
+    with open(reader, "rb") as pipe:
+        return pipe.read().decode()
+
+
+class Forks:
+    """A place in which a handler forks, and both processes come back from it; ``told`` is what became of the child."""
+
+    def __init__(self):
+        self.reader, self.writer = os.pipe()
+        self.child = None
+
+    def fork(self):
+        self.child = os.fork()
+        return self.child == 0
+
+    def leave(self, told):
+        os.write(self.writer, told.encode())
+        os._exit(0)
+
+    def outcome(self, act):
+        """Call ``act``, which forks; end the child with what it comes to there, and return (the parent's, the child's)."""
+        try:
+            mine = repr(act())
+        except BaseException as error:
+            mine = type(error).__name__
+        if self.child == 0:
+            self.leave(mine)
+        os.close(self.writer)
+        ended = time.monotonic() + PATIENCE
+        while os.waitpid(self.child, os.WNOHANG) == (0, 0):
+            if time.monotonic() > ended:
+                os.kill(self.child, 9)
+                os.waitpid(self.child, 0)
+                pytest.fail("the child hangs")
+            time.sleep(0.005)
+        with open(self.reader, "rb") as pipe:
+            return mine, pipe.read().decode()
+
+
+@pytest.fixture
+def once(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n", lease=30)
+    yield once
+    once.close()
+
+
+def record(once, key="k"):
+    return drive(once.store.load(f"n:{key}"), once.store).record
+
+
+def slow(forks):
+    """What a handler does that forks: the child is back at once, the parent when the child has ended."""
+    if forks.fork():
+        return
+    time.sleep(0.3)
+
+
+@pytest.mark.parametrize("form", ["run", "run_async", "claim"])
+def test_a_forked_child_that_returns_from_the_handler_leaves_the_parents_key_alone(once, form):
+    forks, seen = Forks(), []
+
+    def handle():
+        slow(forks)
+        seen.append(record(once).status)
+        return os.getpid()
+
+    async def main():
+        try:
+            return await once.run_async("k", handle)
+        except ForkedClaim:
+            forks.leave("ForkedClaim")  # before it ends the event loop, of which it shares the descriptors
+
+    def call():
+        if form == "run":
+            return once.run("k", handle)
+        if form == "run_async":
+            return asyncio.run(main())
+        with once.claim("k") as claim:
+            claim.complete(handle())
+        return os.getpid()
+
+    mine, childs = forks.outcome(call)
+    assert (mine, childs) == (repr(os.getpid()), "ForkedClaim")
+    assert seen == [IN_PROGRESS], "ended by the child"
+    assert (record(once).status, record(once).result) == (COMPLETED, str(os.getpid()))
+
+
+def test_a_with_block_that_the_child_leaves_is_not_ended_there(once):
+    forks = Forks()
+
+    def block():
+        with once.claim("k"):
+            slow(forks)
+            assert record(once).status == IN_PROGRESS
+
+    assert forks.outcome(block) == ("None", "ForkedClaim")
+    assert record(once).status == COMPLETED
+
+
+@pytest.mark.parametrize("form", ["run", "claim", "batch", "checkpoint", "transaction"])
+def test_an_exception_on_its_way_in_the_child_is_not_masked_and_releases_nothing(once, form, tmp_path):
+    forks, seen = Forks(), []
+
+    def handle(item="k"):
+        if forks.fork():
+            raise ZeroDivisionError
+        time.sleep(0.3)
+        if form != "transaction":
+            seen.append(record(once).status)
+
+    def call():
+        if form == "run":
+            once.run("k", handle)
+        elif form == "claim":
+            with once.claim("k"):
+                handle()
+        elif form == "batch":
+            once.batch(handle, key="item", name="n").run(["k"])
+        elif form == "transaction":
+            with once.transaction("k", sqlite3.connect(tmp_path / "ledger.db")):
+                handle()
+        else:
+            with once.checkpoint(print, key=str, name="n") as sink:
+                sink.add("k")
+                handle()
+
+    assert forks.outcome(call) == ("None", "ZeroDivisionError")
+    assert seen == [IN_PROGRESS] * (form != "transaction")
+    assert record(once).status == COMPLETED
+
+
+@pytest.mark.parametrize("act", ["complete", "release", "park", "extend", "transaction"])
+def test_nothing_can_be_done_with_a_claim_in_a_forked_child(once, act, tmp_path):
+    claim = once.acquire("k")
+
+    def enter():
+        with claim.transaction(sqlite3.connect(tmp_path / "ledger.db")):
+            pass
+
+    assert in_child(enter if act == "transaction" else getattr(claim, act)) == "ForkedClaim"
+    assert record(once) == claim.record
+    claim.complete()
+    assert record(once).status == COMPLETED
+
+
+def test_a_transaction_that_a_child_leaves_is_the_parents_alone(once, tmp_path):
+    connection = sqlite3.connect(tmp_path / "effects.db")
+    connection.close()
+    connection = sqlite3.connect(tmp_path / "ledger.db")
+    connection.execute("CREATE TABLE effects (pid)")
+    forks = Forks()
+
+    def block():
+        with once.transaction("k", connection):
+            connection.execute("INSERT INTO effects VALUES (?)", [os.getpid()])
+            slow(forks)
+
+    assert forks.outcome(block) == ("None", "ForkedClaim")
+    assert connection.execute("SELECT pid FROM effects").fetchall() == [(os.getpid(),)]
+    assert record(once).status == COMPLETED
+
+
+def test_heartbeats_in_a_child_forget_what_the_parent_has_claimed(once):
+    with once.using(lease=1).claim("k") as claim:
+        before = claim.record
+
+        def child():
+            from onceward import heartbeat
+
+            known = len(heartbeat.HEARTBEAT._claims)
+            with once.claim("other"):
+                time.sleep(0.6)
+            return known, claim.record == before
+
+        assert in_child(child) == "(0, True)"
+        assert HEARTBEAT is not None
+    assert record(once).status == COMPLETED
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_a_batch_in_a_forked_child_records_nothing_and_begins_nothing(once, concurrency):
+    forks, began, caller = Forks(), [], threading.get_ident()
+
+    def handle(order):
+        while concurrency > 1 and threading.get_ident() != caller and caller not in began:
+            time.sleep(0.001)  # the caller's thread forks, beside others
+        began.append(threading.get_ident())
+        if threading.get_ident() == caller and forks.child is None:
+            slow(forks)
+
+    def call():
+        batch = once.batch(handle, key="order", name="n", concurrency=concurrency)
+        return [outcome.status for outcome in batch.run(["1", "2", "3"])]
+
+    assert forks.outcome(call) == (repr(["done"] * 3), "ForkedClaim")
+    assert len(began) == 3
+    assert [held.status for held, _ in once.ledger.records()] == [COMPLETED] * 3
+
+
+@pytest.mark.parametrize("where", ["block", "flush"])
+def test_a_forked_checkpoint_flushes_once(once, where, tmp_path):
+    forks, written = Forks(), tmp_path / "written"
+
+    def flush(items):
+        if where == "flush":
+            slow(forks)
+        with written.open("a") as file:
+            file.write(f"{os.getpid()} {items}\n")
+
+    def block():
+        with once.checkpoint(flush, key=str, name="n") as sink:
+            sink.add("k")
+            if where == "block":
+                slow(forks)
+
+    assert forks.outcome(block) == ("None", "ForkedClaim")
+    assert f"{os.getpid()} ['k']" in written.read_text().splitlines()
+    assert len(written.read_text().splitlines()) == (1 if where == "block" else 2)  # the flush itself is the user's
+    assert record(once).status == COMPLETED
+
+
+def test_a_child_cannot_add_to_its_parents_checkpoint(once):
+    with once.checkpoint(lambda items: None, key=str, name="n") as sink:
+        sink.add("k")
+        assert in_child(lambda: sink.add("other")) == "ForkedClaim"
+        assert in_child(sink.flush) == "ForkedClaim"
+    assert record(once, "other") is None
+
+
+def test_a_child_may_claim_keys_of_its_own(once):
+    def handle():
+        assert current().key("x")
+        return in_child(lambda: once.run("other", lambda_named))
+
+    assert once.run("k", handle) == "'mine'"
+    assert record(once, "other").status == COMPLETED
+
+
+def test_the_error_can_be_pickled():
+    assert str(pickle.loads(pickle.dumps(ForkedClaim("n:k")))) == str(ForkedClaim("n:k"))
+
+
+def lambda_named():
+    return "mine"

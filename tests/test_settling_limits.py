@@ -1,0 +1,135 @@
+"""How long a handler's end is tried to be recorded: a lease, and one more without the result, whatever heartbeats do."""
+
+import asyncio
+import time
+
+import pytest
+
+from onceward import Once, ResultNotRecorded, ResultUnavailable, current
+from onceward.core import steps
+from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.errors import StoreError
+from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults, fail_before, settling, when
+
+LEASE = 0.6  # seconds; heartbeats renew it thrice in that time
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch):
+    """Pauses between tries that fit so short a lease, as a second fits one of a minute."""
+    monkeypatch.setattr(steps, "LONGEST_PAUSE", 0.05)
+
+
+def throttled(message):
+    return StoreError(f"throttled: {message}", transient=True)
+
+
+def has_result(ask):
+    return any(write.result is not None for write in ask.writes)
+
+
+def too_large():
+    """A ledger on which every heartbeat passes, and no write with a result."""
+    return Faults(MemoryStore(), when(lambda ask: settling(ask) and has_result(ask), fail_before(throttled)))
+
+
+def no_end():
+    """A ledger on which every heartbeat passes, and no claim ends."""
+    return Faults(MemoryStore(), when(settling, fail_before(throttled)))
+
+
+def handle(key="k"):
+    return {"much": "x" * 10}
+
+
+async def handle_async(key="k"):
+    return handle()
+
+
+def fails(key="k"):
+    raise ZeroDivisionError
+
+
+def call(once, form, function=handle):
+    if form == "run":
+        return once.run("k", function)
+    if form == "run_async":
+        return asyncio.run(once.run_async("k", handle_async if function is handle else function))
+    if form == "complete":
+        with once.claim("k", name="n") as claim:
+            return claim.complete(function())
+    if form == "checkpoint":
+        with once.checkpoint(lambda items: function(), key=str, name="n") as sink:
+            sink.add("k")
+            sink.add("l")
+        return None
+    (outcome, _) = once.batch(function, key="key", name="n").run(["k", "l"])
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.value
+
+
+@pytest.mark.filterwarnings("ignore::onceward.ResultWarning")
+@pytest.mark.parametrize("form", ["run", "run_async", "complete", "batch"])
+def test_after_one_lease_a_key_completes_without_its_result(form):
+    store = too_large()
+    began = time.monotonic()
+    call(Once(store, name="n", lease=LEASE), form)
+    assert LEASE * 0.5 < time.monotonic() - began < LEASE * 1.9
+    assert {(record.status, record.result) for record in store.store.records.values()} == {(COMPLETED, None)}
+    with pytest.raises(ResultUnavailable, match=r"throttled|within one lease"):
+        Once(store, name="n").run("k", pytest.fail)
+
+
+@pytest.mark.parametrize("form", ["run", "run_async", "complete", "batch", "checkpoint"])
+def test_after_two_leases_the_caller_is_told_that_it_was_not_recorded(form):
+    store = no_end()
+    began = time.monotonic()
+    with pytest.raises(ResultNotRecorded, match="throttled"):
+        call(Once(store, name="n", lease=LEASE), form)
+    assert LEASE * 1.3 < time.monotonic() - began < LEASE * 3
+    assert {record.status for record in store.store.records.values()} == {IN_PROGRESS}
+
+
+@pytest.mark.parametrize("form", ["run", "run_async"])
+def test_a_key_that_was_completed_in_vain_is_not_given_back_for_another_run(form):
+    left = [fail_before(StoreError)] * 3
+    store = Faults(MemoryStore(), lambda ask: left.pop() if left and settling(ask) else None)
+    once = Once(store, name="n")
+
+    def completes():
+        current().complete("done")
+
+    async def completes_async():
+        await current().complete_async("done")
+
+    with pytest.raises(ResultNotRecorded):
+        if form == "run":
+            once.run("k", completes)
+        else:
+            asyncio.run(once.run_async("k", completes_async))
+    assert [record.status for record in store.store.records.values()] == [IN_PROGRESS]
+
+
+@pytest.mark.parametrize("form", ["run", "run_async", "batch", "checkpoint"])
+def test_a_failure_is_not_tried_to_be_recorded_for_longer(form):
+    store = no_end()
+    began = time.monotonic()
+    with pytest.raises(ZeroDivisionError) as raised:
+        call(Once(store, name="n", lease=LEASE), form, fails)
+    assert LEASE * 1.3 < time.monotonic() - began < LEASE * 3
+    assert any("throttled" in note for note in raised.value.__notes__)
+
+
+@pytest.mark.parametrize("act", ["release", "park"])
+def test_a_claim_in_the_hand_is_not_tried_to_be_ended_for_longer(act):
+    once = Once(no_end(), name="n", lease=LEASE)
+    with pytest.raises(StoreError, match="throttled"), once.claim("k") as claim:
+        began = time.monotonic()
+        try:
+            getattr(claim, act)()
+        finally:
+            assert LEASE * 1.3 < time.monotonic() - began < LEASE * 3
+            claim.let_go()
+            claim.settled = "given up"
