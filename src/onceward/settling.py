@@ -121,7 +121,7 @@ class AsyncSettler:
         self._closed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._items: list[Item] = []  # as in Settler
-        self._interrupt: BaseException | None = None
+        self._interrupt: Exception | None = None
 
     def settle_soon(self) -> None:
         """Record what is pending within :data:`LINGER`."""
@@ -155,7 +155,8 @@ class AsyncSettler:
 
     def _hear(self, task: "asyncio.Task[None]") -> None:
         """Keep the time limit that struck a task, for who waits for the batch."""
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):  # a KeyboardInterrupt has ended the loop by itself
             self._interrupt = error
 
     async def _settle(self) -> None:
