@@ -13,10 +13,28 @@ if TYPE_CHECKING:
 
 
 async def in_thread(function: Callable[[], object]) -> None:
-    """Run a function that may wait for the disk, away from the loop."""
+    """Run a function that may wait for the disk, away from the loop.
+
+    Not in asyncio's executor: its lock is taken around every fork, so a signal handler that forks would wait for itself.
+    """
     import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
 
-    await asyncio.to_thread(function)
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def run() -> None:
+        error: Exception | None = None
+        try:
+            function()
+        except Exception as raised:  # noqa: BLE001 - raised where it is awaited
+            error = raised
+        try:
+            loop.call_soon_threadsafe(_wake, [done], error)
+        except RuntimeError:  # the loop was closed: nobody waits any more
+            pass
+
+    threading.Thread(target=run, name="onceward-sqlite-opener", daemon=True).start()
+    await done
 
 
 class Writes(Protocol):
@@ -42,10 +60,12 @@ class Writer:
         # Weak, or the thread would keep the store, and the store's connections, for ever.
         self._end = weakref.finalize(store, self._queue.put, None)
         self._end.atexit = False
-        thread = threading.Thread(
-            target=_serve, args=(weakref.ref(store), self._queue), name="onceward-sqlite-writer", daemon=True
-        )
-        thread.start()
+        self._store = weakref.ref(store)
+        self._start()
+
+    def _start(self) -> None:
+        serve = (self._store, self._queue)
+        threading.Thread(target=_serve, args=serve, name="onceward-sqlite-writer", daemon=True).start()
 
     def put(self, job: "Job") -> "asyncio.Future[None]":
         """Have ``job`` committed; await what is returned. A caller that is cancelled does not stop it."""
@@ -54,6 +74,9 @@ class Writer:
         loop = asyncio.get_running_loop()
         done = loop.create_future()
         self._queue.put(Waiting(job, loop, done))
+        if not self._end.alive:  # a signal handler has closed the store since the caller looked: the thread may be gone
+            self._start()
+            self._queue.put(None)
         return done
 
     def stop(self) -> None:
@@ -83,13 +106,17 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
         loops.setdefault(one.loop, []).append(one.done)
     for loop, futures in loops.items():
         try:
-            loop.call_soon_threadsafe(_wake, futures)
+            loop.call_soon_threadsafe(_wake, futures, None)
         except RuntimeError:  # the loop was closed: nobody waits any more
             continue
     return None not in taken
 
 
-def _wake(futures: "list[asyncio.Future[None]]") -> None:
+def _wake(futures: "list[asyncio.Future[None]]", error: Exception | None) -> None:
     for done in futures:
-        if not done.done():
+        if done.done():
+            continue
+        if error is None:
             done.set_result(None)
+        else:
+            done.set_exception(error)

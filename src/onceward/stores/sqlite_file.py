@@ -113,9 +113,20 @@ class SqliteFile:
 
     def check_place(self, now: float) -> None:
         """Raise StoreError if the file at the path is no longer the one that is open."""
-        if self._is_second and self._place is not None:
-            sqlite_place.check(self.path, self._place)
+        if self._is_second:
+            self._check_place()
         self.checked = now
+
+    def _check_place(self) -> None:
+        place, whole = self._place, self._is_second
+        if place is None:
+            return
+        try:
+            sqlite_place.check(self.path, place, whole=whole)
+        except StoreError:
+            if self._place is place and self._is_second == whole:
+                raise
+            self._check_place()  # a signal handler has closed the file meanwhile, which deletes -wal and -shm
 
     def is_behind(self) -> bool:
         """Tell, once in a while, whether ledger time is behind the time of day, so that opening it anew may move it."""
@@ -130,23 +141,19 @@ class SqliteFile:
     def _open(self) -> sqlite3.Connection:
         if sqlite3.sqlite_version_info < (3, 35):
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old for a ledger; onceward needs 3.35 or newer")
-        second = self._is_second
         if self._place is None:
             sqlite_place.make_private(self.path)
-        else:
-            sqlite_place.check(self.path, self._place, whole=second)
+        self._check_place()
         connection, found = self._connected()
         try:
             if found is not None and (host := self._anchored):
-                if not second and sqlite_anchor.confirmed(connection, found, host):
+                if not self._is_second and sqlite_anchor.confirmed(connection, found, host):
                     connection.close()
                     sqlite_anchor.step(self.path, host)
                     connection, found = self._connected()
                 host.set((found and found.anchor) or 0.0)
-            place = sqlite_place.found(self.path)
-            if self._place is not None and self._place != place:
-                sqlite_place.check(self.path, self._place, whole=second)
-            self._place = place
+            self._check_place()
+            self._place = sqlite_place.found(self.path)
         except BaseException:
             connection.close()
             raise
