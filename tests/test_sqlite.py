@@ -558,58 +558,6 @@ def test_the_first_transaction_of_a_process_is_on_the_ledgers_clock(once, path):
     fresh.close()
 
 
-def test_a_clock_that_another_thread_sets_anew_meanwhile_does_not_run_ahead(monkeypatch):
-    from onceward.stores import sqlite_clock
-
-    now = 1000.0
-    monkeypatch.setattr(sqlite_clock, "boottime", lambda: now)
-    monkeypatch.setattr(os, "pread", lambda *_: f"{now} 0".encode())
-
-    class Interrupted(sqlite_clock.HostClock):
-        interrupt = False
-
-        @property
-        def anchor(self):
-            nonlocal now
-            if self.interrupt:
-                self.interrupt = False
-                now += 0.01  # another thread comes by, and the second is over
-                self()
-            return 0.0
-
-        @anchor.setter
-        def anchor(self, value):
-            pass
-
-    clock = Interrupted()
-    assert clock() == 1000.0
-    now += 0.995
-    clock.interrupt = True
-    assert clock() <= now
-
-
-def test_a_process_that_is_paused_while_it_reads_the_clock_does_not_run_behind(monkeypatch):
-    """Else the leases that it takes in the next second would end for others before they end for itself."""
-    from onceward.stores import sqlite_clock
-
-    now = 1000.0
-    pauses = [10.0]
-
-    def pread(*_):
-        nonlocal now
-        text = f"{now} 0".encode()
-        if pauses:
-            now += pauses.pop()
-        return text
-
-    monkeypatch.setattr(sqlite_clock, "boottime", lambda: now)
-    monkeypatch.setattr(os, "pread", pread)
-    clock = sqlite_clock.HostClock()
-    clock.anchor = 0.0
-    clock()
-    assert abs(clock() - now) < 0.1
-
-
 # --- the end of a process -------------------------------------------------------------------------------------------------------------
 
 SHUTDOWN = """

@@ -68,8 +68,8 @@ class Forks(Protocol):
     def locks(self) -> "Sequence[RLock]":
         """All that a fork must not leave held."""
 
-    def before_fork(self) -> None:
-        """Prepare; all locks are held."""
+    def before_fork(self, *, inside: bool) -> None:
+        """Prepare; all locks are held. ``inside`` one of them, this very thread was interrupted, and will go on."""
 
     def after_fork_in_child(self) -> None:
         """Begin anew as the child; all locks are held."""
@@ -87,10 +87,11 @@ def watch_forks(store: Forks) -> None:
 
 def _before() -> None:
     stores = [store for weak in list(_STORES.values()) if (store := weak()) is not None]
+    inside = {id(store) for store in stores if any(map(owned, store.locks))}
     take([lock for store in stores for lock in store.locks])
     _FORKING[threading.get_ident()] = stores
     for store in stores:
-        store.before_fork()
+        store.before_fork(inside=id(store) in inside)
 
 
 def _after() -> None:

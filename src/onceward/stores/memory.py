@@ -119,7 +119,7 @@ class MemoryStore(OneByOne):
     def _forget(self, key: str) -> None:
         self._fence = max(self._fence, self.records.pop(key).fence)
 
-    def before_fork(self) -> None:
+    def before_fork(self, *, inside: bool) -> None:
         """Do nothing: the child gets a copy of the records."""
 
     def after_fork_in_child(self) -> None:

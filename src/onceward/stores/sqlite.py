@@ -310,12 +310,14 @@ class SqliteStore:
         finally:
             give(self.locks)
 
-    def before_fork(self) -> None:
+    def before_fork(self, *, inside: bool) -> None:
         """Close the connections. The locks are held, by whoever forks.
 
         An SQLite connection must not be carried across a fork, not even to be closed there
         (sqlite.org/howtocorrupt.html, 2.6), so there is none at the moment of forking.
         """
+        if inside:
+            self._file.close_cursors()
         self._file.close()
 
     def after_fork_in_child(self) -> None:

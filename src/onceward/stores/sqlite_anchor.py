@@ -82,12 +82,11 @@ def confirmed(connection: sqlite3.Connection, found: Anchor, host: HostClock) ->
     return False
 
 
-def step(path: str, host: HostClock) -> None:
-    """Move the anchor of a running ledger forwards, if nobody has the file open.
+def step(connection: sqlite3.Connection, host: HostClock) -> None:
+    """Move the anchor of a running ledger forwards, if nobody has the file open but this new connection.
 
     Whoever has it open knows the old anchor, and would take the others' leases for lapsed, or have its own taken.
     """
-    connection = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("BEGIN EXCLUSIVE")
@@ -105,8 +104,6 @@ def step(path: str, host: HostClock) -> None:
         connection.execute("COMMIT")
     except sqlite3.OperationalError:  # somebody has it open
         pass
-    finally:
-        connection.close()
 
 
 def _keep(connection: sqlite3.Connection, before: float, skipped: float) -> None:

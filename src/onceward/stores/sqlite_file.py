@@ -57,6 +57,7 @@ class SqliteFile:
         self.now: Clock = clock or self._host or (lambda: 0.0)
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
+        self._all: list[sqlite3.Connection] = []  # also those that are being opened
         self._place: sqlite_place.Place | None = None
         self._compared = 0.0
         self.marked = 0.0 if clock is None else float("inf")
@@ -76,7 +77,7 @@ class SqliteFile:
     def writer(self) -> sqlite3.Connection:
         """Return the connection for writes, in no transaction."""
         if self._writer is not None and self._writer.in_transaction:  # an interrupt kept it from being mended
-            self._writer.close()
+            self._end(self._writer)
             self._writer = None
         if self._writer is None:
             self._writer = self._open()
@@ -84,18 +85,25 @@ class SqliteFile:
 
     def mend_reader(self, error: BaseException) -> None:
         """After an error: keep the connection if it only waited in vain, else start afresh."""
-        self._reader = _mended(self._reader, error)
+        self._reader = self._mended(self._reader, error)
 
     def mend_writer(self, error: BaseException) -> None:
         """After an error: roll back, and keep the connection if it only waited in vain, else start afresh."""
-        self._writer = _mended(self._writer, error)
+        self._writer = self._mended(self._writer, error)
 
     def close(self) -> None:
-        """Close both connections."""
-        for connection in (self._reader, self._writer):
-            if connection is not None:
-                connection.close()
+        """Close all connections."""
         self._reader = self._writer = None
+        while self._all:
+            self._end(self._all[-1])
+
+    def close_cursors(self) -> None:
+        """Close the cursors of an interrupted request: while one is open, so is its connection, also after close()."""
+        import gc  # noqa: PLC0415 - for what hardly happens
+
+        for cursor in gc.get_referrers(*self._all) if self._all else ():
+            if isinstance(cursor, sqlite3.Cursor):
+                cursor.close()
 
     def forget(self) -> None:
         """Close both connections, and take whatever lies at the path for the ledger when it is opened again."""
@@ -136,6 +144,15 @@ class SqliteFile:
         self._compared = up
         return time.time() - host() > AGREE
 
+    def _mended(self, connection: sqlite3.Connection | None, error: BaseException) -> sqlite3.Connection | None:
+        if connection is None:
+            return None
+        harmless = isinstance(error, StoreError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _WAITING
+        if harmless and not connection.in_transaction:
+            return connection
+        self._end(connection)
+        return None
+
     # --- opening --------------------------------------------------------------------------------------------------
 
     def _open(self) -> sqlite3.Connection:
@@ -148,14 +165,14 @@ class SqliteFile:
         try:
             if found is not None and (host := self._anchored):
                 if not self._is_second and sqlite_anchor.confirmed(connection, found, host):
-                    connection.close()
-                    sqlite_anchor.step(self.path, host)
+                    self._end(connection)
+                    self._step(host)
                     connection, found = self._connected()
                 host.set((found and found.anchor) or 0.0)
             self._check_place()
             self._place = sqlite_place.found(self.path)
         except BaseException:
-            connection.close()
+            self._end(connection)
             raise
         return connection
 
@@ -168,9 +185,38 @@ class SqliteFile:
     def _anchored(self) -> HostClock | None:
         return self._host if self._host is not None and self._host.boot else None
 
+    def _connect(self, name: str, timeout: float) -> sqlite3.Connection:
+        """Open a connection that close() knows from its first moment on.
+
+        A fork that finds one open, in a signal handler, would leave the child without the locks that SQLite believes it has.
+        """
+        connection = sqlite3.Connection.__new__(sqlite3.Connection)
+        self._all.append(connection)
+        connection.__init__(  # type: ignore[misc]  # it was not called yet
+            name, timeout, isolation_level=None, check_same_thread=False, uri=name.startswith("file:")
+        )
+        if connection not in self._all:  # a fork came before it was open enough to be closed; it had no locks by then
+            self._all.append(connection)
+        return connection
+
+    def _end(self, connection: sqlite3.Connection) -> None:
+        try:
+            connection.close()  # which rolls back
+        except sqlite3.ProgrammingError:  # it was not opened yet
+            pass
+        if connection in self._all:
+            self._all.remove(connection)
+
+    def _step(self, host: HostClock) -> None:
+        connection = self._connect(self.path, 0)
+        try:
+            sqlite_anchor.step(connection, host)
+        finally:
+            self._end(connection)
+
     def _connected(self) -> tuple[sqlite3.Connection, sqlite_anchor.Anchor | None]:
         """Return a connection to the file, with its schema made and its clock anchored, and the anchor."""
-        connection = sqlite3.connect(self.path, timeout=self._timeout, isolation_level=None, check_same_thread=False)
+        connection = self._connect(self.path, self._timeout)
         try:
             # WAL is a property of the file; asking for it again is free. It lets readers go on while one writes.
             self._check_wal(self._turned_to_wal(connection))
@@ -186,7 +232,7 @@ class SqliteFile:
                 self._prepare(connection)
                 found = sqlite_anchor.read(connection) if host is not None else None
         except BaseException:
-            connection.close()
+            self._end(connection)
             raise
         return connection, found
 
@@ -195,7 +241,7 @@ class SqliteFile:
         name = "file:" + self.path.replace("%", "%25").replace("?", "%3F").replace("#", "%23") + "?mode=ro"
         # Without a -wal file nobody writes now; SQLite would want to make one. So it is told that none will come.
         name += "" if os.path.exists(self.path + "-wal") else "&immutable=1"  # noqa: PTH110 - as above
-        connection = sqlite3.connect(name, self._timeout, isolation_level=None, check_same_thread=False, uri=True)
+        connection = self._connect(name, self._timeout)
         try:
             if read_meta(connection, self.path).get("layout") != LAYOUT:
                 raise StoreError(  # noqa: TRY301 - what else closes the connection
@@ -208,7 +254,7 @@ class SqliteFile:
                 to = sqlite_anchor.move(host, found)
                 host.set(found.anchor or 0.0 if to is None or to.running else to.anchor)
         except BaseException:
-            connection.close()
+            self._end(connection)
             raise
         return connection
 
@@ -239,13 +285,3 @@ class SqliteFile:
         if host := self._anchored:
             sqlite_anchor.set_for_boot(connection, host)
         connection.execute("COMMIT")
-
-
-def _mended(connection: sqlite3.Connection | None, error: BaseException) -> sqlite3.Connection | None:
-    if connection is None:
-        return None
-    harmless = isinstance(error, StoreError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _WAITING
-    if harmless and not connection.in_transaction:
-        return connection
-    connection.close()  # which rolls back
-    return None
