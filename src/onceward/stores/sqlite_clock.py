@@ -95,7 +95,7 @@ def namespace_offset() -> float:
 
 def _text(path: str) -> str:
     try:
-        with open(path, encoding="ascii") as file:  # noqa: PTH123 - pathlib costs 10 ms of a cold start
-            return file.read()
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs 10 ms of a cold start
+            return file.read().decode()
     except OSError:
         return ""

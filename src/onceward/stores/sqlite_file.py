@@ -50,7 +50,7 @@ class SqliteFile:
             raise ValueError(f"synchronous={synchronous!r}: give FULL (survives a power cut) or NORMAL (faster)")
         if not 0 <= timeout < 1e6:
             raise ValueError(f"timeout={timeout!r}: give the seconds to wait for the file's write lock")
-        self.path = path
+        self.path = self._real = path
         self._timeout = timeout
         self._synchronous = synchronous
         self._host = HostClock() if clock is None else None
@@ -130,7 +130,7 @@ class SqliteFile:
         if place is None:
             return
         try:
-            sqlite_place.check(self.path, place, whole=whole)
+            sqlite_place.check(self.path, self._real, place, whole=whole)
         except StoreError:
             if self._place is place and self._is_second == whole:
                 raise
@@ -159,7 +159,8 @@ class SqliteFile:
         if sqlite3.sqlite_version_info < (3, 35):
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old for a ledger; onceward needs 3.35 or newer")
         if self._place is None:
-            sqlite_place.make_private(self.path)
+            self._real = os.path.realpath(self.path)
+            sqlite_place.make_private(self._real)
         self._check_place()
         connection, found = self._connected()
         try:
@@ -170,7 +171,7 @@ class SqliteFile:
                     connection, found = self._connected()
                 host.set((found and found.anchor) or 0.0)
             self._check_place()
-            self._place = sqlite_place.found(self.path)
+            self._place = sqlite_place.found(self.path, self._real)
         except BaseException:
             self._end(connection)
             raise
@@ -240,7 +241,7 @@ class SqliteFile:
         """Open the file for a user who may only read it."""
         name = "file:" + self.path.replace("%", "%25").replace("?", "%3F").replace("#", "%23") + "?mode=ro"
         # Without a -wal file nobody writes now; SQLite would want to make one. So it is told that none will come.
-        name += "" if os.path.exists(self.path + "-wal") else "&immutable=1"  # noqa: PTH110 - as above
+        name += "" if os.path.exists(os.path.realpath(self.path) + "-wal") else "&immutable=1"  # noqa: PTH110 - as above
         connection = self._connect(name, self._timeout)
         try:
             if read_meta(connection, self.path).get("layout") != LAYOUT:

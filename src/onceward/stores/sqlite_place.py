@@ -8,14 +8,14 @@ Place = tuple[tuple[int, int] | None, ...]  # device and inode of the file, its 
 CHECK_EVERY = 0.02  # seconds between two looks; one look costs 5 µs
 
 
-def found(path: str) -> Place:
-    """Return which files lie there now."""
-    return tuple(_identity(path + suffix) for suffix in ("", "-wal", "-shm"))
+def found(path: str, real: str) -> Place:
+    """Return which files lie there now; SQLite puts -wal and -shm beside the ``real`` file, behind all links."""
+    return _identity(path), _identity(real + "-wal"), _identity(real + "-shm")
 
 
-def check(path: str, opened: Place, *, whole: bool = True) -> None:
+def check(path: str, real: str, opened: Place, *, whole: bool = True) -> None:
     """Raise StoreError unless the files at ``path`` are those that were ``opened``; ``whole`` is with -wal and -shm."""
-    now = found(path)
+    now = found(path, real)
     if now == opened or (now[0] == opened[0] and not whole):
         return
     if now[0] != opened[0]:
@@ -32,7 +32,7 @@ def check(path: str, opened: Place, *, whole: bool = True) -> None:
 def make_private(path: str) -> None:
     """Make an empty file that only its owner can read, if there is none; SQLite gives -wal and -shm the same mode."""
     try:
-        os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except OSError:  # it is there, or SQLite will say what is wrong
         pass
 
