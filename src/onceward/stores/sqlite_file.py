@@ -170,8 +170,10 @@ class SqliteFile:
                     self._step(host)
                     connection, found = self._connected()
                 host.set((found and found.anchor) or 0.0)
-            self._check_place()
-            self._place = sqlite_place.found(self.path, self._real)
+            place = sqlite_place.found(self.path, self._real)
+            if place != self._place:
+                self._check_place()
+            self._place = place
         except BaseException:
             self._end(connection)
             raise
