@@ -1,5 +1,6 @@
 """What can happen to the files of an SQLite ledger: moved, replaced, deleted, damaged; who may read them; and forks."""
 
+import gc
 import os
 import shutil
 import sqlite3
@@ -291,6 +292,7 @@ def test_stores_that_are_dropped_leave_no_fork_hook_behind(path):
     registered = []
     original = os.register_at_fork
     os.register_at_fork = lambda **hooks: registered.append(hooks)
+    gc.collect()
     before = len(locks._STORES)
     try:
         for _ in range(100):
@@ -298,8 +300,9 @@ def test_stores_that_are_dropped_leave_no_fork_hook_behind(path):
             Once("memory:")
     finally:
         os.register_at_fork = original
+    gc.collect()
     assert registered == []
-    assert len(locks._STORES) == before
+    assert len(locks._STORES) <= before
 
 
 def test_a_fork_while_a_thread_uses_a_ledger_in_memory_leaves_no_lock_behind():

@@ -20,6 +20,7 @@ class Anchor(NamedTuple):
     boot: str | None
     anchor: float | None
     seen: tuple[float, float] | None  # a time of day that was ahead (less the uptime), and the uptime then
+    marked: float
     written: float
     least: float
 
@@ -36,6 +37,7 @@ def read(connection: sqlite3.Connection, meta: Mapping[str, str] | None = None) 
         boot=meta.get("boot"),
         anchor=float(meta["anchor"]) if "anchor" in meta else None,
         seen=(float(seen[0]), float(seen[1])) if len(seen) == 2 else None,
+        marked=marked,
         written=max(marked, created),
         least=max(marked + MARK_EVERY if marked else 0.0, created),  # the next mark might have been about to be made
     )
@@ -43,7 +45,9 @@ def read(connection: sqlite3.Connection, meta: Mapping[str, str] | None = None) 
 
 def move(host: HostClock, found: Anchor) -> Move | None:
     """Return where the anchor belongs now, or None."""
-    return wanted(found.anchor, found.written, found.least, host.uptime(), time.time())
+    # Within one boot, an earlier version on the same file may have stamped a row by a clock of its own.
+    written = found.marked if found.boot == host.boot else found.written
+    return wanted(found.anchor, written, found.least, host.uptime(), time.time())
 
 
 def set_for_boot(connection: sqlite3.Connection, host: HostClock) -> None:

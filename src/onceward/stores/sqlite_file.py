@@ -8,7 +8,7 @@ from onceward.core.clock import Clock
 from onceward.errors import StoreError
 from onceward.stores import sqlite_anchor, sqlite_place
 from onceward.stores.sqlite_clock import AGREE, CONFIRM, HostClock
-from onceward.stores.sqlite_schema import LAYOUT, SCHEMA, read_meta
+from onceward.stores.sqlite_schema import SCHEMA, is_complete, read_meta
 
 # Codes after which the same request may succeed (sqlite.org/rescode.html).
 _TRANSIENT = {
@@ -60,6 +60,7 @@ class SqliteFile:
         self._all: list[sqlite3.Connection] = []  # also those that are being opened
         self._place: sqlite_place.Place | None = None
         self._compared = 0.0
+        self._frozen = False
         self.marked = 0.0 if clock is None else float("inf")
         self.checked = float("-inf")
 
@@ -70,6 +71,9 @@ class SqliteFile:
 
     def reader(self) -> sqlite3.Connection:
         """Return the connection for reads."""
+        if self._reader is not None and self._frozen:  # it would not see what is written from now on
+            self._end(self._reader)
+            self._reader = None
         if self._reader is None:
             self._reader = self._open() if sqlite_place.may_write(self.path) else self._open_read_only()
         return self._reader
@@ -162,6 +166,7 @@ class SqliteFile:
             self._real = os.path.realpath(self.path)
             sqlite_place.make_private(self._real)
         self._check_place()
+        self._frozen = False
         connection, found = self._connected()
         try:
             if found is not None and (host := self._anchored):
@@ -227,7 +232,7 @@ class SqliteFile:
             # The anchor stays where it is while a connection is open.
             host = None if self._is_second else self._anchored
             meta, found = read_meta(connection, self.path), None
-            ready = meta.get("layout") == LAYOUT
+            ready = is_complete(meta)
             if host is not None:
                 host.look()
                 found = sqlite_anchor.read(connection, meta) if ready else None
@@ -243,10 +248,11 @@ class SqliteFile:
         """Open the file for a user who may only read it."""
         name = "file:" + self.path.replace("%", "%25").replace("?", "%3F").replace("#", "%23") + "?mode=ro"
         # Without a -wal file nobody writes now; SQLite would want to make one. So it is told that none will come.
-        name += "" if os.path.exists(os.path.realpath(self.path) + "-wal") else "&immutable=1"  # noqa: PTH110 - as above
+        self._frozen = not os.path.exists(os.path.realpath(self.path) + "-wal")  # noqa: PTH110 - as above
+        name += "&immutable=1" if self._frozen else ""
         connection = self._connect(name, self._timeout)
         try:
-            if read_meta(connection, self.path).get("layout") != LAYOUT:
+            if not is_complete(read_meta(connection, self.path)):
                 raise StoreError(  # noqa: TRY301 - what else closes the connection
                     f"ledger {self.path}: this user may only read it, and it is not a ledger of this version yet; let a user "
                     "who may write it call `onceward ls` on it first"

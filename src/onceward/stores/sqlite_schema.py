@@ -7,7 +7,7 @@ from onceward.errors import StoreError
 
 TABLE, META, HIGH = "onceward", "onceward_meta", "onceward_high"
 VERSION = 1  # which an earlier version must know, or it refuses the file
-LAYOUT = "2"  # counts what was added since
+LAYOUT = 2  # counts what was added since
 COLUMNS = ", ".join(Record._fields)
 
 # Rows keep their order of arrival, so that only the key's index is written at random places; ledgers of ten million
@@ -37,7 +37,10 @@ SCHEMA = (
     f"""CREATE TRIGGER IF NOT EXISTS {TABLE}_deleted AFTER DELETE ON {TABLE}
     WHEN typeof(OLD.fence) = 'integer' AND OLD.fence < {2**53 - 1} AND OLD.fence > (SELECT fence FROM {HIGH})
     BEGIN UPDATE {HIGH} SET fence = OLD.fence; END""",  # noqa: S608 - as above
-    f"INSERT OR REPLACE INTO {META} VALUES ('layout', '{LAYOUT}')",  # noqa: S608 - as above
+    (
+        f"INSERT INTO {META} VALUES ('layout', '{LAYOUT}') ON CONFLICT (name) "  # noqa: S608 - as above
+        f"DO UPDATE SET value = excluded.value WHERE CAST(value AS INTEGER) < {LAYOUT}"
+    ),
 )
 
 
@@ -56,3 +59,9 @@ def read_meta(connection: sqlite3.Connection, path: str) -> dict[str, str]:
             "only. If a newer onceward made it, upgrade this one; nothing in the file was changed"
         )
     return meta
+
+
+def is_complete(meta: dict[str, str]) -> bool:
+    """Tell whether all that this version adds is there."""
+    layout = meta.get("layout", "")
+    return layout.isdecimal() and int(layout) >= LAYOUT
