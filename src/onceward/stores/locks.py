@@ -2,14 +2,14 @@
 
 Python runs a signal handler in the main thread, between two steps of whatever runs there, perhaps a write to a ledger.
 A plain lock would then wait for its own thread for ever. These are reentrant, and whoever needs the inside of one to
-himself asks ``owned`` first. The same goes for what ``__del__`` does, which runs wherever an object dies.
+himself asks ``owns`` first. The same goes for what ``__del__`` does, which runs wherever an object dies.
 """
 
 import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from onceward.errors import StoreError
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _PATIENCE, _PAUSE = 0.05, 0.001  # seconds
 
 
-def owned(lock: "RLock") -> bool:
-    """Tell whether this very thread holds the lock."""
-    is_owned: bool = lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - what threading.Condition asks
+def owns(lock: "RLock") -> Callable[[], bool]:
+    """Return what tells whether this very thread holds the lock."""
+    is_owned: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition
     return is_owned
 
 
@@ -87,7 +87,7 @@ def watch_forks(store: Forks) -> None:
 
 def _before() -> None:
     stores = [store for weak in list(_STORES.values()) if (store := weak()) is not None]
-    inside = {id(store) for store in stores if any(map(owned, store.locks))}
+    inside = {id(store) for store in stores if any(owns(lock)() for lock in store.locks)}
     take([lock for store in stores for lock in store.locks])
     _FORKING[threading.get_ident()] = stores
     for store in stores:

@@ -9,7 +9,7 @@ from onceward.core.drive import Steps
 from onceward.core.protocol import STATUSES
 from onceward.core.record import Record, Reply, Write
 from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Purged
-from onceward.stores.locks import owned, reentered, watch_forks
+from onceward.stores.locks import owns, reentered, watch_forks
 
 
 class MemoryStore(OneByOne):
@@ -28,13 +28,14 @@ class MemoryStore(OneByOne):
         self.records: dict[str, Record] = {}
         self._clock = clock
         self._lock = threading.RLock()
+        self._is_inside = owns(self._lock)
         self.locks = (self._lock,)
         self._fence = 0  # the largest of a deleted record
         watch_forks(self)
 
     def exchange(self, request: object) -> object:
         """Run one request under the lock."""
-        if owned(self._lock):
+        if self._is_inside():
             raise reentered(self.url)
         with self._lock:
             return request()  # type: ignore[operator]  # the verbs yield nothing else

@@ -22,7 +22,7 @@ from onceward.core.register import Answered
 from onceward.errors import StoreError
 from onceward.stores import sqlite_async
 from onceward.stores.contract import MORE, Damaged, DamagedRecord, Page, Purged
-from onceward.stores.locks import give, owned, reentered, take, watch_forks
+from onceward.stores.locks import give, owns, reentered, take, watch_forks
 from onceward.stores.sqlite_anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite_clock import RESOLUTION
 from onceward.stores.sqlite_file import SqliteFile, translated
@@ -83,6 +83,7 @@ class SqliteStore:
         self._forks = 0  # between this process and the one that made the store
         self._reading = threading.RLock()
         self._writing = threading.RLock()
+        self._is_writing = owns(self._writing)
         self.locks = (self._writing, self._reading)
         watch_forks(self)
         weakref.finalize(self, _close, self._file, *self.locks)
@@ -134,7 +135,7 @@ class SqliteStore:
         asked: Request = request  # type: ignore[assignment]  # the verbs yield nothing else
         if not asked.writes:
             return self._read(asked.run)
-        if owned(self._writing):
+        if self._is_writing():
             raise reentered(self.path)
         # While somebody commits, an insert looks for its key on the other connection; else the commit itself looks.
         job = Job(asked)
@@ -173,7 +174,7 @@ class SqliteStore:
     def write(self, jobs: Sequence[Job]) -> None:
         """Commit ``jobs`` and whatever else is queued; their replies or errors are in them afterwards."""
         self._queue.extend(jobs)
-        if owned(self._writing):
+        if self._is_writing():
             raise reentered(self.path)
         with self._writing:
             while self._queue:
@@ -193,12 +194,11 @@ class SqliteStore:
     def _read(self, run: Callable[[sqlite3.Connection, float], object]) -> object:
         forks = self._forks
         with self._reading:
-            now = self._file.now()
-            if now - self._file.checked > CHECK_EVERY:
-                self._file.check_place(now)
             try:
-                connection = self._file.reader()
-                reply = run(connection, self._file.now())
+                connection, now = self._file.reader(), self._file.now()
+                if now - self._file.checked > CHECK_EVERY:
+                    self._file.check_place(now)
+                reply = run(connection, now)
             except BaseException as error:
                 self._file.mend_reader(error)
                 if not isinstance(error, _OWN):
