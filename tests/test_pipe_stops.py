@@ -1,8 +1,10 @@
 """``onceward pipe`` interrupted, killed, and run beside itself: real processes, real signals."""
 
 import os
+import random
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 
@@ -51,11 +53,82 @@ def test_kill_9_takes_the_running_commands_along(cli):
     mark = cli.script("mark", 'echo "$$" >> pids; sleep 30; echo "$1" >> log')
     process = cli.start("pipe", "in.ndjson", "--key", "id", "--jobs", "2", "--", mark, "{id}")
     pids = until(lambda: len(found := cli.log("pids")) == 2 and found)
-    time.sleep(0.5)  # the watchdog is told of a command just after its start, which a busy machine may delay
     process.kill()
     process.communicate()
     until(lambda: not any(is_alive(int(pid)) for pid in pids))
     assert cli.log() == []
+
+
+KILLED = """
+import os, signal, sys, threading
+from onceward.cli.app import run
+
+at, files = int(sys.argv.pop(1)), ("commands.py", "watched.py", "watchdog.py")
+
+def trace(frame, event, _):
+    global at
+    if not frame.f_code.co_filename.endswith(files) or frame.f_code.co_name[0] == "<":
+        return None
+    if event == "line":
+        at -= 1
+        if not at:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return trace
+
+threading.settrace(trace)  # the threads that run commands
+run()
+"""
+
+
+def test_no_line_of_onceward_can_be_killed_so_that_a_command_goes_on(cli):
+    mark = cli.script("mark", 'echo "$$" >> pids; sleep 30; echo "$1" >> log')
+    for line in (*range(26, 38, 2), 1000):  # the command is started within these, and 1000 is never reached
+        run = [sys.executable, "-c", KILLED, str(line), "pipe", "in.ndjson", "--key", "id", "--name", f"n{line}"]
+        process = subprocess.Popen([*run, "--", mark, "{id}"], cwd=cli.folder, env=cli.env, stderr=subprocess.PIPE)
+        before = len(cli.log("pids"))
+        until(lambda process=process, before=before: process.poll() is not None or len(cli.log("pids")) > before)
+        process.kill()  # those that were killed in vain wait for their command
+        assert process.communicate(timeout=20)[1] == b""
+    time.sleep(0.3)  # for a command that was just begun to say so
+    until(lambda: not any(is_alive(int(pid)) for pid in cli.log("pids")))
+    assert cli.log("pids")
+    assert cli.log() == []
+
+
+def test_kill_9_at_random_moments_takes_the_commands_along(cli):
+    mark = cli.script("mark", 'echo "$$" >> pids; sleep "0.00$(($$ % 10))"; test "$1" != 39 || sleep 30')
+    for turn in range(8):
+        run = ("pipe", "in.ndjson", "--key", "id", "--jobs", "3", "--name", f"n{turn}", "--", mark, "{id}")
+        process = cli.start(*run, stdout=subprocess.DEVNULL)
+        before = len(cli.log("pids"))
+        until(lambda before=before: len(cli.log("pids")) > before)
+        time.sleep(random.uniform(0, 0.1))
+        process.kill()
+        process.communicate()
+    time.sleep(0.3)
+    until(lambda: not any(is_alive(int(pid)) for pid in cli.log("pids")))
+
+
+def test_a_killed_watchdog_ends_the_run_and_its_keys_stay_claimed(cli):
+    hang = cli.script("hang", 'echo "$$ $PPID" >> pids; sleep 30')
+    process = cli.start("pipe", "in.ndjson", "--key", "id", "--", hang)
+    pid, watchdog = until(lambda: cli.log("pids"))
+    os.kill(int(watchdog), signal.SIGKILL)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert b"the process that starts the commands was killed" in err
+    until(lambda: not is_alive(int(pid)))
+    assert [r.status for r, _ in cli.once().ledger.records("pipe:")] == ["IN_PROGRESS"]
+
+
+def test_a_command_is_started_with_the_signals_and_files_that_any_program_expects(cli):
+    look = "grep -E '^Sig(Ign|Blk)' /proc/self/status; ls -l /proc/self/fd | grep -c socket; ps -o sid= -p $$; echo $$"
+    result = cli.run("pipe", "--key", "id", "--", cli.script("look", look), input=b'{"id":1}\n')
+    blocked, ignored, sockets, session, own = result.stdout.decode().replace("SigBlk:", "").splitlines()
+    assert int(blocked, 16) == 0
+    assert int(ignored.removeprefix("SigIgn:"), 16) & 0x7FFFFFFF == 0  # 32 and 33 are the C library's own
+    assert sockets == "0"
+    assert session.strip() == own
 
 
 def test_a_key_whose_worker_is_gone_is_waited_for_and_taken_over(cli):

@@ -3,6 +3,7 @@
 import os
 import sys
 
+from onceward.cli.attempt import Interrupted
 from onceward.cli.jobs import Jobs, Malformed, Reader
 from onceward.cli.lines import Line, Lines
 from onceward.cli.report import Rejects, Report
@@ -92,11 +93,16 @@ class Run:
                 told = True
         return True
 
-    def _ending(self, trouble: Exception | None) -> tuple[int, str]:
+    def _ending(self, trouble: BaseException | None) -> tuple[int, str]:
         broken, counts = self._report.broken, self._report.counts
         left = counts["failed"] or counts["parked"] or counts["busy"]
         first = (  # the first that holds is what the run ended with
             (isinstance(trouble, StoreError), STORE, f"stopped, for the ledger failed: {trouble}"),
+            (
+                isinstance(trouble, Interrupted),
+                LEFT,
+                f"stopped: {trouble}; its keys stay claimed to the end of their leases",
+            ),
             (trouble, LEFT, f"stopped by an error in onceward itself: {trouble!r}"),
             (self._trouble, LEFT, f"stopped: {self._trouble}"),
             (isinstance(broken, BrokenPipeError), BROKEN, "stopped, for nobody reads the output any more"),

@@ -128,7 +128,7 @@ class Workers:
     def __init__(
         self, count: int, runner: Runner, jobs: Jobs, stop: Stop, report: Callable[[Job, Outcome], None]
     ) -> None:
-        self.trouble: Exception | None = None
+        self.trouble: BaseException | None = None
         self._runner, self._jobs, self._stop, self._report = runner, jobs, stop, report
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
         for thread in self._threads:
@@ -150,8 +150,10 @@ class Workers:
                     again_in = _LOOK_AGAIN
                 else:
                     self._report(job, outcome)
-            except Interrupted:
-                pass
+            except Interrupted as interrupted:
+                if interrupted.args:  # not by us
+                    self.trouble = self.trouble or interrupted
+                    self._stop.ask()
             except Exception as error:  # noqa: BLE001 - raised again, in the main thread
                 self.trouble = self.trouble or error
                 self._stop.ask()
