@@ -8,6 +8,7 @@ import typer
 
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, details
+from onceward.cli.screen import line, quoted
 from onceward.core.record import Record
 from onceward.errors import Busy
 from onceward.ledger import KeepsMessage, Ledger
@@ -89,13 +90,13 @@ def _asking(change: Callable[[bool, bool], Record], what: str, *, live: bool = F
     try:
         return change(live, message)
     except Busy as busy:
-        held = (
-            f"{busy.key}: a worker holds this key for {busy.retry_after:.0f} s more, or longer if it renews its lease"
-        )
+        held = f"{quoted(busy.key)}: a worker holds this key for {busy.retry_after:.0f} s more, or longer if it renews its lease"
         _confirm(held, what, "that worker's result will be refused")
         return _asking(change, what, live=True, message=message)
     except KeepsMessage as keeps:
-        _confirm(str(keeps), what, "the message will be lost, and `onceward unpark KEY --to QUEUE` sends it again")
+        _confirm(
+            line(str(keeps)), what, "the message will be lost, and `onceward unpark KEY --to QUEUE` sends it again"
+        )
         return _asking(change, what, live=live, message=True)
 
 
@@ -107,4 +108,4 @@ def _confirm(why: str, what: str, then: str) -> None:
 
 
 def _tell(record: Record, text: str, *, json: bool) -> None:
-    typer.echo(as_json(record) if json else f"{record.key}: {text}")
+    typer.echo(as_json(record) if json else f"{quoted(record.key)}: {line(text)}")

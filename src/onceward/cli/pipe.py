@@ -1,7 +1,6 @@
 """``onceward pipe``: run a command, or call a function, once for each key in a stream of NDJSON lines."""
 
 import os
-import shlex
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +17,7 @@ from onceward.cli.progress import shown
 from onceward.cli.report import Rejects, Report
 from onceward.cli.run import STORE, Run
 from onceward.cli.runner import Handler, Runner
+from onceward.cli.screen import quoted
 from onceward.cli.stop import Stop
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
@@ -158,11 +158,13 @@ def _own(once: Once, name: str, handler: Handler) -> None:
         except Mismatch:
             other = guard.call(key, None, lambda: None, (), {})
             refuse(
-                f"the keys named {name!r} in this ledger belong to another command.\n"
-                f"  before: {other}\n  now:    {handler.target}\n"
-                "Give --name to keep the two apart, so that each runs once per key, or\n"
-                f"  onceward clear {shlex.quote(key)} --store {shlex.quote(once.store.url)}\nto go on under the same keys: what the one has done, the other will not do.",
+                f"the keys named {name!r} in this ledger belong to another command.",
                 USAGE,
+                f"  before: {other}",
+                f"  now:    {handler.target}",
+                "Give --name to keep the two apart, so that each runs once per key, or",
+                f"  onceward clear {quoted(key)} --store {quoted(once.store.url)}",
+                "to go on under the same keys: what the one has done, the other will not do.",
             )
     except OncewardError as error:
         refuse(str(error), STORE)

@@ -3,8 +3,7 @@
 import shutil
 import sys
 
-import msgspec
-
+from onceward.cli.screen import json, line, lines, quoted
 from onceward.core.protocol import is_lapsed, is_live, message_in
 from onceward.core.record import Record
 from onceward.errors import OncewardError
@@ -15,7 +14,7 @@ _ROW = "{:<11}  {:>8}  {:>11}  {:<32}  {}"
 
 def as_json(record: Record) -> str:
     """Return all fields as one line of JSON; times are seconds since the epoch on the store's clock."""
-    return msgspec.json.encode(record._asdict()).decode()
+    return json(record._asdict())
 
 
 def heading() -> str:
@@ -25,18 +24,18 @@ def heading() -> str:
 
 def row(record: Record, now: float) -> str:
     """Return a record as one line, cut to the terminal's width when there is one."""
-    text = " ".join(_outcome(record, now).split())
-    line = _ROW.format(record.status, record.attempts, _claimed(record, now), _shown(record.key), text)
+    text = line(" ".join(_outcome(record, now).split()))
+    told = _ROW.format(line(record.status), record.attempts, _claimed(record, now), quoted(record.key), text)
     if not sys.stdout.isatty():
-        return line.rstrip()
+        return told.rstrip()
     width = shutil.get_terminal_size().columns
-    return line.rstrip() if len(line) <= width else line[: width - 1] + "…"
+    return told.rstrip() if len(told) <= width else told[: width - 1] + "…"
 
 
 def details(record: Record, now: float) -> str:
     """Return a record as one field per line, its times as seen from the store's present."""
     told = {
-        "key": record.key,
+        "key": quoted(record.key),
         "status": record.status + (" (its worker has vanished)" if is_lapsed(record, now) else ""),
         "attempts": str(record.attempts),
         "first claimed": _claimed(record, now),
@@ -93,12 +92,5 @@ def _outcome(record: Record, now: float) -> str:
     return text or ""
 
 
-def _shown(text: str) -> str:
-    """Return a key without what could drive a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)
-
-
 def _indented(text: str) -> str:
-    return "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in text.splitlines()).replace(
-        "\n", "\n" + " " * 15
-    )
+    return lines(text).replace("\n", "\n" + " " * 15)

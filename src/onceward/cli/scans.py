@@ -5,9 +5,9 @@ import time
 from typing import Annotated, NoReturn
 from urllib.parse import quote, unquote
 
-import msgspec
 import typer
 
+from onceward.cli import screen
 from onceward.cli.ledgers import DEFAULT_STORE, INTERRUPTED, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, heading, row
 from onceward.core.protocol import STATUSES
@@ -76,7 +76,7 @@ def purge(
             stopped = True
         told = {"purged": gone} if point is None else {"purged": gone, "next": _token(point)}
         text = f"{gone} {'or more ' if stopped else ''}expired record(s) deleted"
-        typer.echo(msgspec.json.encode(told).decode() if json else text)
+        typer.echo(screen.json(told) if json else text)
         if stopped:
             _stopped("stopped", point)
         if point is not None:
@@ -108,7 +108,7 @@ def stats(
         counts, point = so_far
         if json:
             told = counts if point is None else {**counts, "next": _token(point)}
-            typer.echo(msgspec.json.encode(told).decode())
+            typer.echo(screen.json(told))
         elif counts:
             typer.echo("\n".join(f"{name:<12} {count:>10}" for name, count in counts.items()))
         if stopped:
@@ -126,13 +126,16 @@ class _Counted:
 
     def update(self, count: int) -> None:
         if time.monotonic() >= self._next:
-            typer.echo(f"\rcounted {count}", err=True, nl=False)
+            self._draw(f"\rcounted {count}")
             self._shown = True
             self._next = time.monotonic() + 1
 
     def clear(self) -> None:
         if self._shown:
-            typer.echo("\r\033[K", err=True, nl=False)
+            self._draw("\r\033[K")
+
+    def _draw(self, text: str) -> None:
+        print(text, end="", flush=True, file=screen.drawn(sys.stderr))
 
 
 def _token(point: str) -> str:
@@ -145,7 +148,7 @@ def _point(token: str | None) -> str | None:
 
 
 def _next(point: str) -> str:
-    return msgspec.json.encode({"next": _token(point)}).decode()
+    return screen.json({"next": _token(point)})
 
 
 def _say(text: str) -> None:
