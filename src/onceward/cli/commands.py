@@ -11,12 +11,16 @@ from typing import BinaryIO, NoReturn, cast
 
 from onceward.claim import current
 from onceward.cli.attempt import Attempt, Failed, Interrupted
+from onceward.cli.interpreters import code_in
 from onceward.cli.output import Bytes, Output
 from onceward.cli.stop import Stop
 from onceward.cli.template import Template, fill
 from onceward.cli.watched import Watchdog, WatchdogGone
 from onceward.codec import Codec, NotReplayable
 
+_INSTEAD = (
+    "Give it as an argument, as in: -- sh -c 'charge \"$1\"' sh '{id}'; or read the line from the standard input"
+)
 _TAIL = 800  # bytes of standard error that are recorded; the record takes 1000 characters in all
 
 
@@ -44,6 +48,11 @@ class Command:
         self._templates = [Template(argument) for argument in argv]
         if not self._templates[0].is_literal:
             raise ValueError(f"{argv[0]}: the command itself must be the same for every line, without {{...}}")
+        for at, program in code_in(argv):
+            if at < len(argv) and not self._templates[at].is_literal:
+                raise ValueError(
+                    f"{argv[at]!r} is code for {program}, and a line filled in there would run as code. {_INSTEAD}"
+                )
         self._program = _executable(self._templates[0].fill(None))
         self._stop = stop
         self._max_result = max_result

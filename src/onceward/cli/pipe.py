@@ -34,7 +34,8 @@ HELP = r"""
 Run COMMAND once for each key in a stream of NDJSON lines, ever.
 
 The line is the command's standard input, and {JMESPATH} in its arguments is replaced by what the line holds there, never
-through a shell ({{ and }} are literal braces). Its output is recorded and printed; a duplicate prints the recorded output.
+through a shell ({{ and }} are literal braces). Code for a shell must be the same for every line: give it arguments, as in
+[bold]-- sh -c 'charge "$1"' sh '{id}'[/bold]. Its output is recorded and printed; a duplicate prints the recorded output.
 When the command fails, its key is given back, and the next run tries it again. Stopped by ctrl-C, kill -9 or a reboot, the
 same command line again does only what is left; several at once, on one ledger, share the work.
 
