@@ -18,9 +18,7 @@ from onceward.cli.template import Template, fill
 from onceward.cli.watched import Watchdog, WatchdogGone
 from onceward.codec import Codec, NotReplayable
 
-_INSTEAD = (
-    "Give it as an argument, as in: -- sh -c 'charge \"$1\"' sh '{id}'; or read the line from the standard input"
-)
+_INSTEAD = "Give it as an argument, as in: -- sh -c 'charge \"$1\"' sh '{id}'; or read the line from the standard input"
 _TAIL = 800  # bytes of standard error that are recorded; the record takes 1000 characters in all
 
 
