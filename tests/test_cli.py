@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import subprocess
 import sys
 import time
@@ -15,6 +16,9 @@ import pytest
 
 import onceward
 from onceward import Once
+from onceward.core.drive import drive
+from onceward.core.record import Write
+from onceward.keys import ledger_key
 
 SOURCE = Path(onceward.__file__).parents[1]
 
@@ -332,3 +336,114 @@ def test_a_file_that_is_no_ledger_is_an_error_of_one_line(cli):
     assert result.returncode == 1
     assert "not an SQLite database" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+def test_ls_lists_the_lapsed_and_the_expired_that_stats_counts(held):
+    once = held.once(name="n")
+    once.acquire("old", lease=0.05, retention=0.05).complete()
+    once.acquire("old and lapsed", lease=0.05, retention=0.05)
+    time.sleep(0.2)
+    counts = once.ledger.stats()
+    once.close()
+    for status in ("LAPSED", "expired"):
+        told = held.run("ls", "--status", status, "--json").stdout.splitlines()
+        assert len(told) == counts[status.lower()] == 2
+    assert "LAPSED" in held.run("ls", "--status", "done").stderr
+
+
+def test_ls_counts_each_namespace_and_tells_when_it_was_last_written_to(held):
+    once = held.once()
+    once.acquire("a", name="shop.old_name").complete()
+    once.close()
+    time.sleep(1.1)
+    once = held.once()
+    for key in ("a", "b"):
+        once.acquire(key, name="shop.new_name").complete()
+    once.close()
+    told = [line.split() for line in held.run("ls", "--namespaces").stdout.decode().splitlines()]
+    assert told[0] == ["RECORDS", "LAST", "WRITE", "NAMESPACE"]
+    rows = {line[-1]: line[0] for line in told[1:]}
+    assert rows == {"n": "5", "shop.new_name": "2", "shop.old_name": "1"}
+    assert [line[-1] for line in told].index("shop.new_name") < [line[-1] for line in told].index("shop.old_name")
+    spaces = [json.loads(line) for line in held.run("ls", "--namespaces", "--json").stdout.splitlines()]
+    last = {one["namespace"]: one["last_write"] for one in spaces}
+    assert 1 < last["shop.new_name"] - last["shop.old_name"] < 30
+    assert held.run("ls", "--namespaces", "--prefix", "shop.", "--json").stdout.count(b"\n") == 2
+    assert held.run("ls", "--namespaces", "--limit", "3").returncode == 2
+
+
+def recorded(cli, *keys):
+    """Write completed records under keys as they stand in the ledger."""
+    once = cli.once()
+    for key in keys:
+        drive(once.store.insert(Write(key, "COMPLETED", "o", 0, 0, 1, None, "1", None, None, 0.0, None)), once.store)
+    once.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ("8e03978e-40d5", "shop.api:8e03978e-40d5:alice"),
+        ("of a body", 'shop.api:"of a body":"POST /orders":alice'),
+        ("order:42", 'shop.api:"order:42":*'),
+        ("42", 'shop.api:"42":*'),
+        ("7", "n:7"),
+        ("tuple", "n:(tuple,2)"),
+        ("x" * 300, f"{ledger_key('n', 'x' * 300)}:*"),
+    ],
+)
+def test_show_finds_a_record_by_the_clients_own_key(cli, given, key):
+    recorded(cli, key, "n:another", "shop.api:another:alice", "n:8e03978e-40d5-2", 'n:"tuple,2"', "n:425")
+    assert json.loads(cli.run("show", given, "--json").stdout)["key"] == key
+
+
+def test_show_lists_the_keys_when_several_records_have_the_clients_key(cli):
+    recorded(cli, "api:k1:alice", 'api:k1:"bob $(id)"', "api:k11:alice")
+    result = cli.run("show", "k1")
+    assert (result.returncode, result.stdout) == (1, b"")
+    assert result.stderr.splitlines()[1:] == [
+        "  onceward show 'api:k1:\"bob $(id)\"'",
+        "  onceward show api:k1:alice",
+    ]
+    assert b"COMPLETED" in cli.run("show", "api:k1:alice").stdout
+
+
+@pytest.mark.parametrize(
+    ("key", "then", "command"),
+    [
+        ("n:a", "nothing, duplicates are given this result", "clear n:a"),
+        ("n:r", "deliver it again, which runs it", "park n:r"),
+        ("n:p", "fix the cause", "unpark n:p"),
+        ("n:lapsed", "which takes it over", "park n:lapsed"),
+        ("n:live", "wait for its worker", "park n:live --yes"),
+    ],
+)
+def test_show_says_what_can_be_done_next_with_a_command_that_does_it(held, key, then, command):
+    told = held.run("show", key, "--store", "sqlite:///./onceward.db").stdout.decode()
+    (line,) = [line for line in told.splitlines() if line.startswith("next ")]
+    assert then in line
+    program, *arguments = shlex.split(line.split("`")[1])
+    assert program == "onceward"
+    assert " ".join(arguments).replace(" --store sqlite:///./onceward.db", "") == command
+    assert held.run(*arguments).returncode == 0
+
+
+def test_show_says_when_a_record_changed_last(cli):
+    once = cli.once(name="n")
+    claims = [once.acquire(key, lease=60) for key in ("done", "live")]
+    once.acquire("lapsed", lease=0.2)
+    time.sleep(2.2)
+    claims[0].complete()
+    once.close()
+
+    def changed(key):
+        return next(
+            line for line in cli.run("show", key).stdout.decode().splitlines() if line.startswith("last change")
+        )
+
+    assert re.fullmatch(r"last change +[01] s ago", changed("n:done"))
+    assert re.search(r"between \d s ago and now, for heartbeats leave no time", changed("n:live"))
+    assert re.search(r"between \d s ago and [23] s ago", changed("n:lapsed"))

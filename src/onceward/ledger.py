@@ -37,7 +37,8 @@ class Ledger:
 
         Args:
             prefix: the first characters of the keys.
-            status: only those in this status: IN_PROGRESS, COMPLETED, RELEASED or PARKED.
+            status: only those in this status: IN_PROGRESS, COMPLETED, RELEASED or PARKED; or LAPSED or EXPIRED, as
+                :meth:`stats` counts them.
         """
         for page in self.pages(prefix, status):
             for record in page.records:
@@ -59,7 +60,7 @@ class Ledger:
         size = PAGE if limit is None else min(limit, PAGE)
         while limit is None or limit > 0:
             page = drive(self.store.scan(prefix, after, size), self.store)
-            records = [record for record in page.records if status is None or record.status == status]
+            records = [record for record in page.records if status is None or protocol.is_in(record, page.now, status)]
             if limit is not None and len(records) > limit:
                 size = max(limit, size // 2)  # only a whole page has a next, so it is read again, and less of it
                 continue
@@ -198,7 +199,7 @@ class Ledger:
                 counts["total"] += 1
                 counts[record.status] += 1
                 counts["lapsed"] += protocol.is_lapsed(record, page.now)
-                counts["expired"] += record.expires_at is not None and record.expires_at <= page.now
+                counts["expired"] += protocol.is_expired(record, page.now)
             yield dict(counts), page.next
 
     def _change(self, key: str, write: Callable[[Record, float], Write | None], refusal: str) -> Record:

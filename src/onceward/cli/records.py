@@ -4,12 +4,23 @@ import shutil
 import sys
 
 from onceward.cli.screen import json, line, lines, quoted
-from onceward.core.protocol import is_lapsed, is_live, message_in
+from onceward.core.protocol import Step, is_lapsed, is_live, last_change, message_in, next_step
 from onceward.core.record import Record
 from onceward.errors import OncewardError
 
 _STEPS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _ROW = "{:<11}  {:>8}  {:>11}  {:<32}  {}"
+
+_NEXT = {
+    Step.WAIT: "wait for its worker; `onceward park KEY --yes` or `onceward clear KEY --yes` refuses that worker's result",
+    Step.TAKE_OVER: "deliver it again, which takes it over; or stop that with `onceward park KEY`",
+    Step.FORGOTTEN: "its next delivery runs again; `onceward purge` deletes what is expired",
+    Step.DONE: "nothing, duplicates are given this result; `onceward clear KEY` lets the next delivery run again",
+    Step.AGAIN: "deliver it again, which runs it; or stop that with `onceward park KEY`",
+    Step.UNPARK: "fix the cause, then `onceward unpark KEY` lets its next delivery run; `onceward clear KEY` forgets all of it",
+    Step.SEND: "fix the cause, then `onceward unpark KEY --to QUEUE` sends its message again",
+    Step.UPGRADE: "look at it with the version of onceward that wrote it: this one does not know its status",
+}
 
 
 def as_json(record: Record) -> str:
@@ -32,13 +43,20 @@ def row(record: Record, now: float) -> str:
     return told.rstrip() if len(told) <= width else told[: width - 1] + "…"
 
 
-def details(record: Record, now: float) -> str:
-    """Return a record as one field per line, its times as seen from the store's present."""
+def details(record: Record, now: float, options: str = "") -> str:
+    """Return a record as one field per line, its times as seen from the store's present.
+
+    Args:
+        record: the record.
+        now: the store's time.
+        options: what the commands that can be next need besides the key.
+    """
     told = {
         "key": quoted(record.key),
         "status": record.status + (" (its worker has vanished)" if is_lapsed(record, now) else ""),
         "attempts": str(record.attempts),
         "first claimed": _claimed(record, now),
+        "last change": _changed(record, now),
         "lease ends": relative(record.lease_until, now) if is_live(record, now) else None,
         "expires": "never" if record.expires_at is None else relative(record.expires_at, now),
         "error": record.error,
@@ -46,6 +64,7 @@ def details(record: Record, now: float) -> str:
         "fingerprint": record.fingerprint,
         "fence": str(record.fence),
         "owner": record.owner,
+        "next": _NEXT[next_step(record, now)].replace(" KEY", f" {quoted(record.key)}{options}"),
     }
     return "\n".join(f"{name:<14} {_indented(value)}" for name, value in told.items() if value is not None)
 
@@ -81,6 +100,15 @@ def relative(time: float, now: float) -> str:
 def _claimed(record: Record, now: float) -> str:
     """Return when a key was claimed; a store whose clock counts whole seconds stamps ahead of what it shows."""
     return relative(min(record.created_at, now), now)
+
+
+def _changed(record: Record, now: float) -> str:
+    """Return when a record was written last, as far as it tells."""
+    first, last = last_change(record, now)
+    if first == last:
+        return relative(last, now)
+    latest = "now" if last >= now else relative(last, now)
+    return f"between {relative(first, now)} and {latest}, for heartbeats leave no time of their own"
 
 
 def _outcome(record: Record, now: float) -> str:

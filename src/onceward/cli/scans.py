@@ -9,11 +9,16 @@ import typer
 
 from onceward.cli import screen
 from onceward.cli.ledgers import DEFAULT_STORE, INTERRUPTED, USAGE, JsonOption, StoreOption, looking_at, refuse
-from onceward.cli.records import as_json, heading, row
-from onceward.core.protocol import STATUSES
+from onceward.cli.records import as_json, heading, relative, row
+from onceward.core.protocol import STATUSES, VIEWS, last_change
 
 PrefixOption = Annotated[str, typer.Option(metavar="P", help="Only keys that start with P.")]
-StatusOption = Annotated[str | None, typer.Option(metavar="S", help=f"Only {', '.join(sorted(STATUSES))}.")]
+_STATUSES = [*sorted(STATUSES), *VIEWS]
+StatusOption = Annotated[str | None, typer.Option(metavar="S", help=f"Only {', '.join(_STATUSES)}.")]
+NamespacesOption = Annotated[
+    bool,
+    typer.Option("--namespaces", help="Count the records of each namespace, and tell when it was last written to."),
+]
 LimitOption = Annotated[int | None, typer.Option(min=0, metavar="N", help="At most N records.", show_default="all")]
 AfterOption = Annotated[
     str | None, typer.Option(metavar="TOKEN", help="Go on where an earlier command ended.", show_default="the start")
@@ -27,14 +32,23 @@ def ls(
     status: StatusOption = None,
     limit: LimitOption = None,
     after: AfterOption = None,
+    namespaces: NamespacesOption = False,
     json: JsonOption = False,
 ) -> None:
     """List the records: in the order of their keys from SQLite, and in no order from DynamoDB.
 
     Told to stop, by --limit or ctrl-C, it says how to go on; with --json, the last line then has that as its `next`.
+
+    With --namespaces it counts the records of each namespace instead, which reads the whole ledger. A namespace that nobody
+    writes to any more may be of a function that was renamed: name="OLD.NAME" gives it its keys back.
     """
-    if status is not None and status.upper() not in STATUSES:
-        refuse(f"--status {status}: there are {', '.join(sorted(STATUSES))}", USAGE)
+    if status is not None and status.upper() not in _STATUSES:
+        refuse(f"--status {status}: there are {', '.join(_STATUSES)}", USAGE)
+    if namespaces:
+        if limit is not None or after is not None:
+            refuse("--namespaces counts all records: leave --limit and --after out", USAGE)
+        _namespaces(store, prefix, status and status.upper(), json=json)
+        return
     point = _point(after)
     shown = 0
     with looking_at(store) as ledger:
@@ -55,6 +69,34 @@ def ls(
             _stopped("stopped; some of the last rows may come again", point)
         if point is not None and shown == limit:
             _say(f"there may be more: go on with the same options and --after={_token(point)}")
+
+
+def _namespaces(store: str, prefix: str, status: str | None, *, json: bool) -> None:
+    found: dict[str, tuple[int, float]] = {}
+    stopped, now, shown = False, 0.0, _Counted()
+    with looking_at(store) as ledger:
+        try:
+            for page in ledger.pages(prefix, status):
+                now = page.now
+                for record in page.records:
+                    name = record.key.partition(":")[0]
+                    count, last = found.get(name, (0, 0.0))
+                    found[name] = count + 1, max(last, last_change(record, now)[1])
+                shown.update(sum(count for count, _ in found.values()))
+        except KeyboardInterrupt:
+            stopped = True
+        finally:
+            shown.clear()
+        rows = sorted(found.items(), key=lambda row: -row[1][1])
+        if json:
+            told = [screen.json({"namespace": name, "records": n, "last_write": last}) for name, (n, last) in rows]
+        else:
+            told = [f"{n:>10}  {relative(last, now):>11}  {screen.quoted(name)}" for name, (n, last) in rows]
+            told.insert(0, f"{'RECORDS':>10}  {'LAST WRITE':>11}  NAMESPACE")
+        if rows:
+            typer.echo("\n".join(told))
+        if stopped:
+            _stopped("stopped; these are the counts of a part", None)
 
 
 def purge(
