@@ -447,3 +447,45 @@ def test_show_says_when_a_record_changed_last(cli):
     assert re.fullmatch(r"last change +[01] s ago", changed("n:done"))
     assert re.search(r"between \d s ago and now, for heartbeats leave no time", changed("n:live"))
     assert re.search(r"between \d s ago and [23] s ago", changed("n:lapsed"))
+
+
+# --- arguments that fit nothing ---------------------------------------------------------------------------------------
+
+BYTES = os.fsdecode(b"r\xff")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["pipe", "--key", "(" * 3000, "--", "true"], 2, "is nested too deeply"),
+        (["pipe", "--key", "id", "--", "echo", "{" + "[" * 900 + "a" + "]" * 900 + "}"], 2, "is nested too deeply"),
+        (["pipe", "--key", "id", "--jobs", "100000", "--", "true"], 2, "1000"),
+        (["pipe", "--key", "id", "--name", BYTES, "--", "true"], 2, "give a name in UTF-8"),
+        (["ls", "--prefix", BYTES], 2, "--prefix r\\udcff: give it in UTF-8"),
+        (["ls", "--namespaces", "--prefix", BYTES], 2, "give it in UTF-8"),
+        (["stats", "--prefix", BYTES], 2, "give it in UTF-8"),
+        (["purge", "--after", BYTES], 2, "--after r\\udcff: give it in UTF-8"),
+        (["show", BYTES], 1, "no such key"),
+        (["park", "n:r", "--reason", BYTES], 0, ""),
+    ],
+    ids=lambda value: " ".join(value)[:30].replace("\udcff", "") if isinstance(value, list) else "",
+)
+def test_an_argument_that_fits_nothing_is_one_clear_line(held, arguments, status, told):
+    result = held.run(*arguments, input=b'{"id": 1}\n')
+    assert (result.returncode, told in " ".join(result.stderr.split())) == (status, True), result.stderr
+
+
+def test_a_reason_that_is_not_utf_8_is_recorded_as_it_can_be(held):
+    held.run("park", "n:r", "--reason", BYTES)
+    assert json.loads(held.run("show", "n:r", "--json").stdout)["error"] == "r\\udcff"
+
+
+def test_pipe_makes_do_with_the_threads_that_there_are(cli):
+    limit = "import resource, sys, threading; threading.stack_size(1 << 28); resource.setrlimit(resource.RLIMIT_AS, (3 << 30, -1));"
+    code = f"{limit} from onceward.cli import main; main()"
+    cli.write("in.ndjson", *({"id": n} for n in range(20)))
+    run = [sys.executable, "-c", code, "pipe", "in.ndjson", "--key", "id", "--jobs", "500", "--", "true"]
+    done = subprocess.run(run, cwd=cli.folder, env=cli.env, capture_output=True, text=True)
+    assert "threads of 500: give fewer --jobs" in done.stderr
+    assert "ran 20" in done.stderr
+    assert done.returncode == 0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from onceward.core import protocol
 from onceward.core.drive import drive
 from onceward.core.record import Record, Write
+from onceward.endings import storable
 from onceward.errors import Busy, OncewardError
 from onceward.stores.contract import Page, Purged, Store
 
@@ -125,7 +126,7 @@ class Ledger:
         def write(record: Record, now: float) -> Write | None:
             if protocol.is_live(record, now) and not live:
                 raise Busy(key, record.lease_until - now)
-            return protocol.parked_by_hand(record, reason)
+            return protocol.parked_by_hand(record, storable(reason))
 
         return self._change(key, write, "cannot be parked")
 

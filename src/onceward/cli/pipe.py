@@ -27,6 +27,7 @@ from onceward.keys import checked_name, ledger_key
 from onceward.once import Once
 from onceward.paths import Path as KeyPath
 
+MOST_JOBS = 1000  # each has a thread
 WAIT_BEYOND = 5.0  # seconds to wait beyond a lease, so that what a killed run left behind has lapsed
 _COMMANDS = "onceward.pipe"  # the namespace under which each name's command is remembered
 
@@ -55,7 +56,9 @@ FilesArgument = Annotated[
 KeyOption = Annotated[
     str, typer.Option("--key", metavar="JMESPATH", help=r"What identifies a line: order.id, or \[shop, number].")
 ]
-JobsOption = Annotated[int, typer.Option("--jobs", "-j", min=1, metavar="N", help="Lines to handle at a time.")]
+JobsOption = Annotated[
+    int, typer.Option("--jobs", "-j", min=1, max=MOST_JOBS, metavar="N", help="Lines to handle at a time.")
+]
 LeaseOption = Annotated[
     float, typer.Option(metavar="S", help="Seconds after which a killed run's keys may be taken over.")
 ]

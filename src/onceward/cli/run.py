@@ -41,10 +41,16 @@ class Run:
         sys.stdout = sys.stderr  # what a called function prints is no result
         jobs = Jobs(workers, self._stop)
         threads = Workers(workers, self._runner, jobs, self._stop, self._report.outcome)
+        if threads.count < workers:
+            self._report.say(
+                f"this system gave {threads.count} threads of {workers}: give fewer --jobs, or raise ulimit -u"
+            )
         try:
+            if not threads.count:
+                raise OSError("no thread can be started")  # noqa: TRY301 - as when the input fails
             self._read(jobs)
         except OSError as error:
-            self._trouble = f"the input or the --rejects file failed: {error}"
+            self._trouble = f"the input, the --rejects file or a thread failed: {error}"
             self._stop.ask()
         jobs.end()
         ended = self._wait(threads, jobs)

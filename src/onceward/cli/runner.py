@@ -123,6 +123,7 @@ class Workers:
 
     Attributes:
         trouble: why they stopped, when the ledger failed.
+        count: how many there are, which may be fewer than asked for.
     """
 
     def __init__(
@@ -130,9 +131,15 @@ class Workers:
     ) -> None:
         self.trouble: BaseException | None = None
         self._runner, self._jobs, self._stop, self._report = runner, jobs, stop, report
-        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        for _ in range(count):
+            thread = threading.Thread(target=self._work, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more for this user
+                break
+            self._threads.append(thread)
+        self.count = len(self._threads)
 
     def join(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for the end of all; return whether it came."""

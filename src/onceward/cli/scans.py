@@ -51,6 +51,7 @@ def ls(
         return
     point = _point(after)
     shown = 0
+    _in_utf_8("--prefix", prefix)
     with looking_at(store) as ledger:
         try:
             for page in ledger.pages(prefix, status and status.upper(), after=point, limit=limit):
@@ -72,6 +73,7 @@ def ls(
 
 
 def _namespaces(store: str, prefix: str, status: str | None, *, json: bool) -> None:
+    _in_utf_8("--prefix", prefix)
     found: dict[str, tuple[int, float]] = {}
     stopped, now, shown = False, 0.0, _Counted()
     with looking_at(store) as ledger:
@@ -139,6 +141,7 @@ def stats(
     """
     so_far: tuple[dict[str, int], str | None] = ({}, _point(after))
     stopped, shown = False, _Counted()
+    _in_utf_8("--prefix", prefix)
     with looking_at(store) as ledger:
         try:
             for so_far in ledger.counting(prefix, after=so_far[1], limit=limit):  # noqa: B020 - read once, at the start
@@ -186,7 +189,14 @@ def _token(point: str) -> str:
 
 
 def _point(token: str | None) -> str | None:
-    return None if token is None else unquote(token)
+    return None if token is None else unquote(_in_utf_8("--after", token))
+
+
+def _in_utf_8(option: str, text: str) -> str:
+    """Return a text; one that is not UTF-8 ends the command, for no ledger holds it."""
+    if text.encode("utf-8", "replace").decode() != text:
+        refuse(f"{option} {text}: give it in UTF-8", USAGE)
+    return text
 
 
 def _next(point: str) -> str:
