@@ -168,6 +168,36 @@ def test_the_first_signal_lets_the_running_commands_finish(cli, number):
     assert "ran 36, replayed 4" in result.stderr
 
 
+def deaf(*numbers):
+    """Return what starts a process with signals ignored, as a shell does with `command &` and nohup."""
+    names = " ".join(number.name.removeprefix("SIG") for number in numbers)
+    return ["sh", "-c", f"trap '' {names}; exec \"$@\"", "sh"]
+
+
+def test_a_signal_that_pipe_was_started_to_ignore_stays_ignored_by_it_and_its_commands(cli):
+    command = cli.script("slow", 'echo "$1" >> log; kill -INT $$; sleep .2; echo "$1" >> done')
+    run = [*deaf(signal.SIGINT, signal.SIGHUP), sys.executable, "-m", "onceward", "pipe", "in.ndjson", "--key", "id"]
+    options = {"cwd": cli.folder, "env": cli.env, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([*run, "--", command, "{id}"], **options)
+    for count in (1, 2, 3):
+        until(lambda count=count: len(cli.log()) >= count)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)  # which it hears as ever
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert cli.log() == cli.log("done")
+    assert b"interrupted" in err
+    assert 3 <= len(cli.log()) < 40
+
+
+def test_the_tests_hear_ctrl_c_also_when_they_are_started_with_it_ignored():
+    chosen = "first_signal_lets_the_running_commands_finish and 2 or ends_the_wait_for_more_input"
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", chosen]
+    done = subprocess.run([*deaf(signal.SIGINT), *run], capture_output=True, text=True)
+    assert "2 passed" in done.stdout
+
+
 def test_ctrl_c_on_a_terminal_does_not_hit_the_commands(cli):
     mark = cli.script("mark", 'trap "echo hit >> hits" INT; echo "$1" >> begun; sleep 1; echo "$1" >> log')
     process = cli.start("pipe", "in.ndjson", "--key", "id", "--", mark, "{id}", start_new_session=True)
