@@ -58,20 +58,19 @@ class Watch:
                 elif not self._take():
                     is_open = False
                     poll.unregister(self._requests)
-                    self._kill()
+                    self.kill()
 
     def _take(self) -> bool:
         """Start what the next request asks for; return False at the end of the requests."""
         head, fds = self._received(HEADER.size)
-        if len(head) < HEADER.size:
-            return False
         try:
-            size, variables = HEADER.unpack(head)
+            size, variables = HEADER.unpack(head) if len(head) == HEADER.size else (0, 0)
             body, _ = self._received(size)
-            if len(body) < size:
+            if not body or len(body) < size:
                 return False
-            program, *parts = body.split(b"\0")
-            self._start(program, parts[:variables], parts[variables:], fds)
+            if len(fds) == _FDS:  # else there is no room for them, and the answer is none
+                program, *parts = body.split(b"\0")
+                self._start(program, parts[:variables], parts[variables:], fds)
         finally:
             for fd in fds:
                 os.close(fd)
@@ -92,6 +91,7 @@ class Watch:
 
     def _start(self, program: bytes, variables: list[bytes], argv: list[bytes], fds: list[int]) -> None:
         *standard, answer = fds
+        fds[:] = standard  # the answer's is closed when there is an answer
         environment = dict(one.split(b"=", 1) for one in variables)
         try:
             pid = os.posix_spawn(
@@ -103,10 +103,11 @@ class Watch:
                 setsigdef=self._defaults,
             )
         except OSError as error:
-            _write(answer, f"!{error.errno}\n")
+            _answer(answer, f"!{error.errno}\n")
+            os.close(answer)
             return
-        self._running[pid] = os.dup(answer)
-        _write(answer, f"+{pid}\n")
+        self._running[pid] = answer
+        _answer(answer, f"+{pid}\n")
 
     def _reap(self) -> None:
         try:
@@ -118,10 +119,11 @@ class Watch:
             if not pid:
                 return
             answer = self._running.pop(pid)
-            _write(answer, f"{os.waitstatus_to_exitcode(status)}\n")
+            _answer(answer, f"{os.waitstatus_to_exitcode(status)}\n")
             os.close(answer)
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """Kill all that run."""
         # None of these is reaped yet, so no number is another process's.
         for pid in self._running:
             try:
@@ -130,7 +132,7 @@ class Watch:
                 pass  # it ended just then
 
 
-def _write(fd: int, line: str) -> None:
+def _answer(fd: int, line: str) -> None:
     try:
         os.write(fd, line.encode())
     except BrokenPipeError:
@@ -138,4 +140,8 @@ def _write(fd: int, line: str) -> None:
 
 
 if __name__ == "__main__":
-    Watch(socket.socket(fileno=int(sys.argv[1]))).run()
+    watch = Watch(socket.socket(fileno=int(sys.argv[1])))
+    try:
+        watch.run()
+    finally:
+        watch.kill()  # all that run when this fails
