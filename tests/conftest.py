@@ -3,11 +3,16 @@
 import itertools
 import os
 import shutil
+import signal
 
 import pytest
 
 from onceward.aws.sqs import queue_steps
 from servers import Dynoxide, Ministack, Proxy, missing
+
+# `nohup make test &` and some CI runners start us with SIGINT ignored, and every process of a test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def needs(command: str, how: str) -> str:

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import subprocess
 import sys
 import time
@@ -15,6 +16,10 @@ import pytest
 
 import onceward
 from onceward import Once
+from onceward.cli.records import details
+from onceward.core.drive import drive
+from onceward.core.record import Record, Write
+from onceward.keys import ledger_key
 
 SOURCE = Path(onceward.__file__).parents[1]
 
@@ -332,3 +337,152 @@ def test_a_file_that_is_no_ledger_is_an_error_of_one_line(cli):
     assert result.returncode == 1
     assert "not an SQLite database" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+def test_ls_lists_the_lapsed_and_the_expired_that_stats_counts(held):
+    once = held.once(name="n")
+    once.acquire("old", lease=0.05, retention=0.05).complete()
+    once.acquire("old and lapsed", lease=0.05, retention=0.05)
+    time.sleep(0.2)
+    counts = once.ledger.stats()
+    once.close()
+    for status in ("LAPSED", "expired"):
+        told = held.run("ls", "--status", status, "--json").stdout.splitlines()
+        assert len(told) == counts[status.lower()] == 2
+    assert "LAPSED" in held.run("ls", "--status", "done").stderr
+
+
+def test_ls_counts_each_namespace_and_tells_when_it_was_last_written_to(held):
+    once = held.once()
+    once.acquire("a", name="shop.old_name").complete()
+    once.close()
+    time.sleep(1.1)
+    once = held.once()
+    for key in ("a", "b"):
+        once.acquire(key, name="shop.new_name").complete()
+    once.close()
+    told = [line.split() for line in held.run("ls", "--namespaces").stdout.decode().splitlines()]
+    assert told[0] == ["RECORDS", "LAST", "WRITE", "NAMESPACE"]
+    rows = {line[-1]: line[0] for line in told[1:]}
+    assert rows == {"n": "5", "shop.new_name": "2", "shop.old_name": "1"}
+    assert [line[-1] for line in told].index("shop.new_name") < [line[-1] for line in told].index("shop.old_name")
+    spaces = [json.loads(line) for line in held.run("ls", "--namespaces", "--json").stdout.splitlines()]
+    last = {one["namespace"]: one["last_write"] for one in spaces}
+    assert 1 < last["shop.new_name"] - last["shop.old_name"] < 30
+    assert held.run("ls", "--namespaces", "--prefix", "shop.", "--json").stdout.count(b"\n") == 2
+    assert held.run("ls", "--namespaces", "--limit", "3").returncode == 2
+
+
+def recorded(cli, *keys):
+    """Write completed records under keys as they stand in the ledger."""
+    once = cli.once()
+    for key in keys:
+        drive(once.store.insert(Write(key, "COMPLETED", "o", 0, 0, 1, None, "1", None, None, 0.0, None)), once.store)
+    once.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ("8e03978e-40d5", "shop.api:8e03978e-40d5:alice"),
+        ("of a body", 'shop.api:"of a body":"POST /orders":alice'),
+        ("order:42", 'shop.api:"order:42":*'),
+        ("42", 'shop.api:"42":*'),
+        ("7", "n:7"),
+        ("tuple", "n:(tuple,2)"),
+        ("x" * 300, f"{ledger_key('n', 'x' * 300)}:*"),
+    ],
+)
+def test_show_finds_a_record_by_the_clients_own_key(cli, given, key):
+    recorded(cli, key, "n:another", "shop.api:another:alice", "n:8e03978e-40d5-2", 'n:"tuple,2"', "n:425")
+    assert json.loads(cli.run("show", given, "--json").stdout)["key"] == key
+
+
+def test_show_lists_the_keys_when_several_records_have_the_clients_key(cli):
+    recorded(cli, "api:k1:alice", 'api:k1:"bob $(id)"', "api:k11:alice")
+    result = cli.run("show", "k1")
+    assert (result.returncode, result.stdout) == (1, b"")
+    assert result.stderr.splitlines()[1:] == [
+        "  onceward show 'api:k1:\"bob $(id)\"'",
+        "  onceward show api:k1:alice",
+    ]
+    assert b"COMPLETED" in cli.run("show", "api:k1:alice").stdout
+
+
+@pytest.mark.parametrize(
+    ("key", "then", "command"),
+    [
+        ("n:a", "nothing, duplicates are given this result", "clear n:a"),
+        ("n:r", "deliver it again, which runs it", "park n:r"),
+        ("n:p", "fix the cause", "unpark n:p"),
+        ("n:lapsed", "which takes it over", "park n:lapsed"),
+        ("n:live", "wait for its worker", "park n:live --yes"),
+    ],
+)
+def test_show_says_what_can_be_done_next_with_a_command_that_does_it(held, key, then, command):
+    told = held.run("show", key, "--store", "sqlite:///./onceward.db").stdout.decode()
+    (line,) = [line for line in told.splitlines() if line.startswith("next ")]
+    assert then in line
+    program, *arguments = shlex.split(line.split("`")[1])
+    assert program == "onceward"
+    assert " ".join(arguments).replace(" --store sqlite:///./onceward.db", "") == command
+    assert held.run(*arguments).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "lease_until", "told"),
+    [
+        ("COMPLETED", 100.0, "30 s ago"),
+        ("RELEASED", 130.4, "0 s ago"),
+        ("IN_PROGRESS", 160.0, "between 2 min ago and now, for heartbeats leave no time of their own"),
+        ("IN_PROGRESS", 100.0, "between 2 min ago and 30 s ago, for heartbeats leave no time of their own"),
+    ],
+)
+def test_show_says_when_a_record_changed_last(status, lease_until, told):
+    record = Record("n:k", status, "o", 1, 0, lease_until, 1, None, None, None, 10.0, None)
+    assert f"last change    {told}\n" in details(record, 130.0)
+
+
+# --- arguments that fit nothing ---------------------------------------------------------------------------------------
+
+BYTES = os.fsdecode(b"r\xff")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["pipe", "--key", "(" * 3000, "--", "true"], 2, "is nested too deeply"),
+        (["pipe", "--key", "id", "--", "echo", "{" + "[" * 900 + "a" + "]" * 900 + "}"], 2, "is nested too deeply"),
+        (["pipe", "--key", "id", "--jobs", "100000", "--", "true"], 2, "1000"),
+        (["pipe", "--key", "id", "--name", BYTES, "--", "true"], 2, "give a name in UTF-8"),
+        (["ls", "--prefix", BYTES], 2, "--prefix r\\udcff: give it in UTF-8"),
+        (["ls", "--namespaces", "--prefix", BYTES], 2, "give it in UTF-8"),
+        (["stats", "--prefix", BYTES], 2, "give it in UTF-8"),
+        (["purge", "--after", BYTES], 2, "--after r\\udcff: give it in UTF-8"),
+        (["show", BYTES], 1, "no such key"),
+        (["park", "n:r", "--reason", BYTES], 0, ""),
+    ],
+    ids=lambda value: " ".join(value)[:30].replace("\udcff", "") if isinstance(value, list) else "",
+)
+def test_an_argument_that_fits_nothing_is_one_clear_line(held, arguments, status, told):
+    result = held.run(*arguments, input=b'{"id": 1}\n')
+    assert (result.returncode, told in " ".join(result.stderr.split())) == (status, True), result.stderr
+
+
+def test_a_reason_that_is_not_utf_8_is_recorded_as_it_can_be(held):
+    held.run("park", "n:r", "--reason", BYTES)
+    assert json.loads(held.run("show", "n:r", "--json").stdout)["error"] == "r\\udcff"
+
+
+def test_pipe_makes_do_with_the_threads_that_there_are(cli):
+    limit = "import resource, sys, threading; threading.stack_size(1 << 28); resource.setrlimit(resource.RLIMIT_AS, (3 << 30, -1));"
+    code = f"{limit} from onceward.cli import main; main()"
+    cli.write("in.ndjson", *({"id": n} for n in range(20)))
+    run = [sys.executable, "-c", code, "pipe", "in.ndjson", "--key", "id", "--jobs", "500", "--", "true"]
+    done = subprocess.run(run, cwd=cli.folder, env=cli.env, capture_output=True, text=True)
+    assert "threads of 500: give fewer --jobs" in done.stderr
+    assert "ran 20" in done.stderr
+    assert done.returncode == 0

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import subprocess
 import sys
 import time
@@ -109,7 +110,8 @@ RULES = [
     (policy(retention=3.0 * DAY), "error", "retention", "orders keeps messages for 4 d"),
     (policy(retention=13.0 * DAY), "warning", "retention", "although it was completed"),
     (FIFO._replace(policy=Policy()), "warning", "retention", "give a retention of at least 1555200 s"),
-    (policy(lease=61.0), "warning", "lease", "received 1 time(s) in vain"),
+    (policy(lease=121.0), "warning", "lease", "received 2 time(s) in vain"),
+    (queue(receives=3)._replace(policy=Policy(lease=61.0), triggers=()), "warning", "lease", "1 time(s) in vain"),
     (policy(lease=241.0), "warning", "lease", "unless on_sqs handles them"),
     (policy(lease=241.0)._replace(triggers=()), "error", "lease", "become dead letters without another attempt"),
     (queue(visibility=0)._replace(triggers=()), "error", "visibility", "others receive a message while it is handled"),
@@ -128,12 +130,18 @@ RULES = [
     (table(status=None), "error", "table", "create it with `onceward init"),
     (table(status="DELETING"), "error", "table", "is DELETING"),
     (table(keys=(("id", "N"),)), "error", "key schema", "the table's key is id (N)"),
-    (table(ttl=""), "warning", "TTL", "switches it on for expires_at"),
+    (
+        table(ttl=""),
+        "warning",
+        "TTL",
+        "`onceward init --ttl --store dynamodb://ledger`; DynamoDB then deletes every item",
+    ),
     (table(ttl="old"), "warning", "TTL", "expired records stay"),
     (table(ttl="lease_until"), "error", "TTL", "deletes records that are still needed"),
     (table(on_demand=False), "warning", "capacity", "whether it is scaled is not known"),
     (table(on_demand=False, scaled=False), "warning", "capacity", "no handler can begin"),
-    (table(recovers=False), "warning", "point-in-time recovery", "can be done again"),
+    (table(recovers=False), "warning", "point-in-time recovery", "`onceward init --pitr --store dynamodb://ledger`"),
+    (table(recovers=False, ttl=None), "warning", "point-in-time recovery", "`aws dynamodb update-continuous-backups"),
     (table(regions=("us-east-1",)), "warning", "global table", "has replicas in us-east-1"),
     (table(skew=(90.0, 91.0)), "warning", "clock", "90 s ahead of"),
     (table(skew=(-91.0, -90.0)), "warning", "clock", "90 s behind"),
@@ -159,6 +167,7 @@ def test_one_unsafe_setting_is_found_and_nothing_else(facts, level, check, text)
     [
         policy(retention=None),
         policy(lease=60.0),
+        policy(lease=61.0),
         policy(max_attempts=5),
         dead(allows={"redrivePermission": "byQueue", "sourceQueueArns": [ARN]}),
         FIFO,
@@ -322,6 +331,42 @@ def test_a_table_is_looked_at(cli, dynoxide, table):
     assert set(told(cli.run("doctor", "--store", store, "--json"))) == {("skipped", "point-in-time recovery")}
     other = cli.run("doctor", "--store", f"{store}&name.expires_at=ttl&name.created_at=expires_at", "--json")
     assert set(told(other)) == {("error", "TTL"), ("skipped", "point-in-time recovery")}
+
+
+def test_what_an_emulator_does_not_answer_is_skipped_with_the_reason(cli, dynoxide, table):
+    skipped = told(cli.run("doctor", "--store", f"dynamodb://{table}?endpoint={dynoxide.url}", "--json"))
+    says = skipped["skipped", "point-in-time recovery"]["says"]
+    assert "does not answer DescribeContinuousBackups, which AWS does and emulators may not" in says
+    assert "UnknownOperation" not in says
+
+
+@pytest.mark.parametrize("action", ["DescribeTable", "DescribeTimeToLive"])
+def test_no_question_that_an_emulator_does_not_answer_is_a_failure(cli, proxy, url, action):
+    proxy.rule = lambda seen: Refuse("UnknownOperationException") if seen.action == action else None
+    result = cli.run("doctor", "--store", url, "--json")
+    assert result.returncode == 0
+    assert f"does not answer {action}" in " ".join(one["says"] for one in json.loads(result.stdout)["findings"])
+
+
+def test_what_owners_of_a_filled_table_are_told_to_run_does_it(cli, dynoxide, table):
+    store = f"dynamodb://{table}?endpoint={dynoxide.url}"
+    once = Once(store)
+    once.acquire("a").complete()
+    once.close()
+    mend = told(cli.run("doctor", "--store", store, "--json"))["warning", "TTL"]["mend"]
+    program, *arguments = shlex.split(mend.split("`")[1])
+    assert program == "onceward"
+    assert cli.run(*arguments).returncode == 0
+    assert ("warning", "TTL") not in told(cli.run("doctor", "--store", store, "--json"))
+
+
+def test_the_defaults_fit_a_queue_that_nobody_has_touched(cli, endpoint, tmp_path):
+    result = cli.run("doctor", "--queue", endpoint.queue(f"doctor-{next(_NUMBERS)}"), "--json")
+    assert result.returncode == 0
+    assert set(told(result)) == {("warning", "dead letters"), ("warning", "polling")}
+    lease = next(one for one in json.loads(result.stdout)["findings"] if one["check"] == "lease")
+    assert "a lease is 60 s, and a message of" in lease["says"]
+    assert "after 30 s" in lease["says"]
 
 
 def test_a_table_that_is_not_there_or_has_another_key_is_unsafe(cli, dynoxide):

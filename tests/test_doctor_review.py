@@ -33,14 +33,13 @@ REAL = {
     "as AWS advises, with a worker": (facts(), []),
     "a queue from the console, with nothing filled in": (
         facts({"visibility": 30, "wait": 0, **ALONE}),
-        [("warning", "dead letters"), ("warning", "lease"), ("warning", "polling")],
+        [("warning", "dead letters"), ("warning", "polling")],
     ),
     "the first function of a tutorial: both timeouts are 30 s": (
         facts({"visibility": 30, **ALONE}, triggers=(CHARGE._replace(partial=False),)),
         [
             ("error", "dead letters"),
             ("error", "partial responses"),
-            ("warning", "lease"),
             ("warning", "function timeout"),
         ],
     ),

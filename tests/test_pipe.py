@@ -389,3 +389,48 @@ def test_a_bar_stays_below_the_output_on_a_terminal(cli):
     assert told.count(b"did\r\n") >= 3
     assert b"100%" in told
     assert b"ran 2, replayed 1, failed 0" in told
+
+
+# --- data is never code -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sh", "-c", "echo {n}"],
+        ["/bin/sh", "-ec", "echo {n}"],
+        ["bash", "-o", "pipefail", "-c", "echo '{n}'"],
+        ["env", "A=1", "timeout", "9", "bash", "-lc", "echo {n}"],
+        ["su", "nobody", "-c", "echo {n}"],
+        ["python3", "-X", "dev", "-c", "print('{n}')"],
+        ["perl", "-e", "print 1;", "-e", "print '{n}'"],
+        ["node", "--eval={n}"],
+        ["ssh", "host", "echo", "{n}"],
+    ],
+    ids=" ".join,
+)
+def test_a_line_is_not_filled_into_code(cli, command):
+    result = cli.run("pipe", "in.ndjson", "--key", "id", "--", *command)
+    assert result.returncode == 2
+    assert f"is code for {command[0].rpartition('/')[2] if command[0] != 'env' else 'bash'}" in result.stderr
+    assert "\"$1\"' sh '{id}'" in result.stderr
+    assert not (cli.folder / "onceward.db").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sh", "-c", 'printf "%s" "$1"', "sh", "{n}"],
+        ["sh", "-c", 'printf "%s" "$2"', "sh", "-c", "{n}"],
+        ["sh", "./say", "-c", "{n}"],
+        ["env", "N={n}", "sh", "-c", 'printf "%s" "$N"'],
+        ["python3", "-c", "import sys; print(sys.argv[1], end='')", "{n}"],
+    ],
+    ids=" ".join,
+)
+def test_a_line_may_be_an_argument_of_code(cli, command):
+    cli.write("one.ndjson", {"id": 1, "n": "$(touch hacked)'"})
+    (cli.folder / "say").write_text('printf "%s" "$2"')
+    result = cli.run("pipe", "one.ndjson", "--key", "id", "--", *command)
+    assert result.stdout == b"$(touch hacked)'"
+    assert not (cli.folder / "hacked").exists()

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 
@@ -51,11 +52,79 @@ def test_kill_9_takes_the_running_commands_along(cli):
     mark = cli.script("mark", 'echo "$$" >> pids; sleep 30; echo "$1" >> log')
     process = cli.start("pipe", "in.ndjson", "--key", "id", "--jobs", "2", "--", mark, "{id}")
     pids = until(lambda: len(found := cli.log("pids")) == 2 and found)
-    time.sleep(0.5)  # the watchdog is told of a command just after its start, which a busy machine may delay
     process.kill()
     process.communicate()
     until(lambda: not any(is_alive(int(pid)) for pid in pids))
     assert cli.log() == []
+
+
+KILLED = """
+import os, signal, sys, threading
+from onceward.cli.app import run
+
+at, files = int(sys.argv.pop(1)), ("commands.py", "watched.py", "watchdog.py")
+
+def trace(frame, event, _):
+    global at
+    if not frame.f_code.co_filename.endswith(files) or frame.f_code.co_name[0] == "<":
+        return None
+    if event == "line":
+        at -= 1
+        if not at:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return trace
+
+threading.settrace(trace)  # the threads that run commands
+run()
+"""
+
+
+def test_no_line_of_onceward_can_be_killed_so_that_a_command_goes_on(cli):
+    mark = cli.script("mark", 'echo "$$" >> pids; sleep 30; echo "$1" >> log')
+    for line in (*range(26, 38, 2), 1000):  # the command is started within these, and 1000 is never reached
+        run = [sys.executable, "-c", KILLED, str(line), "pipe", "in.ndjson", "--key", "id", "--name", f"n{line}"]
+        process = subprocess.Popen([*run, "--", mark, "{id}"], cwd=cli.folder, env=cli.env, stderr=subprocess.PIPE)
+        before = len(cli.log("pids"))
+        until(lambda process=process, before=before: process.poll() is not None or len(cli.log("pids")) > before)
+        process.kill()  # those that were killed in vain wait for their command
+        assert process.communicate(timeout=20)[1] == b""
+    time.sleep(0.3)  # for a command that was just begun to say so
+    until(lambda: not any(is_alive(int(pid)) for pid in cli.log("pids")))
+    assert cli.log("pids")
+    assert cli.log() == []
+
+
+def test_a_command_that_kills_onceward_at_once_does_not_outlive_it(cli):
+    mark = cli.script("mark", 'echo "$$" >> pids; kill -9 "$(cat onceward)"; exec sleep 30')
+    for turn in range(6):
+        process = cli.start("pipe", "in.ndjson", "--key", "id", "--jobs", "3", "--name", f"n{turn}", "--", mark)
+        (cli.folder / "onceward").write_text(str(process.pid))
+        process.communicate(timeout=20)
+    time.sleep(0.3)
+    assert len(cli.log("pids")) >= 6
+    until(lambda: not any(is_alive(int(pid)) for pid in cli.log("pids")))
+
+
+def test_a_killed_watchdog_ends_the_run_and_its_keys_stay_claimed(cli):
+    hang = cli.script("hang", 'echo "$$ $PPID" >> pids; sleep 30')
+    process = cli.start("pipe", "in.ndjson", "--key", "id", "--", hang)
+    pid, watchdog = until(lambda: cli.log("pids"))
+    os.kill(int(watchdog), signal.SIGKILL)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert b"the process that starts the commands was killed" in err
+    until(lambda: not is_alive(int(pid)))
+    assert [r.status for r, _ in cli.once().ledger.records("pipe:")] == ["IN_PROGRESS"]
+
+
+def test_a_command_is_started_with_the_signals_and_files_that_any_program_expects(cli):
+    look = "grep -E '^Sig(Ign|Blk)' /proc/self/status; ls -l /proc/self/fd | grep -c socket; ps -o sid= -p $$; echo $$"
+    result = cli.run("pipe", "--key", "id", "--", cli.script("look", look), input=b'{"id":1}\n')
+    blocked, ignored, sockets, session, own = result.stdout.decode().replace("SigBlk:", "").splitlines()
+    assert int(blocked, 16) == 0
+    assert int(ignored.removeprefix("SigIgn:"), 16) & 0x7FFFFFFF == 0  # 32 and 33 are the C library's own
+    assert sockets == "0"
+    assert session.strip() == own
 
 
 def test_a_key_whose_worker_is_gone_is_waited_for_and_taken_over(cli):
@@ -93,6 +162,36 @@ def test_the_first_signal_lets_the_running_commands_finish(cli, number):
     result = cli.run("pipe", "in.ndjson", "--key", "id", "--jobs", "20", "--", slow(cli, 0.5), "{id}")
     assert sorted(cli.log()) == sorted(EVERY)
     assert "ran 36, replayed 4" in result.stderr
+
+
+def deaf(*numbers):
+    """Return what starts a process with signals ignored, as a shell does with `command &` and nohup."""
+    names = " ".join(number.name.removeprefix("SIG") for number in numbers)
+    return ["sh", "-c", f"trap '' {names}; exec \"$@\"", "sh"]
+
+
+def test_a_signal_that_pipe_was_started_to_ignore_stays_ignored_by_it_and_its_commands(cli):
+    command = cli.script("slow", 'echo "$1" >> log; kill -INT $$; sleep .2; echo "$1" >> done')
+    run = [*deaf(signal.SIGINT, signal.SIGHUP), sys.executable, "-m", "onceward", "pipe", "in.ndjson", "--key", "id"]
+    options = {"cwd": cli.folder, "env": cli.env, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([*run, "--", command, "{id}"], **options)
+    for count in (1, 2, 3):
+        until(lambda count=count: len(cli.log()) >= count)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)  # which it hears as ever
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert cli.log() == cli.log("done")
+    assert b"interrupted" in err
+    assert 3 <= len(cli.log()) < 40
+
+
+def test_the_tests_hear_ctrl_c_also_when_they_are_started_with_it_ignored():
+    chosen = "ends_the_wait_for_more_input"
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", chosen]
+    done = subprocess.run([*deaf(signal.SIGINT), *run], capture_output=True, text=True)
+    assert "1 passed" in done.stdout
 
 
 def test_ctrl_c_on_a_terminal_does_not_hit_the_commands(cli):

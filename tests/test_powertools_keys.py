@@ -7,6 +7,7 @@ import enum
 import gzip
 import itertools
 import pathlib
+import tracemalloc
 import uuid
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 
 from onceward import KeyMissing, Once
 from onceward.keys import ledger_key
+from onceward.stores.dynamodb import powertools_keys
 from onceward.stores.dynamodb.powertools import Powertools
 from onceward.stores.dynamodb.powertools_keys import powertools_key, powertools_name
 from onceward.stores.dynamodb.store import DynamoStore
@@ -234,3 +236,15 @@ def test_the_addresses_of_the_docs_are_read():
     assert len(urls) == 3
     for url in urls:
         Once(url).close()
+
+
+def test_compressed_data_has_a_bound(monkeypatch):
+    monkeypatch.setattr(powertools_keys, "LARGEST", 1000)
+    path = "powertools_base64_gzip(data)"
+    fits, bomb = (base64.b64encode(gzip.compress(b"x" * size)).decode() for size in (1000, 100_000_000))
+    assert powertools_key({"data": fits}, path)
+    tracemalloc.start()
+    with pytest.raises(KeyMissing, match="more than 1000 bytes when it is decompressed"):
+        powertools_key({"data": bomb}, path)
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    tracemalloc.stop()

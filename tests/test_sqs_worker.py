@@ -805,7 +805,7 @@ def test_the_command_shows_one_traceback_for_errors_of_one_kind_and_says_which_m
     assert err.count("Traceback") == 1
     assert err.count("OSError: as asked") == 3
     assert sum(line.startswith("error: shop.work:") for line in err.splitlines()) == 3
-    assert f"error: the record {malformed}: malformed: KeyMissing: key='id' found nothing" in err
+    assert f"error: the record {malformed} of aws:sqs: malformed: KeyMissing: key='id' found nothing" in err
 
 
 def test_a_signal_ends_the_command_when_what_runs_is_done(made, command, ministack, tmp_path):

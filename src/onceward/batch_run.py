@@ -442,7 +442,9 @@ def _differ(item: Item, first: Item) -> bool:
 
 def _log(log: "Logger", outcome: Outcome) -> None:
     where = outcome.key or _without_key(outcome.record)
-    if outcome.status in {"failed", "malformed"}:
+    if outcome.status == "malformed":
+        log.error("%s: malformed: %s", where, _without_payload(outcome.error))
+    elif outcome.status == "failed":
         log.error("%s: %s", where, outcome.status, exc_info=outcome.error)
     elif outcome.status in {"parked", "mismatch"}:
         log.warning("%s: %s", where, describe(outcome.error) if outcome.error else outcome.status)
@@ -456,7 +458,19 @@ def _without_key(record: object) -> str:
         own = getattr(record, "id", None)
     except Exception:  # noqa: BLE001 - a user's property may raise anything
         own = None
-    return f"the record {own}" if isinstance(own, str | int) and own != "" else "a record without a key"
+    source = getattr(record, "source", None) if isinstance(own, str | int) and own != "" else None
+    named = f" of {source}" if isinstance(source, str) and source else ""
+    return f"the record {own}{named}" if isinstance(own, str | int) and own != "" else "a record without a key"
+
+
+def _without_payload(error: BaseException | None) -> str:
+    """Return why a record is malformed. A log is no place for payloads, and what an error was made of may quote them."""
+    if error is None or error.__cause__ is None:
+        return "" if error is None else describe(error)  # our own words
+    return (
+        f"{type(error).__name__} from {type(error.__cause__).__name__}, whose text may quote the payload and is not logged. "
+        "Look at the message where it came from; on_outcome= is given the error itself"
+    )
 
 
 def _warn(claim: Claim) -> None:

@@ -21,7 +21,7 @@ LONGEST = 200  # characters of a key that stay readable; DynamoDB takes 2048 byt
 
 _LIKE_ANOTHER = r"[+-]?(\d[\d_]*+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|true|false|null|[+-]?(inf|nan)"
 _PLAIN = re.compile(rf"(?!({_LIKE_ANOTHER})\Z)[A-Za-z0-9_.@/+=~-]+").fullmatch  # and not to be taken for another type
-_NAME = re.compile(r"[^\s:\x00-\x1f\x7f]+").fullmatch
+_NAME = re.compile(r"[^\s:\x00-\x1f\x7f-\x9f\ud800-\udfff]+").fullmatch  # lone surrogates are bytes that are no UTF-8
 
 
 def ledger_key(name: str, key: object) -> str:
@@ -51,7 +51,7 @@ def checked_name(name: object) -> str:
     """Return ``name``; raises ValueError when it cannot be the namespace of keys."""
     if not isinstance(name, str) or not _NAME(name):
         raise ValueError(
-            f"name={name!r}: give a name without white space and without a colon, as in name='billing.charge'"
+            f"name={name!r}: give a name in UTF-8, without white space and without a colon, as in name='billing.charge'"
         )
     return name
 

@@ -8,6 +8,7 @@ from onceward.core.clock import boottime
 from onceward.core.drive import drive
 from onceward.core.record import Elsewhere, Record, Write
 from onceward.core.steps import fetched
+from onceward.endings import storable
 from onceward.errors import Busy, OncewardError
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged, Store
 
@@ -39,7 +40,8 @@ class Ledger:
 
         Args:
             prefix: the first characters of the keys.
-            status: only those in this status: IN_PROGRESS, COMPLETED, RELEASED or PARKED.
+            status: only those in this status: IN_PROGRESS, COMPLETED, RELEASED or PARKED; or LAPSED or EXPIRED, as
+                :meth:`stats` counts them.
         """
         for page in self.pages(prefix, status):
             for one in page.damaged:
@@ -65,7 +67,7 @@ class Ledger:
         size = PAGE if limit is None else min(limit, PAGE)
         while limit is None or limit > 0:
             page = drive(self.store.scan(prefix, after, size), self.store)
-            records = [_plain(record) for record in page.records if status is None or record.status == status]
+            records = [_plain(one) for one in page.records if status is None or protocol.is_in(one, page.now, status)]
             if limit is not None and len(records) > limit:
                 size = max(limit, size // 2)  # only a whole page has a next, so it is read again, and less of it
                 continue
@@ -153,7 +155,7 @@ class Ledger:
         def write(record: Record, now: float) -> Write | None:
             if protocol.is_live(record, now) and not live:
                 raise Busy(key, record.lease_until - now)
-            return protocol.parked_by_hand(record, reason)
+            return protocol.parked_by_hand(record, storable(reason))
 
         return self._change(key, write, "cannot be parked")
 
@@ -237,7 +239,7 @@ class Ledger:
                 counts["total"] += 1
                 counts[record.status] = counts.get(record.status, 0) + 1
                 counts["lapsed"] += protocol.is_lapsed(record, page.now)
-                counts["expired"] += record.expires_at is not None and record.expires_at <= page.now
+                counts["expired"] += protocol.is_expired(record, page.now)
             for one in page.damaged:
                 counts["damaged"] = counts.get("damaged", 0) + 1
                 if on_damaged is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 import jmespath
-from jmespath.exceptions import JMESPathError
+from jmespath.exceptions import JMESPathError, JMESPathTypeError
 from jmespath.functions import Functions
 from jmespath.visitor import TreeInterpreter
 
@@ -29,11 +29,14 @@ class Path:
         self.expression = expression
         try:
             self._compiled = jmespath.compile(expression)
+            self.fields: set[str] = set()
+            kinds: set[str] = set()
+            _collect(self._compiled.parsed, self.fields, kinds)
+            self._chain = _chain(self._compiled.parsed)
         except JMESPathError as error:
             raise ValueError(f"{option}={expression!r} is not a JMESPath expression: {error}") from error
-        self.fields: set[str] = set()
-        kinds: set[str] = set()
-        _collect(self._compiled.parsed, self.fields, kinds)
+        except RecursionError:
+            raise ValueError(f"{option}={expression[:40]!r}… is nested too deeply: give a simpler expression") from None
         self.uses_whole = bool(kinds & {"current", "value_projection", "multi_select_dict"})
         if option == "key" and kinds & _DROPPING:
             raise ValueError(
@@ -41,7 +44,6 @@ class Path:
                 "could get one key; name the parts, as in [order.shop, order.id], or give a callable"
             )
         self._reader = _Reader(strict=option == "key")
-        self._chain = _chain(self._compiled.parsed)
 
     def walk(self, value: object) -> object:
         """Return what an expression such as ``order.id`` finds in dicts; None where :meth:`search` must be asked.
@@ -66,8 +68,17 @@ class Path:
             value = {name: item if type(item) in _BUILTIN else _builtin(item) for name, item in value.items()}
         try:
             return cast("object", self._reader.visit(self._compiled.parsed, value))
+        except JMESPathTypeError as error:  # whose own text quotes the value, and this one may be logged
+            raise KeyMissing(
+                f"{self.expression!r} cannot be read from this input: {error.function_name}() was given "
+                f"{error.actual_type}, and takes {' or '.join(error.expected_types)}"
+            ) from error
         except JMESPathError as error:
             raise KeyMissing(f"{self.expression!r} cannot be read from this input: {error}") from error
+        except RecursionError:
+            raise KeyMissing(
+                f"{self.expression[:40]!r}… cannot be read from this input: it is nested too deeply"
+            ) from None
 
 
 class _Reader(TreeInterpreter):

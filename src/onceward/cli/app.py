@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from onceward.cli import demo, doctor, init, operate, pipe, redrive, scans, sqs
+from onceward.cli import demo, doctor, init, operate, pipe, redrive, scans, screen, sqs
 
 app = typer.Typer(
     name="onceward",
@@ -69,6 +69,7 @@ for _command in (
 def run() -> None:
     """Run the command line. What follows ``--`` after ``pipe`` is the command to run, and none of typer's business."""
     _open_standard_streams()
+    screen.guard()
     arguments, command = sys.argv[1:], []
     if "pipe" in arguments[:1] and "--" in arguments:
         at = arguments.index("--")

@@ -4,7 +4,6 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,12 +11,14 @@ from typing import BinaryIO, NoReturn, cast
 
 from onceward.claim import current
 from onceward.cli.attempt import Attempt, Failed, Interrupted
+from onceward.cli.interpreters import code_in
 from onceward.cli.output import Bytes, Output
 from onceward.cli.stop import Stop
 from onceward.cli.template import Template, fill
-from onceward.cli.watchdog import Watchdog
+from onceward.cli.watched import Watchdog, WatchdogGone
 from onceward.codec import Codec, NotReplayable
 
+_INSTEAD = "Give it as an argument, as in: -- sh -c 'charge \"$1\"' sh '{id}'; or read the line from the standard input"
 _TAIL = 800  # bytes of standard error that are recorded; the record takes 1000 characters in all
 
 
@@ -45,12 +46,16 @@ class Command:
         self._templates = [Template(argument) for argument in argv]
         if not self._templates[0].is_literal:
             raise ValueError(f"{argv[0]}: the command itself must be the same for every line, without {{...}}")
+        for at, program in code_in(argv):
+            if at < len(argv) and not self._templates[at].is_literal:
+                raise ValueError(
+                    f"{argv[at]!r} is code for {program}, and a line filled in there would run as code. {_INSTEAD}"
+                )
         self._program = _executable(self._templates[0].fill(None))
         self._stop = stop
         self._max_result = max_result
-        self._running: set[int] = set()
         self._watchdog = Watchdog()
-        stop.on_force = self._kill
+        stop.on_force = self._watchdog.kill
 
     def prepare(self, value: object) -> object:
         """Return the arguments for a parsed line; raises KeyMissing."""
@@ -61,7 +66,7 @@ class Command:
         attempt.begin()
         try:
             out, err = _temporary(), _temporary()
-            status = self._wait(self._start(attempt, out, err))
+            status = self._run(attempt, out, err)
         except OSError as error:
             raise attempt.failed(CommandFailed(f"it could not be run: {error}")) from error
         attempt.errors = err
@@ -78,7 +83,7 @@ class Command:
         """Give back what watches the commands."""
         self._watchdog.close()
 
-    def _start(self, attempt: Attempt, out: BinaryIO, err: BinaryIO) -> "subprocess.Popen[bytes]":
+    def _run(self, attempt: Attempt, out: BinaryIO, err: BinaryIO) -> int:
         claim = current()
         told = {
             "ONCEWARD_KEY": claim.record.key,
@@ -86,40 +91,21 @@ class Command:
             "ONCEWARD_FENCE": str(claim.fence),
             "ONCEWARD_ATTEMPT": str(claim.attempt),
         }
+        environment = {**os.environb, **{os.fsencode(name): os.fsencode(value) for name, value in told.items()}}
         data = attempt.job.data
         with _temporary() as line:
             line.write(data if data.endswith(b"\n") else data + b"\n")
             line.seek(0)
-            return subprocess.Popen(  # noqa: S603 - what the user asked for; no shell
-                cast("list[str]", attempt.job.given),
-                executable=self._program,
-                stdin=line,
-                stdout=out,
-                stderr=err,
-                env={**os.environ, **told},
-                start_new_session=True,
-            )
-
-    def _wait(self, process: "subprocess.Popen[bytes]") -> int:
-        # Not reaped before everyone has been told, so that nobody ever kills another process of the same number.
-        self._running.add(process.pid)
-        self._watchdog.started(process.pid)
-        if self._stop.forced:
-            self._kill()
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        self._running.discard(process.pid)
-        self._watchdog.ended(process.pid)
-        status = process.wait()
+            standard = [file.fileno() for file in (line, out, err)]
+            try:
+                status = self._watchdog.run(self._program, cast("list[str]", attempt.job.given), environment, standard)
+            except WatchdogGone:
+                if self._stop.forced:
+                    raise Interrupted from None
+                raise Interrupted("the process that starts the commands was killed") from None
         if status == -signal.SIGKILL and self._stop.forced:
             raise Interrupted
         return status
-
-    def _kill(self) -> None:
-        for pid in list(self._running):
-            try:
-                os.killpg(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # it ended just then
 
     def _recordable(self, out: BinaryIO) -> object:
         size = out.seek(0, os.SEEK_END)

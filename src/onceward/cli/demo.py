@@ -1,5 +1,6 @@
 """``onceward demo``: workers that are killed and paused in the middle of their work, and the proof that it does no harm."""
 
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from onceward.cli.demo_chaos import Chaos
 from onceward.cli.demo_queue import LEASE, LEDGER, PAUSE, Queue, connected
+from onceward.cli.screen import drawn
 
 DUPLICATES = 0.3  # of the messages are sent twice
 _LINE_EVERY = 2.0  # seconds, where there is no terminal
@@ -63,7 +65,7 @@ def _run(folder: Path, messages: list[str], seconds: float, workers: int) -> boo
     effects.execute("CREATE TABLE effects (message TEXT NOT NULL, worker INTEGER NOT NULL, attempt INTEGER NOT NULL)")
     queue = Queue(folder)
     twice = queue.create(messages, DUPLICATES)
-    console = Console(highlight=False)
+    console = Console(file=drawn(sys.stdout), highlight=False)
     console.print(
         f"{len(messages)} messages, {twice} of them sent twice, to {workers} workers with a lease of {LEASE:g} s.\n"
         f"Workers are killed (SIGKILL), or paused for {PAUSE:g} s (SIGSTOP) and woken as zombies, in the middle of the work.",

@@ -4,11 +4,11 @@ import sys
 from collections import Counter
 from typing import Annotated
 
-import msgspec
 import typer
 
 from onceward.aws.doctor.diagnosis import diagnosis
 from onceward.aws.doctor.facts import LEVELS, Finding, Level
+from onceward.cli import screen
 from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse
 from onceward.core.policy import Policy
 
@@ -83,7 +83,7 @@ def doctor(
             once.close()
     findings = diagnosis(look.facts)
     if json:
-        typer.echo(msgspec.json.encode({"findings": [finding._asdict() for finding in findings]}))
+        typer.echo(screen.json({"findings": [finding._asdict() for finding in findings]}))
     elif sys.stdout.isatty():
         _show(findings)
     else:
@@ -102,7 +102,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _as_text(finding: Finding) -> str:
-    lines = [f"{finding.level:<8} {finding.check}: {finding.says}"]
+    lines = [f"{finding.level:<8} {finding.check}: {screen.line(finding.says)}"]
     return "\n".join(lines + [f"         {name} {text}" for name, text in _more(finding)])
 
 
@@ -117,16 +117,16 @@ def _show(findings: list[Finding]) -> None:
     for heading in ("", "check", "what is so, why that matters, and what to do"):
         table.add_column(heading)
     for finding in findings:
-        told = Text(finding.says)
+        told = Text(screen.line(finding.says))
         for name, text in _more(finding):
             told.append(f"\n{name} ", "bold").append(text)
         table.add_row(Text(finding.level, _COLOURS[finding.level]), Text(finding.check), told)
-    Console(highlight=False).print(table, Text(_sum(findings)))
+    Console(file=screen.drawn(sys.stdout), highlight=False).print(table, Text(_sum(findings)))
 
 
 def _more(finding: Finding) -> list[tuple[str, str]]:
     parts = (("why:", finding.why), ("mend:", finding.mend), ("see:", finding.source))
-    return [(name, text) for name, text in parts if text]
+    return [(name, screen.line(text)) for name, text in parts if text]
 
 
 def _sum(findings: list[Finding]) -> str:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
-import msgspec
 import typer
 
+from onceward.cli import screen
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, file_of, opened, refuse, said
 from onceward.core.drive import drive
 from onceward.errors import OncewardError
@@ -58,11 +58,11 @@ def init(
         once.close()
     if json:
         told = {"store": once.store.url, "parts": [part._asdict() for part in parts]}
-        typer.echo(msgspec.json.encode(told).decode())
+        typer.echo(screen.json(told))
     elif not parts:
-        typer.echo(f"{once.store.url} needs nothing made")
+        typer.echo(f"{screen.line(once.store.url)} needs nothing made")
     else:
-        typer.echo("\n".join(f"{'made' if made else 'was there'}: {what}" for what, made in parts))
+        typer.echo("\n".join(f"{'made' if made else 'was there'}: {screen.line(what)}" for what, made in parts))
 
 
 def _printed(scheme: str, store: Store, kind: str, *, pitr: bool) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from onceward.cli.screen import line
 from onceward.errors import OncewardError, StoreError
 from onceward.ledger import Ledger
 from onceward.once import Once
@@ -25,9 +26,9 @@ StoreOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to the standard output.")]
 
 
-def refuse(text: str, status: int) -> NoReturn:
-    """End the command with a line on the standard error and an exit status."""
-    typer.echo(f"onceward: {text}", err=True)
+def refuse(text: str, status: int, *more: str) -> NoReturn:
+    """End the command with a line, or more, on the standard error and an exit status."""
+    typer.echo("\n".join([f"onceward: {line(text)}", *map(line, more)]), err=True)
     raise typer.Exit(status)
 
 

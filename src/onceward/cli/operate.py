@@ -1,21 +1,30 @@
 """The commands for those who look after single keys: show, clear, park and unpark."""
 
+import os
 import sys
 from collections.abc import Callable
+from itertools import islice
 from typing import Annotated, TypeVar
 
 import typer
 
+from onceward.cli.finding import records_of
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, details
+from onceward.cli.screen import line, quoted
 from onceward.core.record import Record
 from onceward.errors import Busy
-from onceward.ledger import KeepsMessage, Ledger
+from onceward.ledger import KeepsMessage, Ledger, NotFound
 from onceward.stores.contract import Damaged
 
 T = TypeVar("T")
+_LISTED = 20  # records that have one key, when it is not told which of them is meant
 
 KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The key as `onceward ls` shows it.")]
+AnyKeyArgument = Annotated[
+    str,
+    typer.Argument(metavar="KEY", help="The key as `onceward ls` shows it, or the client's own, as of an HTTP header."),
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it although a worker holds the key.")]
 ClearOption = Annotated[
     bool, typer.Option("--yes", "-y", help="Do it although a worker holds the key, or it keeps a message.")
@@ -29,11 +38,30 @@ ToOption = Annotated[
 ReasonOption = Annotated[str, typer.Option(metavar="TEXT", help="What to tell those who meet the key.")]
 
 
-def show(key: KeyArgument, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
-    """Show all that is recorded of a key."""
+def show(key: AnyKeyArgument, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
+    """Show all that is recorded of a key, and what can be done next.
+
+    A key that is not in the ledger is looked for as a client's own: the key of an HTTP request, without the namespace and the
+    scope that the ledger adds. That reads the whole ledger. When several records have it, their keys are listed.
+    """
     with looking_at(store) as ledger:
-        record, now = ledger.show(key)
-        typer.echo(as_json(record) if json else details(record, now))
+        record, now = _found(ledger, key)
+        options = "" if store == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(store)}"
+        typer.echo(as_json(record) if json else details(record, now, options))
+
+
+def _found(ledger: Ledger, key: str) -> tuple[Record, float]:
+    try:
+        return ledger.show(key)
+    except NotFound:
+        found = list(islice(records_of(ledger, key), _LISTED + 1))
+        if not found:
+            raise
+    if len(found) > 1:
+        more = [f"  onceward show {quoted(record.key)}" for record, _ in found[:_LISTED]]
+        others = ["  and others"] if len(found) > _LISTED else []
+        refuse(f"{key}: several records have this key; show one of them:", TROUBLE, *more, *others)
+    return found[0]
 
 
 def clear(
@@ -93,13 +121,13 @@ def _asking(change: Callable[[bool, bool], T], what: str, *, live: bool = False,
     try:
         return change(live, message)
     except Busy as busy:
-        held = (
-            f"{busy.key}: a worker holds this key for {busy.retry_after:.0f} s more, or longer if it renews its lease"
-        )
+        held = f"{quoted(busy.key)}: a worker holds this key for {busy.retry_after:.0f} s more, or longer if it renews its lease"
         _confirm(held, what, "that worker's result will be refused")
         return _asking(change, what, live=True, message=message)
     except KeepsMessage as keeps:
-        _confirm(str(keeps), what, "the message will be lost, and `onceward unpark KEY --to QUEUE` sends it again")
+        _confirm(
+            line(str(keeps)), what, "the message will be lost, and `onceward unpark KEY --to QUEUE` sends it again"
+        )
         return _asking(change, what, live=live, message=True)
 
 
@@ -113,4 +141,4 @@ def _confirm(why: str, what: str, then: str) -> None:
 def _tell(record: Record | Damaged, text: str, *, json: bool) -> None:
     if json and isinstance(record, Damaged):
         record = record._replace(seen=None)  # what only its store understands
-    typer.echo(as_json(record) if json else f"{record.key}: {text}")
+    typer.echo(as_json(record) if json else f"{quoted(record.key)}: {line(text)}")

@@ -7,6 +7,8 @@ from typing import BinaryIO, NamedTuple, Protocol, cast
 
 import msgspec
 
+from onceward.cli.screen import json, lines
+
 _CHUNK = 64 * 1024
 
 
@@ -43,7 +45,7 @@ class Bytes:
             decoder = codecs.getincrementaldecoder("utf-8")()
             yield b'"'
             for chunk in self.raw():
-                yield msgspec.json.encode(decoder.decode(chunk))[1:-1]
+                yield json(decoder.decode(chunk))[1:-1].encode()
             yield b'"'
         else:
             yield b'{"hex":"'
@@ -80,9 +82,9 @@ class Value(NamedTuple):
     def json(self) -> Iterator[bytes]:
         """Yield it as JSON; a type that JSON has no form for is written as its text."""
         try:
-            yield msgspec.json.encode(self.value, enc_hook=_plain)
+            yield lines(msgspec.json.encode(self.value, enc_hook=_plain).decode()).encode()
         except (TypeError, ValueError, msgspec.MsgspecError, RecursionError):
-            yield msgspec.json.encode(repr(self.value))
+            yield json(repr(self.value)).encode()
 
 
 def _plain(value: object) -> object:

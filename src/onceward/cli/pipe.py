@@ -1,7 +1,6 @@
 """``onceward pipe``: run a command, or call a function, once for each key in a stream of NDJSON lines."""
 
 import os
-import shlex
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +17,7 @@ from onceward.cli.progress import shown
 from onceward.cli.report import Rejects, Report
 from onceward.cli.run import STORE, Run
 from onceward.cli.runner import Handler, Runner
+from onceward.cli.screen import quoted
 from onceward.cli.stop import Stop
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
@@ -27,6 +27,7 @@ from onceward.keys import checked_name, ledger_key
 from onceward.once import Once
 from onceward.paths import Path as KeyPath
 
+MOST_JOBS = 1000  # each has a thread
 WAIT_BEYOND = 5.0  # seconds to wait beyond a lease, so that what a killed run left behind has lapsed
 _COMMANDS = "onceward.pipe"  # the namespace under which each name's command is remembered
 
@@ -34,7 +35,8 @@ HELP = r"""
 Run COMMAND once for each key in a stream of NDJSON lines, ever.
 
 The line is the command's standard input, and {JMESPATH} in its arguments is replaced by what the line holds there, never
-through a shell ({{ and }} are literal braces). Its output is recorded and printed; a duplicate prints the recorded output.
+through a shell ({{ and }} are literal braces). Code for a shell must be the same for every line: give it arguments, as in
+[bold]-- sh -c 'charge "$1"' sh '{id}'[/bold]. Its output is recorded and printed; a duplicate prints the recorded output.
 When the command fails, its key is given back, and the next run tries it again. Stopped by ctrl-C, kill -9 or a reboot, the
 same command line again does only what is left; several at once, on one ledger, share the work.
 
@@ -54,7 +56,9 @@ FilesArgument = Annotated[
 KeyOption = Annotated[
     str, typer.Option("--key", metavar="JMESPATH", help=r"What identifies a line: order.id, or \[shop, number].")
 ]
-JobsOption = Annotated[int, typer.Option("--jobs", "-j", min=1, metavar="N", help="Lines to handle at a time.")]
+JobsOption = Annotated[
+    int, typer.Option("--jobs", "-j", min=1, max=MOST_JOBS, metavar="N", help="Lines to handle at a time.")
+]
 LeaseOption = Annotated[
     float, typer.Option(metavar="S", help="Seconds after which a killed run's keys may be taken over.")
 ]
@@ -158,11 +162,13 @@ def _own(once: Once, name: str, handler: Handler) -> None:
         except Mismatch:
             other = guard.call(key, None, lambda: None, (), {})
             refuse(
-                f"the keys named {name!r} in this ledger belong to another command.\n"
-                f"  before: {other}\n  now:    {handler.target}\n"
-                "Give --name to keep the two apart, so that each runs once per key, or\n"
-                f"  onceward clear {shlex.quote(key)} --store {shlex.quote(once.store.url)}\nto go on under the same keys: what the one has done, the other will not do.",
+                f"the keys named {name!r} in this ledger belong to another command.",
                 USAGE,
+                f"  before: {other}",
+                f"  now:    {handler.target}",
+                "Give --name to keep the two apart, so that each runs once per key, or",
+                f"  onceward clear {quoted(key)} --store {quoted(once.store.url)}",
+                "to go on under the same keys: what the one has done, the other will not do.",
             )
     except OncewardError as error:
         refuse(str(error), STORE)

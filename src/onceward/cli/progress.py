@@ -3,11 +3,14 @@
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from rich.console import Console
+from rich.file_proxy import FileProxy
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from onceward.cli.screen import decoded, drawn, lines
 
 FIRST_LINE, LAST_LINE = 2.0, 60.0  # seconds until the first line, and between lines at most
 
@@ -53,14 +56,14 @@ class Plain:
         self._next = time.monotonic() + self._every
 
     def out(self, chunks: Iterable[bytes]) -> None:
-        """Write as it is."""
-        for chunk in chunks:
+        """Write as it is, and to a terminal filtered."""
+        for chunk in (text.encode() for text in decoded(chunks)) if os.isatty(1) else chunks:
             write_all(1, chunk)
 
     def say(self, text: str) -> None:
-        """Write as it is."""
+        """Write it, filtered."""
         try:
-            write_all(2, text.encode(errors="replace"))
+            write_all(2, lines(text).encode())
         except OSError:
             pass  # nobody is left to be told
 
@@ -72,7 +75,7 @@ class Bar:
     """For people: a bar that stays below all that is written."""
 
     def __init__(self, total: int | None) -> None:
-        self._console = Console(stderr=True, highlight=False)
+        self._console = Console(file=drawn(sys.stderr), highlight=False)
         columns = [BarColumn(), TaskProgressColumn()] if total else []
         self._progress = Progress(
             *columns,
@@ -88,6 +91,10 @@ class Bar:
     def start(self) -> None:
         """Show it."""
         self._progress.start()
+        # rich puts what is printed meanwhile above the bar, past the filter of the standard streams.
+        for stream in {sys.stdout, sys.stderr}:
+            if isinstance(stream, FileProxy):
+                stream.write = _filtered(stream.write)  # type: ignore[method-assign, assignment]  # of this one object
 
     def update(self, read: int, text: str) -> None:
         """Move it on."""
@@ -96,14 +103,14 @@ class Bar:
     def out(self, chunks: Iterable[bytes]) -> None:
         """Write above the bar, when both are on the terminal."""
         if self._shared:
-            self._above(b"".join(chunks).decode(errors="replace"))
+            self._above("".join(decoded(chunks)))
         else:
             for chunk in chunks:
                 write_all(1, chunk)
 
     def say(self, text: str) -> None:
-        """Write above the bar."""
-        self._above(text)
+        """Write above the bar, filtered."""
+        self._above(lines(text))
 
     def stop(self) -> None:
         """Take it away."""
@@ -112,6 +119,10 @@ class Bar:
     def _above(self, text: str) -> None:
         if text:
             self._console.out(text.removesuffix("\n"), highlight=False)
+
+
+def _filtered(write: Callable[[str], int]) -> Callable[[str], int]:
+    return lambda text: write(lines(text))
 
 
 def shown(total: int | None) -> Shown:

@@ -3,9 +3,8 @@
 import shutil
 import sys
 
-import msgspec
-
-from onceward.core.protocol import is_lapsed, is_live, message_in
+from onceward.cli.screen import json, line, lines, quoted
+from onceward.core.protocol import Step, is_lapsed, is_live, last_change, message_in, next_step
 from onceward.core.record import Record
 from onceward.errors import OncewardError
 from onceward.stores.contract import Damaged
@@ -13,10 +12,21 @@ from onceward.stores.contract import Damaged
 _STEPS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _ROW = "{:<11}  {:>8}  {:>11}  {:<32}  {}"
 
+_NEXT = {
+    Step.WAIT: "wait for its worker; `onceward park KEY --yes` or `onceward clear KEY --yes` refuses that worker's result",
+    Step.TAKE_OVER: "deliver it again, which takes it over; or stop that with `onceward park KEY`",
+    Step.FORGOTTEN: "its next delivery runs again; `onceward purge` deletes what is expired",
+    Step.DONE: "nothing, duplicates are given this result; `onceward clear KEY` lets the next delivery run again",
+    Step.AGAIN: "deliver it again, which runs it; or stop that with `onceward park KEY`",
+    Step.UNPARK: "fix the cause, then `onceward unpark KEY` lets its next delivery run; `onceward clear KEY` forgets all of it",
+    Step.SEND: "fix the cause, then `onceward unpark KEY --to QUEUE` sends its message again",
+    Step.UPGRADE: "look at it with the version of onceward that wrote it: this one does not know its status",
+}
+
 
 def as_json(record: Record | Damaged) -> str:
     """Return all fields as one line of JSON; times are seconds since the epoch on the store's clock."""
-    return msgspec.json.encode(record._asdict()).decode()
+    return json(record._asdict())
 
 
 def heading() -> str:
@@ -26,21 +36,28 @@ def heading() -> str:
 
 def row(record: Record, now: float) -> str:
     """Return a record as one line, cut to the terminal's width when there is one."""
-    text = " ".join(_outcome(record, now).split())
-    line = _ROW.format(record.status, record.attempts, _claimed(record, now), _shown(record.key), text)
+    text = line(" ".join(_outcome(record, now).split()))
+    told = _ROW.format(line(record.status), record.attempts, _claimed(record, now), quoted(record.key), text)
     if not sys.stdout.isatty():
-        return line.rstrip()
+        return told.rstrip()
     width = shutil.get_terminal_size().columns
-    return line.rstrip() if len(line) <= width else line[: width - 1] + "…"
+    return told.rstrip() if len(told) <= width else told[: width - 1] + "…"
 
 
-def details(record: Record, now: float) -> str:
-    """Return a record as one field per line, its times as seen from the store's present."""
+def details(record: Record, now: float, options: str = "") -> str:
+    """Return a record as one field per line, its times as seen from the store's present.
+
+    Args:
+        record: the record.
+        now: the store's time.
+        options: what the commands that can be next need besides the key.
+    """
     told = {
-        "key": record.key,
+        "key": quoted(record.key),
         "status": record.status + (" (its worker has vanished)" if is_lapsed(record, now) else ""),
         "attempts": str(record.attempts),
         "first claimed": _claimed(record, now),
+        "last change": _changed(record, now),
         "lease ends": relative(record.lease_until, now) if is_live(record, now) else None,
         "expires": "never" if record.expires_at is None else relative(record.expires_at, now),
         "error": record.error,
@@ -48,6 +65,7 @@ def details(record: Record, now: float) -> str:
         "fingerprint": record.fingerprint,
         "fence": str(record.fence),
         "owner": record.owner,
+        "next": _NEXT[next_step(record, now)].replace(" KEY", f" {quoted(record.key)}{options}"),
     }
     return "\n".join(f"{name:<14} {_indented(value)}" for name, value in told.items() if value is not None)
 
@@ -85,6 +103,15 @@ def _claimed(record: Record, now: float) -> str:
     return relative(min(record.created_at, now), now)
 
 
+def _changed(record: Record, now: float) -> str:
+    """Return when a record was written last, as far as it tells."""
+    first, last = last_change(record, now)
+    if first == last:
+        return relative(last, now)
+    latest = "now" if last >= now else relative(last, now)
+    return f"between {relative(first, now)} and {latest}, for heartbeats leave no time of their own"
+
+
 def _outcome(record: Record, now: float) -> str:
     if is_live(record, now):
         return f"lease ends {relative(record.lease_until, now)}"
@@ -94,12 +121,5 @@ def _outcome(record: Record, now: float) -> str:
     return text or ""
 
 
-def _shown(text: str) -> str:
-    """Return a key without what could drive a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)
-
-
 def _indented(text: str) -> str:
-    return "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in text.splitlines()).replace(
-        "\n", "\n" + " " * 15
-    )
+    return lines(text).replace("\n", "\n" + " " * 15)

@@ -4,11 +4,12 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import msgspec
 import typer
 
+from onceward.cli import screen
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.progress import shown
+from onceward.cli.screen import line, quoted
 from onceward.cli.stop import Stop
 from onceward.errors import OncewardError
 
@@ -140,26 +141,26 @@ class _Told:
         """Do it, and return the exit status."""
         stop = Stop()
         stop.listen()
-        screen = shown(waiting.visible)
+        shows = shown(waiting.visible)
         for note in waiting.notes:
-            screen.say(f"onceward: {note}\n")
+            shows.say(f"onceward: {line(note)}\n")
         trouble: OncewardError | None = None
-        screen.start()
+        shows.start()
         try:
             with closing(run.run(lambda: stop.asked)) as fates:
                 for fate in fates:
                     self._counts[fate.outcome] += 1
                     self._without += fate.outcome == "moved" and fate.record is None
-                    line = _as_json(fate) if self._json else self._line(fate)
-                    screen.out([f"{line}\n".encode(errors="replace")])
-                    screen.update(sum(self._counts.values()), self._summary())
+                    told = _as_json(fate) if self._json else self._line(fate)
+                    shows.out([f"{told}\n".encode()])
+                    shows.update(sum(self._counts.values()), self._summary())
         except OncewardError as error:
             trouble = error
         finally:
-            screen.stop()
+            shows.stop()
         if self._json:
             summary = {**self._counts, "hidden": waiting.hidden, "dry_run": self._dry_run, "name": self._name}
-            typer.echo(msgspec.json.encode({"summary": summary}).decode())
+            typer.echo(screen.json({"summary": summary}))
         typer.echo(f"onceward: {self._summary()}{'; stopped' if stop.asked else ''}", err=True)
         self._hint()
         if trouble is not None:
@@ -171,8 +172,8 @@ class _Told:
         what = f"would be {fate.outcome}" if self._dry_run and fate.gone else fate.outcome
         record = fate.record
         error = "" if record is None or not record.error else f"; last error: {record.error}"
-        key = "" if fate.key is None else f"{fate.key}: "
-        return _printable(f"{what:<8} {fate.message.id} {key}{fate.reason}{error}")
+        key = "" if fate.key is None else f"{quoted(fate.key)}: "
+        return line(f"{what:<8} {fate.message.id} {key}{fate.reason}{error}")
 
     def _summary(self) -> str:
         words = _WOULD if self._dry_run else {}
@@ -225,9 +226,4 @@ def _as_json(fate: "Fate") -> str:
         "key": fate.key,
         "record": None if fate.record is None else fate.record._asdict(),
     }
-    return msgspec.json.encode(told).decode()
-
-
-def _printable(text: str) -> str:
-    """Return a text in one line, without what could drive a terminal."""
-    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
+    return screen.json(told)

@@ -6,12 +6,11 @@ import time
 from collections.abc import Iterator
 from typing import BinaryIO
 
-import msgspec
-
 from onceward.cli.attempt import Outcome, has_text
 from onceward.cli.jobs import Job
 from onceward.cli.lines import STDIN, Line
 from onceward.cli.progress import Shown, write_all
+from onceward.cli.screen import json, line, quoted
 from onceward.cli.stop import Stop
 
 KINDS = ("ran", "replayed", "failed", "parked", "busy", "malformed")
@@ -58,10 +57,10 @@ class Report:
             if self._new_only and outcome.kind == "replayed":
                 outcome = outcome._replace(output=None)
             if outcome.kind not in {"ran", "replayed"}:
-                place = f"{_place(job.file, job.number)}: {job.key}"
+                place = f"{_place(job.file, job.number)}: {quoted(job.key)}"
                 text = outcome.reason or outcome.error or ""
                 self._shown.say(
-                    f"{place}: {outcome.kind}: {text.removeprefix(f'{job.key}: ').removeprefix('parked ')}\n"
+                    f"{place}: {outcome.kind}: {line(text.removeprefix(f'{job.key}: ').removeprefix('parked '))}\n"
                 )
             if self._as_json:
                 self._out(_object(job.file, job.number, job.key, outcome))
@@ -69,19 +68,19 @@ class Report:
                 self._out(outcome.output.raw())
             self._update()
 
-    def malformed(self, line: Line, reason: str) -> None:
+    def malformed(self, read: Line, reason: str) -> None:
         """Tell of a line that nothing can be done with."""
         with self._lock:
             self.counts["malformed"] += 1
-            self._shown.say(f"{_place(line.file, line.number)}: malformed: {reason}\n")
+            self._shown.say(f"{_place(read.file, read.number)}: malformed: {line(reason)}\n")
             if self._as_json:
-                self._out(_object(line.file, line.number, None, Outcome("malformed", reason)))
+                self._out(_object(read.file, read.number, None, Outcome("malformed", reason)))
             self._update()
 
     def say(self, text: str) -> None:
         """Write a line of our own to the standard error."""
         with self._lock:
-            self._shown.say(f"onceward: {text}\n")
+            self._shown.say(f"onceward: {line(text)}\n")
 
     def tick(self) -> None:
         """Show the progress, though nothing has happened."""
@@ -100,7 +99,7 @@ class Report:
         self.say(f"{told} in {seconds:.1f} s{f'; {end}' if end else ''}")
         if self._as_json:
             data = {"summary": {**self.counts, "seconds": seconds, "ended": end or "at the end of the input"}}
-            self._out(iter([msgspec.json.encode(data), b"\n"]))
+            self._out(iter([json(data).encode(), b"\n"]))
 
     # --- the caller holds the lock, or is alone -------------------------------------------------------------------
 
@@ -125,13 +124,13 @@ class Report:
 
 def _object(file: str, number: int, key: str | None, outcome: Outcome) -> Iterator[bytes]:
     head = {"file": file, "line": number, "key": key, "outcome": outcome.kind}
-    yield msgspec.json.encode(head)[:-1] + b',"output":'
+    yield json(head)[:-1].encode() + b',"output":'
     yield from iter([b"null"]) if outcome.output is None else outcome.output.json()
-    yield b',"error":' + msgspec.json.encode(outcome.error) + b"}\n"
+    yield b',"error":' + json(outcome.error).encode() + b"}\n"
 
 
 def _place(file: str, number: int) -> str:
-    return f"{'standard input' if file == STDIN else file}:{number}"
+    return f"{'standard input' if file == STDIN else line(file)}:{number}"
 
 
 class Rejects:

@@ -3,6 +3,7 @@
 import os
 import sys
 
+from onceward.cli.attempt import Interrupted
 from onceward.cli.jobs import Jobs, Malformed, Reader
 from onceward.cli.lines import Line, Lines
 from onceward.cli.report import Rejects, Report
@@ -40,10 +41,16 @@ class Run:
         sys.stdout = sys.stderr  # what a called function prints is no result
         jobs = Jobs(workers, self._stop)
         threads = Workers(workers, self._runner, jobs, self._stop, self._report.outcome)
+        if threads.count < workers:
+            self._report.say(
+                f"this system gave {threads.count} threads of {workers}: give fewer --jobs, or raise ulimit -u"
+            )
         try:
+            if not threads.count:
+                raise OSError("no thread can be started")  # noqa: TRY301 - as when the input fails
             self._read(jobs)
         except OSError as error:
-            self._trouble = f"the input or the --rejects file failed: {error}"
+            self._trouble = f"the input, the --rejects file or a thread failed: {error}"
             self._stop.ask()
         jobs.end()
         ended = self._wait(threads, jobs)
@@ -92,11 +99,16 @@ class Run:
                 told = True
         return True
 
-    def _ending(self, trouble: Exception | None) -> tuple[int, str]:
+    def _ending(self, trouble: BaseException | None) -> tuple[int, str]:
         broken, counts = self._report.broken, self._report.counts
         left = counts["failed"] or counts["parked"] or counts["busy"]
         first = (  # the first that holds is what the run ended with
             (isinstance(trouble, StoreError), STORE, f"stopped, for the ledger failed: {trouble}"),
+            (
+                isinstance(trouble, Interrupted),
+                LEFT,
+                f"stopped: {trouble}; its keys stay claimed to the end of their leases",
+            ),
             (trouble, LEFT, f"stopped by an error in onceward itself: {trouble!r}"),
             (self._trouble, LEFT, f"stopped: {self._trouble}"),
             (isinstance(broken, BrokenPipeError), BROKEN, "stopped, for nobody reads the output any more"),

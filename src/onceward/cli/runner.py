@@ -123,16 +123,23 @@ class Workers:
 
     Attributes:
         trouble: why they stopped, when the ledger failed.
+        count: how many there are, which may be fewer than asked for.
     """
 
     def __init__(
         self, count: int, runner: Runner, jobs: Jobs, stop: Stop, report: Callable[[Job, Outcome], None]
     ) -> None:
-        self.trouble: Exception | None = None
+        self.trouble: BaseException | None = None
         self._runner, self._jobs, self._stop, self._report = runner, jobs, stop, report
-        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        for _ in range(count):
+            thread = threading.Thread(target=self._work, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more for this user
+                break
+            self._threads.append(thread)
+        self.count = len(self._threads)
 
     def join(self, seconds: float) -> bool:
         """Wait up to ``seconds`` for the end of all; return whether it came."""
@@ -150,8 +157,10 @@ class Workers:
                     again_in = _LOOK_AGAIN
                 else:
                     self._report(job, outcome)
-            except Interrupted:
-                pass
+            except Interrupted as interrupted:
+                if interrupted.args:  # not by us
+                    self.trouble = self.trouble or interrupted
+                    self._stop.ask()
             except Exception as error:  # noqa: BLE001 - raised again, in the main thread
                 self.trouble = self.trouble or error
                 self._stop.ask()

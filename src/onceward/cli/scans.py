@@ -6,16 +6,21 @@ from collections.abc import Sequence
 from typing import Annotated, NoReturn
 from urllib.parse import quote, unquote
 
-import msgspec
 import typer
 
+from onceward.cli import screen
 from onceward.cli.ledgers import DEFAULT_STORE, INTERRUPTED, USAGE, JsonOption, StoreOption, looking_at, refuse
-from onceward.cli.records import as_json, heading, row
-from onceward.core.protocol import STATUSES
+from onceward.cli.records import as_json, heading, relative, row
+from onceward.core.protocol import STATUSES, VIEWS, last_change
 from onceward.stores.contract import Damaged
 
 PrefixOption = Annotated[str, typer.Option(metavar="P", help="Only keys that start with P.")]
-StatusOption = Annotated[str | None, typer.Option(metavar="S", help=f"Only {', '.join(sorted(STATUSES))}.")]
+_STATUSES = [*sorted(STATUSES), *VIEWS]
+StatusOption = Annotated[str | None, typer.Option(metavar="S", help=f"Only {', '.join(_STATUSES)}.")]
+NamespacesOption = Annotated[
+    bool,
+    typer.Option("--namespaces", help="Count the records of each namespace, and tell when it was last written to."),
+]
 LimitOption = Annotated[int | None, typer.Option(min=0, metavar="N", help="At most N records.", show_default="all")]
 AfterOption = Annotated[
     str | None, typer.Option(metavar="TOKEN", help="Go on where an earlier command ended.", show_default="the start")
@@ -29,16 +34,26 @@ def ls(
     status: StatusOption = None,
     limit: LimitOption = None,
     after: AfterOption = None,
+    namespaces: NamespacesOption = False,
     json: JsonOption = False,
 ) -> None:
     """List the records: in the order of their keys from SQLite, and in no order from DynamoDB.
 
     Told to stop, by --limit or ctrl-C, it says how to go on; with --json, the last line then has that as its `next`.
+
+    With --namespaces it counts the records of each namespace instead, which reads the whole ledger. A namespace that nobody
+    writes to any more may be of a function that was renamed: name="OLD.NAME" gives it its keys back.
     """
-    if status is not None and status.upper() not in STATUSES:
-        refuse(f"--status {status}: there are {', '.join(sorted(STATUSES))}", USAGE)
+    if status is not None and status.upper() not in _STATUSES:
+        refuse(f"--status {status}: there are {', '.join(_STATUSES)}", USAGE)
+    if namespaces:
+        if limit is not None or after is not None:
+            refuse("--namespaces counts all records: leave --limit and --after out", USAGE)
+        _namespaces(store, prefix, status and status.upper(), json=json)
+        return
     point = _point(after)
     shown = 0
+    _in_utf_8("--prefix", prefix)
     with looking_at(store) as ledger:
         try:
             for page in ledger.pages(prefix, status and status.upper(), after=point, limit=limit):
@@ -58,6 +73,35 @@ def ls(
             _stopped("stopped; some of the last rows may come again", point)
         if point is not None and shown == limit:
             _say(f"there may be more: go on with the same options and --after={_token(point)}")
+
+
+def _namespaces(store: str, prefix: str, status: str | None, *, json: bool) -> None:
+    _in_utf_8("--prefix", prefix)
+    found: dict[str, tuple[int, float]] = {}
+    stopped, now, shown = False, 0.0, _Counted()
+    with looking_at(store) as ledger:
+        try:
+            for page in ledger.pages(prefix, status):
+                now = page.now
+                for record in page.records:
+                    name = record.key.partition(":")[0]
+                    count, last = found.get(name, (0, 0.0))
+                    found[name] = count + 1, max(last, last_change(record, now)[1])
+                shown.update(sum(count for count, _ in found.values()))
+        except KeyboardInterrupt:
+            stopped = True
+        finally:
+            shown.clear()
+        rows = sorted(found.items(), key=lambda row: -row[1][1])
+        if json:
+            told = [screen.json({"namespace": name, "records": n, "last_write": last}) for name, (n, last) in rows]
+        else:
+            told = [f"{n:>10}  {relative(last, now):>11}  {screen.quoted(name)}" for name, (n, last) in rows]
+            told.insert(0, f"{'RECORDS':>10}  {'LAST WRITE':>11}  NAMESPACE")
+        if rows:
+            typer.echo("\n".join(told))
+        if stopped:
+            _stopped("stopped; these are the counts of a part", None)
 
 
 def purge(
@@ -80,7 +124,7 @@ def purge(
             stopped = True
         told = {"purged": gone} if point is None else {"purged": gone, "next": _token(point)}
         text = f"{gone} {'or more ' if stopped else ''}expired record(s) deleted"
-        typer.echo(msgspec.json.encode(told).decode() if json else text)
+        typer.echo(screen.json(told) if json else text)
         if stopped:
             _stopped("stopped", point)
         if point is not None:
@@ -101,6 +145,7 @@ def stats(
     """
     so_far: tuple[dict[str, int], str | None] = ({}, _point(after))
     stopped, shown = False, _Counted()
+    _in_utf_8("--prefix", prefix)
     with looking_at(store) as ledger:
         try:
             counting = ledger.counting(
@@ -115,7 +160,7 @@ def stats(
         counts, point = so_far
         if json:
             told = counts if point is None else {**counts, "next": _token(point)}
-            typer.echo(msgspec.json.encode(told).decode())
+            typer.echo(screen.json(told))
         elif counts:
             typer.echo("\n".join(f"{name:<12} {count:>10}" for name, count in counts.items()))
         if stopped:
@@ -133,21 +178,27 @@ class _Counted:
 
     def update(self, count: int) -> None:
         if time.monotonic() >= self._next:
-            typer.echo(f"\rcounted {count}", err=True, nl=False)
+            self._draw(f"\rcounted {count}")
             self._shown = True
             self._next = time.monotonic() + 1
 
     def clear(self) -> None:
         if self._shown:
-            typer.echo("\r\033[K", err=True, nl=False)
+            self._draw("\r\033[K")
+
+    def _draw(self, text: str) -> None:
+        print(text, end="", flush=True, file=screen.drawn(sys.stderr))
 
 
 def _damaged(damaged: Sequence[Damaged], *, json: bool) -> list[str]:
     """Say which records cannot be read, and return what programs are told of them."""
     for one in damaged:
-        why = "".join(c if c.isprintable() else "?" for c in one.why)
-        _say(f"skipped {one.key!r}, which cannot be read: {why}; `onceward clear KEY` deletes it")
-    return [msgspec.json.encode({"key": one.key, "damaged": one.why}).decode() for one in damaged] if json else []
+        _say(
+            screen.line(
+                f"skipped {screen.quoted(one.key)}, which cannot be read: {one.why}; `onceward clear KEY` deletes it"
+            )
+        )
+    return [screen.json({"key": one.key, "damaged": one.why}) for one in damaged] if json else []
 
 
 def _token(point: str) -> str:
@@ -156,11 +207,18 @@ def _token(point: str) -> str:
 
 
 def _point(token: str | None) -> str | None:
-    return None if token is None else unquote(token)
+    return None if token is None else unquote(_in_utf_8("--after", token))
+
+
+def _in_utf_8(option: str, text: str) -> str:
+    """Return a text; one that is not UTF-8 ends the command, for no ledger holds it."""
+    if text.encode("utf-8", "replace").decode() != text:
+        refuse(f"{option} {text}: give it in UTF-8", USAGE)
+    return text
 
 
 def _next(point: str) -> str:
-    return msgspec.json.encode({"next": _token(point)}).decode()
+    return screen.json({"next": _token(point)})
 
 
 def _say(text: str) -> None:

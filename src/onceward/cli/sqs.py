@@ -59,7 +59,9 @@ NameOption = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="The namespace of the keys.", show_default="the function's full name"),
 ]
-ConcurrencyOption = Annotated[int, typer.Option("--concurrency", "-c", min=1, metavar="N", help="Calls at a time.")]
+ConcurrencyOption = Annotated[
+    int, typer.Option("--concurrency", "-c", min=1, max=1000, metavar="N", help="Calls at a time.")
+]
 LeaseOption = Annotated[
     float, typer.Option(metavar="S", help="Seconds after which a killed worker's keys may be taken over.")
 ]

@@ -7,10 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-import msgspec
-
 from onceward.cli.output import Value
 from onceward.cli.progress import shown
+from onceward.cli.screen import json, line
 from onceward.deliveries import Outcome
 from onceward.endings import describe
 from onceward.errors import OncewardError
@@ -58,14 +57,17 @@ class Report:
         """Pass on a line of the log."""
         with self._lock:
             if self.as_json:
-                self._out(msgspec.json.encode({"log": level, "text": text, "traceback": trace}) + b"\n")
+                self._out(json({"log": level, "text": text, "traceback": trace}).encode() + b"\n")
             else:
-                self._shown.say(f"{level}: {text}\n{'' if trace is None else trace + chr(10)}")
+                indented = (
+                    "" if trace is None else "    " + trace.replace("\n", "\n    ") + "\n"
+                )  # so that it forges no line
+                self._shown.say(f"{level}: {line(text)}\n{indented}")
 
     def say(self, text: str) -> None:
         """Write a line of our own to the standard error."""
         with self._lock:
-            self._shown.say(f"onceward: {text}\n")
+            self._shown.say(f"onceward: {line(text)}\n")
 
     def tick(self, in_flight: int) -> None:
         """Show the figures of this moment."""
@@ -83,10 +85,10 @@ class Report:
         with self._lock:
             seconds = round(time.monotonic() - self._began, 3)
             self._shown.stop()
-            self._shown.say(f"onceward: {self._told()} in {seconds:.1f} s{f'; {end}' if end else ''}\n")
+            self._shown.say(f"onceward: {self._told()} in {seconds:.1f} s{f'; {line(end)}' if end else ''}\n")
             if self.as_json:
                 told = {"summary": {**self.counts, "seconds": seconds, "ended": end or "the queue is empty"}}
-                self._out(msgspec.json.encode(told) + b"\n")
+                self._out(json(told).encode() + b"\n")
 
     def _told(self) -> str:
         return ", ".join(f"{kind} {count}" for kind, count in self.counts.items() if count) or "nothing done yet"
@@ -143,4 +145,4 @@ def _object(outcome: Outcome) -> bytes:
         "error": None if outcome.error is None else describe(outcome.error),
     }
     output = b"".join(Value(outcome.value).json()) if outcome.ok else b"null"
-    return msgspec.json.encode(head)[:-1] + b',"output":' + output + b"}\n"
+    return json(head)[:-1].encode() + b',"output":' + output + b"}\n"

@@ -1,67 +1,147 @@
-"""A small process that outlives this one, to kill the commands that run when this one is killed.
+"""A small process that starts the commands of ``onceward pipe``, and kills those that still run when that one is gone.
 
 Commands run in sessions of their own, so that ctrl-C does not hit them. Without a watchdog a command would go on after
 ``kill -9`` of onceward, with nobody renewing its lease, and the next run would start it again beside it.
+
+The watchdog is the parent of every command. So it knows each of them from the moment it exists, and no kill of onceward,
+however timed, leaves one that nobody knows. It reads requests from a socket; at the socket's end it kills all that run.
+
+A request is two numbers of 4 bytes, with 4 file descriptors: standard input, output and error of the command, and the pipe
+for the answer. The first number is the length of what follows: the program's path, the variables of its environment and its
+arguments, divided by NULs. The second number is how many variables there are. The answer is ``+`` and the process id, then
+the status (negative for a signal); or ``!`` and the errno when the command cannot be started. Each is a line. An answer
+without a status means that the watchdog is gone.
 
 The file is run as a script, without any import of onceward: it starts in some 10 ms, once per ``onceward pipe``.
 """
 
 import os
+import select
 import signal
-import subprocess
+import socket
+import struct
 import sys
 
+HEADER = struct.Struct("!II")
+_FDS = 4
+_PYTHONS_OWN = {signal.SIGPIPE, signal.SIGXFSZ}  # those that Python ignores, and a command must not inherit so
+_DEAF = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # meant for onceward, which says what becomes of the commands
 
-def watch(fd: int) -> None:
-    """Keep account of ``+group`` and ``-group`` lines; at their end, kill the groups that are left."""
-    groups: set[int] = set()
-    with os.fdopen(fd, "rb", buffering=0) as lines:
-        for line in lines:
-            (groups.add if line[:1] == b"+" else groups.discard)(int(line[1:]))
-    for group in groups:
+
+class Watch:
+    """Starts commands, answers for each that ends, and kills the rest at the end."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        requests.set_inheritable(False)
+        self._running: dict[int, int] = {}  # process id, which is its group's, too → where its answer goes
+        # What this process was started to ignore, as by nohup, its commands ignore, too.
+        self._defaults = {n for n in _DEAF if signal.getsignal(n) != signal.SIG_IGN} | _PYTHONS_OWN
+        for number in _DEAF:
+            signal.signal(number, signal.SIG_IGN)
+        self._wake, waker = os.pipe()
+        os.set_blocking(waker, False)
+        os.set_blocking(self._wake, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+
+    def run(self) -> None:
+        """Work until onceward is gone, or says that it is done, and until no command is left."""
+        poll = select.poll()
+        poll.register(self._requests, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        is_open = True
+        while is_open or self._running:
+            for fd, _ in poll.poll():
+                if fd == self._wake:
+                    self._reap()
+                elif not self._take():
+                    is_open = False
+                    poll.unregister(self._requests)
+                    self.kill()
+
+    def _take(self) -> bool:
+        """Start what the next request asks for; return False at the end of the requests."""
+        head, fds = self._received(HEADER.size)
         try:
-            os.killpg(group, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass  # it ended just then
+            size, variables = HEADER.unpack(head) if len(head) == HEADER.size else (0, 0)
+            body, _ = self._received(size)
+            if not body or len(body) < size:
+                return False
+            if len(fds) == _FDS:  # else there is no room for them, and the answer is none
+                program, *parts = body.split(b"\0")
+                self._start(program, parts[:variables], parts[variables:], fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return True
 
+    def _received(self, size: int) -> tuple[bytes, list[int]]:
+        """Return so many bytes, fewer at the end, and the file descriptors that came with them."""
+        data, fds = b"", []
+        while len(data) < size:
+            more, passed, _, _ = socket.recv_fds(self._requests, size - len(data), _FDS)
+            fds += passed
+            if not more:
+                break
+            data += more
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        return data, fds
 
-class Watchdog:
-    """The writing end: tells the process which commands run."""
-
-    def __init__(self) -> None:
-        reading, self._fd = os.pipe()
-        quiet = subprocess.DEVNULL
-        self._process = subprocess.Popen(  # noqa: S603 - our own file
-            [sys.executable, "-I", "-S", __file__, str(reading)],
-            stdin=quiet,
-            stdout=quiet,
-            stderr=quiet,
-            pass_fds=[reading],
-            start_new_session=True,
-        )
-        os.close(reading)
-
-    def started(self, group: int) -> None:
-        """Kill ``group`` should this process be killed."""
-        self._tell(f"+{group}\n")
-
-    def ended(self, group: int) -> None:
-        """Leave ``group`` alone; to be called before the process is reaped and its number given to another."""
-        self._tell(f"-{group}\n")
-
-    def close(self) -> None:
-        """End the watchdog."""
-        os.close(self._fd)
-        self._process.wait()
-
-    def _tell(self, line: str) -> None:
+    def _start(self, program: bytes, variables: list[bytes], argv: list[bytes], fds: list[int]) -> None:
+        *standard, answer = fds
+        fds[:] = standard  # the answer's is closed when there is an answer
+        environment = dict(one.split(b"=", 1) for one in variables)
         try:
-            os.write(self._fd, line.encode())  # shorter than PIPE_BUF, hence whole, whichever threads write
-        except BrokenPipeError:
-            pass  # somebody killed the watchdog; the commands do not suffer for it
+            pid = os.posix_spawn(
+                program,
+                argv,
+                environment,
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(standard)],
+                setsid=True,
+                setsigdef=self._defaults,
+            )
+        except OSError as error:
+            _answer(answer, f"!{error.errno}\n")
+            os.close(answer)
+            return
+        self._running[pid] = answer
+        _answer(answer, f"+{pid}\n")
+
+    def _reap(self) -> None:
+        try:
+            os.read(self._wake, 4096)
+        except BlockingIOError:
+            pass
+        while self._running:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            answer = self._running.pop(pid)
+            _answer(answer, f"{os.waitstatus_to_exitcode(status)}\n")
+            os.close(answer)
+
+    def kill(self) -> None:
+        """Kill all that run."""
+        # None of these is reaped yet, so no number is another process's.
+        for pid in self._running:
+            try:
+                os.killpg(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass  # it ended just then
+
+
+def _answer(fd: int, line: str) -> None:
+    try:
+        os.write(fd, line.encode())
+    except BrokenPipeError:
+        pass  # onceward is gone
 
 
 if __name__ == "__main__":
-    for _number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(_number, signal.SIG_IGN)
-    watch(int(sys.argv[1]))
+    watch = Watch(socket.socket(fileno=int(sys.argv[1])))
+    try:
+        watch.run()
+    finally:
+        watch.kill()  # all that run when this fails

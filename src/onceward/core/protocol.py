@@ -280,3 +280,54 @@ def is_live(record: Record, now: float) -> bool:
 def is_lapsed(record: Record, now: float) -> bool:
     """Tell whether this key was claimed by a worker that has vanished, at the store's time ``now``."""
     return record.status == IN_PROGRESS and now >= record.lease_until
+
+
+def is_expired(record: Record, now: float) -> bool:
+    """Tell whether garbage collection may take this record, at the store's time ``now``, unless a worker holds it."""
+    return record.expires_at is not None and record.expires_at <= now
+
+
+# What a record is besides its status, in the words of people.
+VIEWS: dict[str, Callable[[Record, float], bool]] = {"LAPSED": is_lapsed, "EXPIRED": is_expired}
+
+
+def is_in(record: Record, now: float, status: str) -> bool:
+    """Tell whether a record has a status, or is LAPSED or EXPIRED, at the store's time ``now``."""
+    view = VIEWS.get(status)
+    return record.status == status if view is None else view(record, now)
+
+
+def last_change(record: Record, now: float) -> tuple[float, float]:
+    """Return between which two times a record was written last; they are equal where that is known.
+
+    The write that ends a claim leaves no lease, so its end is the time of that write. A heartbeat leaves no trace of its own.
+    """
+    if record.status == IN_PROGRESS or record.lease_until < record.created_at:
+        return min(record.created_at, now), min(max(record.lease_until, record.created_at), now)
+    last = min(record.lease_until, now)
+    return last, last
+
+
+class Step(Enum):
+    """What a person can do about a record."""
+
+    WAIT = "a worker holds it"
+    TAKE_OVER = "its worker has vanished"
+    FORGOTTEN = "it is expired"
+    DONE = "it is completed"
+    AGAIN = "it was given back"
+    UNPARK = "it is parked"
+    SEND = "it is parked, and keeps a message"
+    UPGRADE = "this version does not know its status"
+
+
+def next_step(record: Record, now: float) -> Step:
+    """Return what a person can do about a record, at the store's time ``now``."""
+    if is_live(record, now):
+        return Step.WAIT
+    if is_expired(record, now):
+        return Step.FORGOTTEN
+    if message_in(record) is not None:
+        return Step.SEND
+    steps = {IN_PROGRESS: Step.TAKE_OVER, COMPLETED: Step.DONE, RELEASED: Step.AGAIN, PARKED: Step.UNPARK}
+    return steps.get(record.status, Step.UPGRADE)

@@ -109,6 +109,7 @@ class Table(NamedTuple):
 
     Attributes:
         url: the ledger's.
+        name: of the table.
         status: of the table; None when there is no such table.
         keys: its key attributes with their types, HASH first.
         wanted: what the ledger's key attributes are.
@@ -123,6 +124,7 @@ class Table(NamedTuple):
     """
 
     url: str
+    name: str = "ledger"
     status: str | None = "ACTIVE"
     keys: tuple[tuple[str, str], ...] = (("key", "S"),)
     wanted: tuple[tuple[str, str], ...] = (("key", "S"),)

@@ -1,5 +1,6 @@
 """The checks of a ledger: a DynamoDB table, an SQLite file, or memory."""
 
+import shlex
 from collections.abc import Iterator
 from typing import Final
 
@@ -50,7 +51,7 @@ def table(facts: Facts) -> Iterator[Finding]:
             "table",
             f"there is no table of {ledger.url} in this region",
             "no handler runs without its ledger",
-            f"create it with `onceward init --store '{ledger.url}'`, or check the name and the region",
+            f"create it with `onceward init --store {shlex.quote(ledger.url)}`, or check the name and the region",
         )
     elif ledger.keys != ledger.wanted:
         yield Finding(
@@ -82,7 +83,7 @@ def _settings(ledger: Table) -> Iterator[Finding]:
             "point-in-time recovery",
             f"the table of {ledger.url} has none",
             "when it is deleted or damaged, everything that was done can be done again",
-            f"`onceward init --pitr --store '{ledger.url}'`; it is charged by the table's size",
+            f"`{_recovering(ledger)}`; it is charged by the table's size",
             _RESTORE,
         )
     elif ledger.recovers:
@@ -122,7 +123,8 @@ def _expiry(ledger: Table) -> Iterator[Finding]:
             "TTL",
             f"the table of {ledger.url} has none",
             "expired records stay, and are charged, until `onceward purge` deletes them",
-            f"`onceward init --store '{ledger.url}'` switches it on for {ledger.expiry}",
+            f"`onceward init --ttl --store {shlex.quote(ledger.url)}`; DynamoDB then deletes every item whose {ledger.expiry} is a "
+            "time in the past, also those that are none of this ledger's",
             _TTL,
         )
     else:
@@ -134,9 +136,28 @@ def _expiry(ledger: Table) -> Iterator[Finding]:
             "DynamoDB deletes records that are still needed"
             if dangerous
             else "expired records stay, and are charged, until `onceward purge` deletes them",
-            f"switch it to {ledger.expiry}, or give the ledger another table",
+            f"give the ledger another table, or switch its TTL off, and an hour later on for {ledger.expiry}: "
+            f"`{_without_expiry(ledger)}`, then `onceward init --ttl --store {shlex.quote(ledger.url)}`",
             _TTL,
         )
+
+
+def _recovering(ledger: Table) -> str:
+    """Return the command that switches point-in-time recovery on; init does so only where the TTL is the ledger's."""
+    if ledger.ttl == ledger.expiry:
+        return f"onceward init --pitr --store {shlex.quote(ledger.url)}"
+    return (
+        f"aws dynamodb update-continuous-backups --table-name {shlex.quote(ledger.name)} "
+        "--point-in-time-recovery-specification PointInTimeRecoveryEnabled=true"
+    )
+
+
+def _without_expiry(ledger: Table) -> str:
+    specification = f"Enabled=false,AttributeName={ledger.ttl}"
+    return (
+        f"aws dynamodb update-time-to-live --table-name {shlex.quote(ledger.name)} "
+        f"--time-to-live-specification {shlex.quote(specification)}"
+    )
 
 
 def _capacity(ledger: Table) -> Iterator[Finding]:

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from onceward.stores.dynamodb import DynamoStore
 
 T = TypeVar("T")
+_UNKNOWN = {"UnknownOperation", "InvalidAction", "NotImplemented", "UnsupportedOperation"}  # codes of emulators
 _TIMES = ("lease_until", "created_at", "fence")  # fields of a record that DynamoDB could take for a time to delete it
+
+
+class Unanswered(OncewardError):
+    """The service at this endpoint does not know the question."""
 
 
 class Look:
@@ -83,7 +88,7 @@ class Look:
         wanted = tuple((part.name, "S") for part in store.layout.parts)
         layout = store.layout
         times = frozenset(layout.names[field] for field in _TIMES)
-        ledger = Table(store.url, status=None, wanted=wanted, expiry=layout.expiry, times=times)
+        ledger = Table(store.url, store.requests.table, status=None, wanted=wanted, expiry=layout.expiry, times=times)
         if not answer:
             return ledger
         described = answer["Table"]
@@ -138,9 +143,11 @@ class Look:
     def _tried(self, check: str, look: Callable[[], T], *, needed: bool = True) -> T | None:
         try:
             return look()
+        except Unanswered as error:
+            self._gap(check, str(error), "", needed=False)
         except OncewardError as error:
             self._gap(check, str(error), "", needed=needed)
-            return None
+        return None
 
     def _gap(self, check: str, says: str, mend: str, *, needed: bool) -> None:
         """Note what could not be looked at: a failure of the doctor only where the caller asked for it, and never safe."""
@@ -169,6 +176,8 @@ def _answer(store: "DynamoStore", action: str, body: Mapping[str, object]) -> St
         return cast("Mapping[str, Any]", answer.body)
     if code_of(answer) == "ResourceNotFound":
         return {}
+    if code_of(answer) in _UNKNOWN or answer.status == 501:
+        raise Unanswered(f"the endpoint of {store.url} does not answer {action}, which AWS does and emulators may not")
     raise store.failure(call, answer)
 
 

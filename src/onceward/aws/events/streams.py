@@ -119,7 +119,11 @@ def _kinesis_record(record: object) -> Iterator[Delivery]:
         inner = user_records(body)
     except (MalformedRecord, ValueError) as error:
         broken = delivery(record, key, None)
-        broken.fault = error if isinstance(error, MalformedRecord) else MalformedRecord(f"of an aggregate: {error}")
+        if isinstance(error, MalformedRecord):
+            broken.fault = error
+        else:
+            broken.fault = MalformedRecord(f"of an aggregate: {error}")
+            broken.fault.__cause__ = error
         yield broken
         return
     if inner is None:

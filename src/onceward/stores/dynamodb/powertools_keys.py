@@ -3,13 +3,15 @@
 import math
 import os
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from onceward.errors import KeyMissing
 from onceward.stores.dynamodb.powertools import fit
 
 if TYPE_CHECKING:
     from jmespath import Options
+
+LARGEST: Final = 64 * 1024 * 1024  # bytes that compressed data in an event may take, where Powertools has no bound
 
 
 def powertools_name(function: str = "", *, key_prefix: str = "") -> str:
@@ -37,7 +39,8 @@ def powertools_key(data: object, event_key_jmespath: str = "", *, hash_function:
         hash_function: as in IdempotencyConfig.
 
     Raises:
-        KeyMissing: nothing was found in ``data``; Powertools would run the function unprotected, or raise likewise.
+        KeyMissing: nothing was found in ``data``, where Powertools would run the function unprotected, or raise likewise; or
+            compressed data takes more than 64 MiB.
         TypeError: ``data`` has what Powertools cannot write as JSON.
     """
     import hashlib  # noqa: PLC0415 - 3 ms of a cold start
@@ -111,6 +114,7 @@ def _options() -> "Options":
     """Its jmespath_utils: the three functions for JMESPath expressions."""
     import base64  # noqa: PLC0415 - rare keys only
     import gzip  # noqa: PLC0415 - as above
+    import io  # noqa: PLC0415 - as above
     import json  # noqa: PLC0415 - as above
 
     from jmespath import Options  # noqa: PLC0415 - loaded by the caller
@@ -127,6 +131,13 @@ def _options() -> "Options":
 
         @signature({"types": ["string"]})
         def _func_powertools_base64_gzip(self, value: str) -> str:
-            return gzip.decompress(base64.b64decode(value)).decode()
+            with gzip.GzipFile(fileobj=io.BytesIO(base64.b64decode(value))) as file:
+                data = file.read(LARGEST + 1)
+            if len(data) > LARGEST:
+                raise KeyMissing(
+                    f"powertools_base64_gzip(): the data takes more than {LARGEST} bytes when it is decompressed, which no event "
+                    "of AWS does. Take the key from another field"
+                )
+            return data.decode()
 
     return Options(custom_functions=PowertoolsFunctions())
