@@ -1001,3 +1001,27 @@ def test_what_happens_is_told(once):
     guarded = AsgiIdempotency(Counter(), once, rules)
     run(main())
     assert seen == [(event, "POST /orders") for event in ("claimed", "replayed", "mismatch")]
+
+
+def test_a_long_body_does_not_stop_the_event_loop(once):
+    async def app(scope, receive, send):
+        seen.append(ticks)
+        await answer(send)
+
+    async def tick():
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    async def main():
+        ticker = asyncio.create_task(tick())
+        client = await ask(guarded, body, headers=KEY + JSON)
+        ticker.cancel()
+        return client
+
+    seen, ticks = [], 0
+    body = b"[" + b"1e5," * 200_000 + b"1]"
+    guarded = AsgiIdempotency(app, once)
+    assert run(main()).status == 201
+    assert seen[0] > 10

@@ -24,6 +24,7 @@ from onceward.web.asgi_messages import (
     replayed,
     reply,
 )
+from onceward.web.body import LONG
 from onceward.web.eager import begin
 from onceward.web.exchange import Exchange, Unrecorded
 from onceward.web.guarded import Guarded
@@ -89,8 +90,10 @@ class AsgiIdempotency:
         asked: Pending | Ask | Answer | None = rules.begin(AsgiRequest(scope, method, path, root), route)
         if isinstance(asked, Pending):
             body = await body_of(receive, rules.max_request)
-            # What is around this has an answer, too, when the sender has left.
-            asked = rules.unreadable("its sender has left") if body is None else rules.ask(asked, body)
+            if body is None:
+                asked = rules.unreadable("its sender has left")  # what is around this has an answer then, too
+            else:
+                asked = rules.ask(asked, body) if len(body) <= LONG else await asyncio.to_thread(rules.ask, asked, body)
         if asked is None:
             await self._app(scope, receive if body is None else replayed(body, receive), send)
         elif isinstance(asked, Answer):

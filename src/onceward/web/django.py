@@ -29,6 +29,7 @@ from django.http.request import RawPostDataException  # type: ignore[import-unty
 
 from onceward.core.policy import Options
 from onceward.web.answer import Answer
+from onceward.web.body import LONG
 from onceward.web.django_response import answer, ended, ended_async, response_of
 from onceward.web.endpoint import endpoint_rules
 from onceward.web.environ import request_of
@@ -171,10 +172,7 @@ def _answered(guarded: Guarded, request: HttpRequest, respond: Respond) -> HttpR
 
 
 async def _answered_async(guarded: Guarded, request: HttpRequest, respond: RespondAsync) -> HttpResponseBase:
-    try:
-        asked = _ask(guarded, request)
-    except SynchronousOnlyOperation:  # a scope that asks the database
-        asked = await sync_to_async(_ask)(guarded, request)
+    asked = await _ask_async(guarded, request)
     if asked is None:
         return await respond()
     if isinstance(asked, Answer):
@@ -225,6 +223,24 @@ def _rendered(response: HttpResponseBase) -> HttpResponseBase:
 
 
 def _ask(guarded: Guarded, request: HttpRequest) -> Ask | Answer | None:
+    pending = _begun(guarded, request)
+    return _asked(guarded, request, pending) if isinstance(pending, Pending) else pending
+
+
+async def _ask_async(guarded: Guarded, request: HttpRequest) -> Ask | Answer | None:
+    try:
+        pending = _begun(guarded, request)
+    except SynchronousOnlyOperation:  # a scope that asks the database
+        pending = await sync_to_async(_begun)(guarded, request)
+    if not isinstance(pending, Pending):
+        return pending
+    if len(request.body) <= LONG:
+        return _asked(guarded, request, pending)
+    return await sync_to_async(_asked, thread_sensitive=False)(guarded, request, pending)
+
+
+def _begun(guarded: Guarded, request: HttpRequest) -> Pending | Answer | None:
+    """Return what the rules make of a request before its body is compared; the body is read and complete."""
     if request.method not in guarded.methods:
         return None
     pending = guarded.rules.begin(_request(request))
@@ -244,7 +260,11 @@ def _ask(guarded: Guarded, request: HttpRequest) -> Ask | Answer | None:
         ) from error
     if len(body) < int(length):
         return guarded.rules.unreadable(f"it has {len(body)} bytes, and its Content-Length is {length}")
-    return _labelled(guarded.rules.ask(pending, body), request)
+    return pending
+
+
+def _asked(guarded: Guarded, request: HttpRequest, pending: Pending) -> Ask | Answer | None:
+    return _labelled(guarded.rules.ask(pending, request.body), request)
 
 
 def _labelled(asked: Ask | Answer | None, request: HttpRequest) -> Ask | Answer | None:
