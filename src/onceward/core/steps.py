@@ -13,7 +13,7 @@ decides.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drive import Sleep, Steps
@@ -22,6 +22,9 @@ from onceward.core.protocol import Ending, Outcome, Verdict, decide, is_mine, ju
 from onceward.core.record import IN_PROGRESS, PARKED, Record, Reply, Write
 from onceward.core.register import Register
 from onceward.core.writes import ended, first_claim, lapsed, next_claim, next_version
+
+if TYPE_CHECKING:
+    from onceward.core.waiting import Watch
 
 T = TypeVar("T")
 
@@ -150,7 +153,7 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
     verb = partial(store.insert, first) if effect is None else _claiming(store, first, None, effect)
     parking = False
     seen: Record | None = None
-    look_again = 0.001
+    shared: Watch | None = None  # with the other waiters of this process
     sent = began = clock()
     while True:
         try:
@@ -182,9 +185,11 @@ def claim(store: Register, bid: Bid, effect: Effect | None = None) -> Steps[Won 
             parking = True
             verb = partial(store.swap, next_version(held, PARKED, error=held.error or lapsed(held), keep=None), held)
         elif verdict is Verdict.BUSY and (left := began + policy.wait - clock()) > 0:
-            yield Sleep(min(look_again, left))
-            look_again = min(look_again * 2, store.poll)
-            verb = partial(store.load, bid.key)
+            if shared is None:
+                from onceward.core.waiting import watch  # noqa: PLC0415 - only for who waits
+
+                shared = watch(store, bid.key, clock)
+            verb = partial(shared.look, bid.owner, clock(), clock() + left, reply)
         else:
             return Refused(verdict, held, max(0.0, held.lease_until - reply.now))
         sent = clock()
