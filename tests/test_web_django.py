@@ -36,8 +36,12 @@ from django.views import View
 
 from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
-from onceward.web import Route, Rules
-from onceward.web.django import IdempotencyMiddleware, answer, idempotent
+from onceward.web import Route
+from onceward.web import django as of_django
+from onceward.web.django import IdempotencyMiddleware, answer
+from web_calls import Rules, guards
+
+idempotent = guards(of_django.idempotent)
 
 MIDDLEWARE = "onceward.web.django.IdempotencyMiddleware"
 PATIENCE = 20
@@ -71,11 +75,11 @@ def once(tmp_path):
 @pytest.fixture
 def site(once):
     """Set up a site with the middleware whose URLs lead to one view; gives what it is called with."""
-    with override_settings(MIDDLEWARE=[MIDDLEWARE], ONCEWARD={"once": once}):
+    with override_settings(MIDDLEWARE=[MIDDLEWARE], ONCEWARD={"once": once, "name": "http", "rules": Rules()}):
 
         def serve(function, **options):
             VIEWS["now"] = function
-            settings.ONCEWARD = {"once": once, **options}
+            settings.ONCEWARD = {"once": once, "name": "http", "rules": Rules(), **options}
 
         yield serve
 
@@ -263,7 +267,7 @@ def test_settings_that_do_not_fit_are_told(given):
 def test_options_in_the_settings_that_are_not_valid_are_told(once):
     for option in ({"lease": -1}, {"on_busy": "skip"}, {"nonsense": 1}):
         with (
-            override_settings(ONCEWARD={"once": once, **option}),
+            override_settings(ONCEWARD={"once": once, "name": "http", "rules": Rules(), **option}),
             pytest.raises(ImproperlyConfigured, match=next(iter(option))),
         ):
             IdempotencyMiddleware(lambda request: None)
@@ -676,7 +680,9 @@ def test_with_atomic_requests_the_effect_is_committed_before_the_response_is_rec
 
     for middleware, target in (([], idempotent(once)(order)), ([MIDDLEWARE], order)):
         urls = (path("orders/<int:number>", target),)
-        with override_settings(MIDDLEWARE=middleware, ONCEWARD={"once": once}, ROOT_URLCONF=urls):
+        with override_settings(
+            MIDDLEWARE=middleware, ONCEWARD={"once": once, "name": "http", "rules": Rules()}, ROOT_URLCONF=urls
+        ):
             assert post().content == b"done"
         assert (seen, statuses(once)) == ([True, [IN_PROGRESS]], [COMPLETED])
         seen.clear()

@@ -27,6 +27,7 @@ from django.http import Http404, HttpRequest, HttpResponseBase  # type: ignore[i
 from django.http.multipartparser import MultiPartParserError  # type: ignore[import-untyped]  # as above
 from django.http.request import RawPostDataException  # type: ignore[import-untyped]  # as above
 
+from onceward.arguments import check_once
 from onceward.core.policy import Options
 from onceward.web.answer import Answer
 from onceward.web.body import LONG
@@ -111,10 +112,10 @@ def idempotent(
 
     Args:
         once: the ledger and the defaults of the policy.
-        rules: which requests carry a key and how they are answered; by default ``Rules()``: all POST and PATCH, required.
-            Their routes have no path, for that is the view's: ``Rules(Route(required=False))``. A ``scope`` finds the
+        rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` are all POST and PATCH.
+            Their routes have no path, for that is the view's: ``Rules(Route(required=False), scope=...)``. A ``scope`` finds the
             ``HttpRequest`` in ``request.native["request"]``.
-        name: the namespace of the keys; by default that of ``once``, or else "http".
+        name: the namespace of the keys, another one for each service that shares the ledger. It is required, unless ``once`` has one.
         wait: seconds for which a request waits for the answer to the one before it; without it, it gets a 409 at once.
         **options: see :class:`onceward.Policy`; ``cache`` means nothing here.
 
@@ -124,7 +125,8 @@ def idempotent(
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    guarded = Guarded(once, endpoint_rules(rules), name, wait, options, "@idempotent({})")
+    check_once(once, "@idempotent({})")
+    guarded = Guarded(once, endpoint_rules(rules), name, wait, options)
 
     def decorate(view: View) -> View:
         wrapper: Callable[..., object]

@@ -4,7 +4,7 @@ from onceward.web.rules import Rules, rules_of
 
 
 def endpoint_rules(rules: Rules | None) -> Rules:
-    """Return the rules of an endpoint; None is ``Rules()``.
+    """Return the rules of an endpoint.
 
     Raises:
         TypeError: they are no rules.

@@ -117,7 +117,7 @@ def idempotent(
 
     Args:
         once: as for :class:`onceward.web.AsgiIdempotency`.
-        rules: as there; its routes have no path, for that is the endpoint's: ``Rules(Route(required=False))``.
+        rules: as there; its routes have no path, for that is the endpoint's: ``Rules(Route(required=False), scope=...)``.
         name: as there.
         wait: as there.
         **options: as there.
@@ -215,7 +215,7 @@ def idempotent_route(
 
     Args:
         once: as for :class:`onceward.web.AsgiIdempotency`.
-        rules: as there; its routes have no path, for that is the endpoint's: ``Rules(Route(required=False))``.
+        rules: as there; its routes have no path, for that is the endpoint's: ``Rules(Route(required=False), scope=...)``.
         name: as there.
         wait: as there.
         **options: as there.

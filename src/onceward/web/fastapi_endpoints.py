@@ -81,7 +81,7 @@ def _middleware(app: Any, base: str) -> list[tuple[str, Rules]]:
     for one in getattr(app, "user_middleware", ()):
         if isinstance(one.cls, type) and issubclass(one.cls, AsgiIdempotency):
             given = [*one.args, one.kwargs.get("rules")]
-            found.append((base, next((rules for rules in given if isinstance(rules, Rules)), None) or Rules()))
+            found += [(base, rules) for rules in given if isinstance(rules, Rules)][:1]
     return found
 
 

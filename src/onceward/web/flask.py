@@ -10,6 +10,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.flask needs flask, which is not installed: pip install flask") from error
 
+from onceward.arguments import check_once
 from onceward.core.policy import Options
 from onceward.web.answer import Answer
 from onceward.web.endpoint import endpoint_rules
@@ -51,9 +52,9 @@ def idempotent(
 
     Args:
         once: the ledger and the defaults of the policy.
-        rules: which requests carry a key and how they are answered; by default ``Rules()``: all POST and PATCH, required.
-            Their routes have no path, for that is the view's: ``Rules(Route(required=False))``.
-        name: the namespace of the keys; by default that of ``once``, or else "http".
+        rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` are all POST and PATCH.
+            Their routes have no path, for that is the view's: ``Rules(Route(required=False), scope=...)``.
+        name: the namespace of the keys, another one for each service that shares the ledger. It is required, unless ``once`` has one.
         wait: seconds for which a request waits for the answer to the one before it; without it, it gets a 409 at once.
         **options: see :class:`onceward.Policy`; ``cache`` means nothing here.
 
@@ -63,7 +64,8 @@ def idempotent(
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    guarded = Guarded(once, endpoint_rules(rules), name, wait, options, "@idempotent({})")
+    check_once(once, "@idempotent({})")
+    guarded = Guarded(once, endpoint_rules(rules), name, wait, options)
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)

@@ -22,7 +22,7 @@ from onceward.web.header import BadKey, read_key
 from onceward.web.problem import DOCS, Problem
 from onceward.web.request import Request
 from onceward.web.route import Route
-from onceward.web.scope import Scope, Unscoped, credentials, scope_of
+from onceward.web.scope import Identify, Scope, Unscoped, scope_of
 
 MIB: Final = 1 << 20
 Event = Literal["claimed", "replayed", "conflict", "mismatch"]
@@ -47,12 +47,12 @@ class Ask(NamedTuple):
     """What a request asks the guard for.
 
     Attributes:
-        key: a tuple of scope and key, for ``once.run`` and its like.
+        key: the client's key, the path when the key stands in a body, and the scope, for :func:`onceward.keys.scoped_key`.
         fingerprint: the SHA-256 of what must not change under that key.
         route: method and path pattern, for metrics.
     """
 
-    key: object
+    key: tuple[object, ...]
     fingerprint: str
     route: str
 
@@ -72,8 +72,8 @@ class Rules:
         *routes: the requests that carry a key; the first that covers a request counts. None given is every POST and PATCH.
         strict: refuse keys without quotes, which the draft does not allow and most clients send.
         length: how many characters a key has, at least and at most.
-        scope: whose key it is: a callable that is given the :class:`Request`, the name of a header, ``cookie:NAME``, or None
-            for one scope for all. By default the Authorization header, see :func:`onceward.web.scope.credentials`.
+        scope: whose key it is, which you must say: a :class:`Scope`, such as ``Scope.CREDENTIAL`` or ``Scope.EVERYBODY``; a
+            callable that is given the :class:`Request` and returns the verified user; ``cookie:NAME``; or ``header:NAME``.
         record: which answers are recorded and replayed: a callable that is given the status, or a collection of statuses.
             After any other answer the key is given back, and the next request is carried out.
         max_request: bytes of a request's body; a longer one is refused with 413.
@@ -90,7 +90,7 @@ class Rules:
         *routes: Route,
         strict: bool = False,
         length: tuple[int, int] = (1, 255),
-        scope: Scope | str | None = credentials,
+        scope: Scope | Identify | str | None = None,
         record: Callable[[int], bool] | Collection[int] = lasting,
         max_request: int = MIB,
         max_response: int = MIB,
@@ -99,7 +99,7 @@ class Rules:
     ) -> None:
         for route in cast("tuple[object, ...]", routes):
             if not isinstance(route, Route):
-                raise TypeError(f"{route!r}: give routes, as in Rules(Route('/orders'))")
+                raise TypeError(f"{route!r}: give routes, as in Rules(Route('/orders'), scope=...)")
         check_flag("strict", strict)
         _check_length(length)
         for name, value in (("max_request", max_request), ("max_response", max_response)):
@@ -114,8 +114,8 @@ class Rules:
         self.max_response = max_response
         self.strict = strict
         self.length = length
-        self._scope = None if scope is None else scope_of(scope)
         self._records = _recording(record)
+        self._scope = scope_of(scope)
         self._docs = docs
         self._on_event = on_event
 
@@ -168,7 +168,8 @@ class Rules:
         request, route, key, scope = pending
         if len(body) > self.max_request:
             return self.too_large()
-        name: tuple[object, ...] = (key,)
+        place: tuple[str, ...] = ()
+        name: object = key
         if route.read is not None:
             try:
                 found = route.read(body)
@@ -183,10 +184,9 @@ class Rules:
                 return self._refuse(problem.malformed(_where(route), why))
             # A client chooses a header's key for this one request; what stands in a body is the number of something, and the
             # things of another path have numbers of their own.
-            name = (request.place, found)
-        if self._scope is not None:
-            name = (scope, *name)
-        return tuple.__new__(Ask, (name, fingerprint(request, body), f"{request.method} {route.path}"))  # as above
+            name, place = found, (request.place,)
+        print_ = fingerprint(request, body)
+        return tuple.__new__(Ask, ((name, *place, scope), print_, f"{request.method} {route.path}"))  # as above
 
     def too_large(self) -> Answer:
         """Return the answer to a request whose body has more than ``max_request`` bytes."""
@@ -256,16 +256,16 @@ class Rules:
 
 
 def rules_of(given: Rules | None) -> Rules:
-    """Return rules as they were given, None as ``Rules()``.
+    """Return rules as they were given.
 
     Raises:
         TypeError: they are none.
     """
-    if given is None:
-        return Rules()
     if isinstance(cast("object", given), Rules):
-        return given
-    raise TypeError(f"rules={given!r}: give Rules, as in rules=Rules(Route('/orders'))")
+        return cast("Rules", given)
+    raise TypeError(
+        f"rules={given!r}: give Rules, as in rules=Rules(Route('/orders'), scope=Scope.CREDENTIAL); scope= says whose keys they are"
+    )
 
 
 def _check_length(length: object) -> None:

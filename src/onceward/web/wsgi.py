@@ -46,8 +46,8 @@ class WsgiIdempotency:
     Args:
         app: a WSGI application.
         once: the ledger and the defaults of the policy.
-        rules: which requests carry a key and how they are answered; by default ``Rules()``: all POST and PATCH, required.
-        name: the namespace of the keys; by default that of ``once``, or else "http".
+        rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` are all POST and PATCH.
+        name: the namespace of the keys, another one for each service that shares the ledger. It is required, unless ``once`` has one.
         wait: seconds for which a request waits for the answer to the one before it; without it, it gets a 409 at once.
         **options: see :class:`onceward.Policy`; ``cache`` means nothing here.
 

@@ -12,7 +12,7 @@ from onceward.codec import Codec
 from onceward.core import steps
 from onceward.core.policy import Options
 from onceward.guard import Guard, refuse_awaitable
-from onceward.keys import ledger_key
+from onceward.keys import scoped_key
 from onceward.web.answer import Answer, Recorded, bodiless, recorded
 from onceward.web.exchange import Exchange
 from onceward.web.rules import Ask, Rules, rules_of
@@ -42,8 +42,8 @@ def on_api(
 
     Args:
         once: the ledger and the defaults of the policy.
-        rules: which requests carry a key and how they are answered; by default ``Rules()``: all POST and PATCH, required.
-            Their default scope is the caller whom API Gateway has authenticated, if it has (IAM, Cognito, JWT).
+        rules: which requests carry a key and how they are answered. ``Rules(scope=Scope.HOST)`` are all POST and PATCH, of the
+            callers that API Gateway has authenticated (IAM, Cognito, JWT).
         name: the namespace of the keys; by default the function's module and qualified name.
         wait: seconds for which a request waits for the answer to the one before it; without it, it gets a 409 at once. It
             ends a second before the function's own time does.
@@ -148,7 +148,7 @@ class _Request:
         self._deadline = None if left is None else guard.clock() + left
         most = guard.policy.max_result
         assert most is not None  # the guard has asked the store
-        return guard, Exchange(self._api.rules, asked, most), ledger_key(self._api.name, asked.key)
+        return guard, Exchange(self._api.rules, asked, most), scoped_key(self._api.name, asked.key)
 
     def _translated(self, answer: Answer | None) -> object:
         return self._response if answer is None else api_event.response_of(self._shape, answer)
