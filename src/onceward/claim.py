@@ -12,7 +12,7 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome
 from onceward.core.record import Record
 from onceward.core.steps import Lost, Settled, Won
-from onceward.endings import completion, describe, final, storable, warn_of_missing
+from onceward.endings import Refused, completion, describe, final, storable, warn_of_missing
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded
 from onceward.keys import derived_key
 from onceward.stores.contract import Store
@@ -326,6 +326,8 @@ class Claim:
 
     def failure(self, error: Exception) -> Outcome:
         """Return the outcome of a handler that raised ``error``: the exception itself, or the key given back or parked."""
+        if isinstance(error, Refused):
+            return protocol.unbegun()
         if isinstance(error, self.policy.final):
             return final(error)
         return protocol.failed(self.record, self.policy, describe(error))

@@ -7,12 +7,16 @@ from onceward.core import protocol
 from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome
 from onceward.core.record import Record
-from onceward.errors import ResultWarning
+from onceward.errors import OncewardError, ResultWarning
 
 if TYPE_CHECKING:
     from onceward.codec import Codec
 
 _LONGEST_ERROR: Final = 1000  # characters of an exception's text that are recorded
+
+
+class Refused(OncewardError):
+    """The request was refused before its handler began: the key is given back, as if nobody had claimed it."""
 
 
 def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from onceward.claim import CURRENT, Claim
 from onceward.core.policy import Options
+from onceward.endings import Refused
 from onceward.errors import OncewardError
-from onceward.web.answer import Answer
+from onceward.web.answer import CUT_SHORT, Answer, Recorded
+from onceward.web.asgi_cut import BEGAN, is_unrouted
 from onceward.web.asgi_delivery import Delivery
 from onceward.web.asgi_messages import (
     Application,
@@ -28,12 +30,13 @@ from onceward.web.body import LONG
 from onceward.web.eager import begin
 from onceward.web.exchange import Exchange, Unrecorded
 from onceward.web.guarded import Guarded
+from onceward.web.recording import Recording
 from onceward.web.rules import Ask, Pending, Rules
+from onceward.web.trouble import tell
 
 if TYPE_CHECKING:
     from onceward.once import Once
 
-_CUT_SHORT: Final = "it was not sent to its end"
 _NOTHING: Final = object()
 # Extensions by which an answer's body does not come as messages, or does not end with them. Without them applications send it
 # as ever (as the specification wants it), so that it can be recorded.
@@ -126,6 +129,8 @@ class _Handling(Delivery):
     ) -> None:
         super().__init__(body, receive, send, guarded.rules.max_response)
         self._guard = guarded.guard
+        self._within = guarded.within
+        self._scope: Scope = {}
         self._claim = claim
         self._exchange = exchange
 
@@ -162,6 +167,7 @@ class _Handling(Delivery):
 
     async def _run(self, app: Application, scope: Scope) -> None:
         claim = self._claim
+        self._scope = scope
         CURRENT.set(claim)
         try:
             try:
@@ -176,7 +182,7 @@ class _Handling(Delivery):
                 if self.ends_early:
                     await self._cut_short()
                 elif not self.complete:
-                    await self._guard.fail_async(claim, error)
+                    await self._fail(error)
                 raise
             except asyncio.CancelledError:
                 if self.ends_early:
@@ -196,34 +202,68 @@ class _Handling(Delivery):
 
     async def settle(self) -> Answer | None:
         """Record the answer that the application has just ended; return what its client gets instead, or None."""
-        claim, exchange = self._claim, self._exchange
+        exchange, began = self._exchange, self._began
         assert self.status is not None
+        outcome: Recorded | Exception
         try:
             if self.kept is None:
-                record = exchange.headed(self.status, self.headers, f"its body has more than {self.most} bytes")
+                outcome = exchange.headed(self.status, self.headers, f"its body has more than {self.most} bytes", began)
+            elif not self.whole:
+                outcome = exchange.headed(self.status, self.headers, CUT_SHORT, began)
             else:
                 answer = (self.status, self.headers, b"".join(self.kept))
-                record = exchange.answered(tuple.__new__(Answer, answer))  # what Answer(...) does, in half the time
-            await self._guard.finish_async(claim, record)
-        except Unrecorded as error:
-            await self._guard.fail_async(claim, error)
+                outcome = exchange.answered(
+                    tuple.__new__(Answer, answer), began
+                )  # what Answer(...) does, in half the time
+        except (Unrecorded, Refused) as error:
+            outcome = error
+        recording = Recording(self._guard, self._claim, outcome, self._within)
+        try:
+            await recording.settle_async()
         except Exception as error:  # noqa: BLE001 - translated, or raised there
             return exchange.refused(error)
+        self.behind = recording.behind_async if recording.pending else None
         return None
+
+    async def _fail(self, error: Exception) -> None:
+        """Record that the application has raised ``error`` before its answer was complete."""
+        recording = Recording(self._guard, self._claim, self._exchange.raised(error, self._began), self._within)
+        try:
+            await recording.settle_async()
+        except Exception as trouble:  # noqa: BLE001 - the application's own exception goes on
+            tell(self._claim.record.key, trouble)
+        if recording.pending:
+            task = asyncio.ensure_future(recording.behind_async())
+            _RUNNING.add(task)
+            task.add_done_callback(_RUNNING.discard)
 
     async def _cut_short(self) -> None:
         """Record an answer of which the application has sent the beginning only; without one, give the key back."""
-        claim = self._claim
-        if self.status is None:
-            await self._guard.fail_async(claim, Unrecorded("ended without an answer"))
-            return
+        outcome: Recorded | Exception
         try:
-            record = self._exchange.headed(self.status, self.headers, _CUT_SHORT)
-            await self._guard.finish_async(claim, record)
-        except Unrecorded as error:
-            await self._guard.fail_async(claim, error)
+            if self.status is None:
+                outcome = Unrecorded("ended without an answer")
+            else:
+                outcome = self._exchange.headed(self.status, self.headers, CUT_SHORT, self._began)
+        except (Unrecorded, Refused) as error:
+            outcome = error
+        recording = Recording(self._guard, self._claim, outcome, self._within)
+        try:
+            await recording.settle_async()
         except OncewardError as error:
             self._exchange.refused(error)  # which logs it
+        if recording.pending:
+            await recording.behind_async()
+
+    @property
+    def _began(self) -> bool | None:
+        """Whether the endpoint began; None when nobody can tell."""
+        known: bool | None = self._scope.get(BEGAN)
+        if known is not None:
+            return known
+        if self.invalid or (self.status is not None and self.status >= 300 and is_unrouted(self._scope)):
+            return False
+        return None
 
     def _log(self, task: asyncio.Future[None]) -> None:
         error = None if task.cancelled() else task.exception() or self.torn

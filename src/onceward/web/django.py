@@ -88,8 +88,8 @@ class IdempotencyMiddleware:
         """Answer one request, or return what is awaited for that."""
         respond = partial(self._get_response, request)
         if self._is_async:
-            return _answered_async(self._guarded, request, cast("RespondAsync", respond))
-        return _answered(self._guarded, request, cast("Respond", respond))
+            return _answered_async(self._guarded, request, cast("RespondAsync", respond), began=None)
+        return _answered(self._guarded, request, cast("Respond", respond), began=None)
 
 
 def idempotent(
@@ -130,13 +130,13 @@ def idempotent(
 
     def decorate(view: View) -> View:
         wrapper: Callable[..., object]
+        began = None if _is_class(view) else True
         if iscoroutinefunction(view) or _is_async_dispatch(view):
 
             @wraps(view)
             async def answered_async(request: HttpRequest, *args: object, **kwargs: object) -> object:
-                return await _answered_async(
-                    guarded, request, cast("RespondAsync", partial(view, request, *args, **kwargs))
-                )
+                respond = cast("RespondAsync", partial(view, request, *args, **kwargs))
+                return await _answered_async(guarded, request, respond, began=began)
 
             wrapper = answered_async
         else:
@@ -145,7 +145,8 @@ def idempotent(
             @wraps(view)
             def answered(request: HttpRequest, *args: object, **kwargs: object) -> object:
                 called = around.view(view)
-                return _answered(guarded, request, cast("Respond", partial(called, request, *args, **kwargs)))
+                respond = cast("Respond", partial(called, request, *args, **kwargs))
+                return _answered(guarded, request, respond, began=began)
 
             answered._non_atomic_requests = around  # type: ignore[attr-defined]  # noqa: SLF001 - what Django looks for
             wrapper = answered
@@ -154,13 +155,23 @@ def idempotent(
     return decorate
 
 
+def _is_class(view: object) -> bool:
+    """Tell whether it is a class of views or its dispatch, where mixins and Django REST framework refuse callers first."""
+    return getattr(view, "__name__", "") == "dispatch" or hasattr(view, "view_class") or hasattr(view, "cls")
+
+
+def _began(request: HttpRequest, response: HttpResponseBase) -> bool | None:
+    """Tell whether the view began, after the middleware: not where none was found. Otherwise nobody can tell."""
+    return False if request.resolver_match is None and response.status_code >= 300 else None
+
+
 def _is_async_dispatch(view: object) -> bool:
     """Tell whether it is the dispatch of a class of coroutine views, as ``method_decorator`` hands it over for each request."""
     bound = getattr(view, "func", None)
     return getattr(getattr(bound, "__self__", None), "view_is_async", False) is True
 
 
-def _answered(guarded: Guarded, request: HttpRequest, respond: Respond) -> HttpResponseBase:
+def _answered(guarded: Guarded, request: HttpRequest, respond: Respond, *, began: bool | None) -> HttpResponseBase:
     asked = _ask(guarded, request)
     if asked is None:
         return respond()
@@ -170,20 +181,27 @@ def _answered(guarded: Guarded, request: HttpRequest, respond: Respond) -> HttpR
     held = claim(guarded, asked)
     if isinstance(held, Answer):
         return response_of(held)
-    return ended(held, held.call(lambda: _responded(request, respond)), guarded.rules.max_response)
+    held.began = began
+    response = held.call(lambda: _responded(request, respond))
+    held.began = began if began is not None else _began(request, response)
+    return ended(held, response, guarded.rules.max_response, joined=hasattr(request, "scope"))
 
 
-async def _answered_async(guarded: Guarded, request: HttpRequest, respond: RespondAsync) -> HttpResponseBase:
+async def _answered_async(
+    guarded: Guarded, request: HttpRequest, respond: RespondAsync, *, began: bool | None
+) -> HttpResponseBase:
     asked = await _ask_async(guarded, request)
     if asked is None:
         return await respond()
     if isinstance(asked, Answer):
         return response_of(asked)
     # Django cancels what is under way when the client leaves.
-    return await to_its_end(_handled_async(guarded, asked, request, respond), _left)
+    return await to_its_end(_handled_async(guarded, asked, request, respond, began=began), _left)
 
 
-async def _handled_async(guarded: Guarded, asked: Ask, request: HttpRequest, respond: RespondAsync) -> HttpResponseBase:
+async def _handled_async(
+    guarded: Guarded, asked: Ask, request: HttpRequest, respond: RespondAsync, *, began: bool | None
+) -> HttpResponseBase:
     held = await claim_async(guarded, asked)
     if isinstance(held, Answer):
         return response_of(held)
@@ -194,7 +212,10 @@ async def _handled_async(guarded: Guarded, asked: Ask, request: HttpRequest, res
         except _ANSWERED as error:
             return await sync_to_async(response_for_exception, thread_sensitive=False)(request, error)
 
-    return await ended_async(held, await held.call(responded), guarded.rules.max_response)
+    held.began = began
+    response = await held.call(responded)
+    held.began = began if began is not None else _began(request, response)
+    return await ended_async(held, response, guarded.rules.max_response)
 
 
 async def _left(response: HttpResponseBase) -> None:

@@ -18,7 +18,7 @@ A dependency alone could not do it: it never sees the response, and cannot keep 
 whole application is meant, add :class:`onceward.web.AsgiIdempotency` to it and call :func:`document`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
@@ -27,7 +27,7 @@ try:
     from fastapi import FastAPI
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.fastapi needs fastapi, which is not installed: pip install fastapi") from error
-from fastapi.requests import HTTPConnection
+from fastapi.requests import HTTPConnection, Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
@@ -37,6 +37,7 @@ from onceward.core.policy import Options
 from onceward.web import openapi
 from onceward.web.answer import Answer
 from onceward.web.asgi import AsgiIdempotency
+from onceward.web.asgi_cut import BEGAN
 from onceward.web.asgi_messages import (
     DISCONNECT,
     Application,
@@ -50,7 +51,7 @@ from onceward.web.asgi_messages import (
     request_of,
 )
 from onceward.web.endpoint import endpoint_rules
-from onceward.web.fastapi_endpoints import dependencies, unguarded, warn_of_late_ends
+from onceward.web.fastapi_endpoints import ENDPOINT, dependencies, mark_begin, unguarded, warn_of_late_ends
 from onceward.web.route import Route
 from onceward.web.rules import Ask, Pending, Rules
 
@@ -171,7 +172,7 @@ class IdempotentRoute(APIRoute):
         if outer is not None and outer is not _BEGUN.get():
             receive, held = await self._is_held(outer, scope, receive)
             if held:
-                await super().handle(scope, receive, send)
+                await self._marked(scope, receive, send)
                 return
         await self._guarded(scope, receive, send)
 
@@ -190,12 +191,27 @@ class IdempotentRoute(APIRoute):
         key, _ = guarded.begin(asked)
         return receive, outer.store is guarded.guard.store and outer.record.key == key
 
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of a request, which says when the endpoint begins: what FastAPI calls."""
+        handler = super().get_route_handler()
+        mark_begin(handler, self.dependant)
+        return handler
+
     async def _carry_out(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = _BEGUN.set(CURRENT.get())
         try:
-            await super().handle(scope, receive, send)
+            await self._marked(scope, receive, send)
         finally:
             _BEGUN.reset(token)
+
+    async def _marked(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request whose key is held, and say in its scope whether the endpoint began."""
+        scope[BEGAN] = False
+        token = ENDPOINT.set(scope)
+        try:
+            await super().handle(scope, receive, send)
+        finally:
+            ENDPOINT.reset(token)
 
 
 def idempotent_route(

@@ -3,6 +3,8 @@
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -10,6 +12,8 @@ from fastapi import FastAPI, routing
 from starlette.routing import Mount
 
 from onceward.web.asgi import AsgiIdempotency
+from onceward.web.asgi_cut import BEGAN
+from onceward.web.asgi_messages import Scope
 from onceward.web.rules import Rules
 
 if TYPE_CHECKING:
@@ -57,6 +61,31 @@ def _is_first(endpoint: Callable[..., Any]) -> bool:
     except TypeError:  # an object that cannot be remembered so
         return True
     return not known
+
+
+# --- whether an endpoint began ----------------------------------------------------------------------------------------
+
+# The scope of a request whose key is held, for its endpoint to say there that it has begun.
+ENDPOINT: Final[ContextVar[Scope | None]] = ContextVar("onceward_fastapi_endpoint", default=None)
+
+
+def mark_begin(handler: Callable[..., Any], fallback: "Dependant") -> None:
+    """Have the endpoint of a handler of FastAPI's say when it begins: after authentication and validation.
+
+    FastAPI has integrations wrap ``dependant.call`` as the handler is made. It tells kinds of functions by what is wrapped.
+    """
+    dependant: Dependant = inspect.getclosurevars(handler).nonlocals.get("dependant", fallback)
+    call = dependant.call
+    assert call is not None  # it is an endpoint's
+
+    @wraps(call)
+    def begun(*args: Any, **kwargs: Any) -> Any:
+        scope = ENDPOINT.get()
+        if scope is not None:
+            scope[BEGAN] = True
+        return call(*args, **kwargs)
+
+    dependant.call = begun
 
 
 # --- what is guarded --------------------------------------------------------------------------------------------------

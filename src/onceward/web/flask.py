@@ -12,7 +12,7 @@ except ModuleNotFoundError as error:
 
 from onceward.arguments import check_once
 from onceward.core.policy import Options
-from onceward.web.answer import Answer
+from onceward.web.answer import PENDING, Answer
 from onceward.web.endpoint import endpoint_rules
 from onceward.web.environ import ask
 from onceward.web.guarded import Guarded
@@ -82,6 +82,7 @@ def idempotent(
             held = claim(guarded, asked._replace(route=f"{flask.request.method} {flask.request.url_rule}"))
             if isinstance(held, Answer):
                 return _response(held)
+            held.began = True
             response = held.call(lambda: _called(lambda: called(*args, **kwargs)))
             return _ended(held, response, guarded.rules.max_response)
 
@@ -108,6 +109,8 @@ def _called(view: Callable[[], flask.typing.ResponseReturnValue]) -> flask.Respo
 def _ended(held: Held, response: flask.Response, most: int) -> flask.Response:
     if not (response.is_streamed or response.direct_passthrough):
         instead = held.end(held.call(lambda: answer(response)))
+        if held.pending:
+            response.headers.add(*PENDING)
         return response if instead is None else _response(instead)
     # What passes through directly is bytes, and all else is encoded.
     parts = response.response if response.direct_passthrough else response.iter_encoded()

@@ -1,5 +1,6 @@
 """What every shell of a web server is made of: the rules, and a guard that records answers."""
 
+import os
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -33,6 +34,7 @@ class Guarded:
 
     Attributes:
         rules: the rules.
+        within: seconds for which an answer waits for its record; None is until it is written.
         guard: the guard. What it returns for a duplicate goes through :meth:`recorded`.
         methods: all methods of the routes, to tell cheaply that a request is let through.
 
@@ -52,6 +54,8 @@ class Guarded:
         check_once(once, example)
         options = with_wait(options, wait)
         self.rules = rules_of(rules)
+        # Lambda freezes a process that has answered, so nothing could go on behind the answer.
+        self.within = None if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else self.rules.record_within
         self.methods = frozenset[str]().union(*(route.methods for route in self.rules.routes))
         self._name = once._claim_name(name, "")  # noqa: SLF001 - shells are part of the house
         guard = once._claim_guard(options, "each request is answered")  # noqa: SLF001 - as above

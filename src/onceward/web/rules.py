@@ -29,9 +29,9 @@ Event = Literal["claimed", "replayed", "conflict", "mismatch"]
 OnEvent = Callable[[Event, str], object]
 _EVENTS: Final[dict[int, Event]] = {409: "conflict", 422: "mismatch"}
 _ESCAPED: Final = 6  # bytes that JSON takes for one byte of text, at most
-# The request was not carried out, or nobody knows how far: 408 and 425 ask for it again, 429 comes before it. 307 and 308 ask for
-# it again elsewhere, where it comes with the same key (RFC 9110, sections 15.4.8 and 15.4.9).
-_NEVER: Final = frozenset({307, 308, 408, 425, 429})
+# By these a request is refused before it is carried out: 401 by who authenticates, 429 by who counts, 408 and 425 ask for it
+# again. 307 and 308 ask for it again elsewhere, where it comes with the same key (RFC 9110, sections 15.4.8 and 15.4.9).
+_REFUSALS: Final = frozenset({307, 308, 401, 408, 425, 429})
 
 
 class Pending(NamedTuple):
@@ -58,11 +58,12 @@ class Ask(NamedTuple):
 
 
 def lasting(status: int) -> bool:
-    """Tell whether an answer is an outcome to be recorded, by default: all but 5xx, 307, 308, 408, 425 and 429.
+    """Tell whether an answer is an outcome to be recorded, by default: all but 5xx, 307, 308, 401, 408, 425 and 429.
 
+    That is for who cannot tell whether the endpoint began. Of an endpoint that began, all answers but 5xx are recorded.
     Any other redirect is one, too: it is how many applications answer a form that was accepted (RFC 9110, section 15.4.4).
     """
-    return status < 500 and status not in _NEVER
+    return status < 500 and status not in _REFUSALS
 
 
 class Rules:
@@ -75,7 +76,12 @@ class Rules:
         scope: whose key it is, which you must say: a :class:`Scope`, such as ``Scope.CREDENTIAL`` or ``Scope.EVERYBODY``; a
             callable that is given the :class:`Request` and returns the verified user; ``cookie:NAME``; or ``header:NAME``.
         record: which answers are recorded and replayed: a callable that is given the status, or a collection of statuses.
-            After any other answer the key is given back, and the next request is carried out.
+            After any other answer the key is given back, and the next request is carried out. An exception that nobody
+            handles counts as 500. A request that was refused before its endpoint began is never recorded.
+        record_within: seconds for which an answer waits for its record when the ledger cannot be reached. After that it goes
+            out with ``Idempotency-Recorded: pending``, and recording goes on behind it until the lease ends. A retry gets 409
+            until then; when recording has failed, the next one is carried out again. None lets the answer wait. On Lambda,
+            which freezes after an answer, it is always None.
         max_request: bytes of a request's body; a longer one is refused with 413.
         max_response: bytes of an answer's body; a longer one is recorded without it.
         docs: the URL of the documentation of your API's keys. A problem's type is this and a fragment.
@@ -92,6 +98,7 @@ class Rules:
         length: tuple[int, int] = (1, 255),
         scope: Scope | Identify | str | None = None,
         record: Callable[[int], bool] | Collection[int] = lasting,
+        record_within: float | None = 5.0,
         max_request: int = MIB,
         max_response: int = MIB,
         docs: str = DOCS,
@@ -109,7 +116,9 @@ class Rules:
             raise ValueError(f"docs={docs!r}: give a URL without a fragment")
         if on_event is not None:
             check_hook("on_event", on_event)
+        _check_seconds("record_within", record_within)
         self.routes = routes or (Route(),)
+        self.record_within = record_within
         self.max_request = max_request
         self.max_response = max_response
         self.strict = strict
@@ -198,11 +207,19 @@ class Rules:
 
     # --- its answer -------------------------------------------------------------------------------------------------
 
-    def records(self, status: int) -> bool:
+    def records(self, status: int, began: bool | None = None) -> bool:
         """Tell whether an answer of that status is recorded; after any other the key is given back.
 
         When ``record`` raises, that is logged, and the answer recorded: what was carried out is not to be again.
+
+        Args:
+            status: the answer's.
+            began: whether the endpoint began; None when nobody can tell.
         """
+        if began is False:
+            return False
+        if began and self._records is lasting:
+            return status < 500
         try:
             return bool(self._records(status))
         except Exception:
@@ -210,6 +227,14 @@ class Rules:
 
             logging.getLogger("onceward").exception("record(%d) raised; the answer is recorded", status)
             return True
+
+    def failed(self, status: int, began: bool | None) -> bool:
+        """Tell whether an answer that is not recorded is the endpoint's failure; if not, the request was refused before."""
+        return began is not False and (began is True or status not in _REFUSALS)
+
+    def failure(self) -> Answer:
+        """Return what later requests get when the handler has raised an exception, and 500 is recorded."""
+        return self._refuse(problem.failed())
 
     def keep(self, answer: Answer, most: int) -> Recorded:
         """Return what to record of an answer; ``most`` is how many bytes the ledger takes (``Policy.max_result``)."""
@@ -266,6 +291,15 @@ def rules_of(given: Rules | None) -> Rules:
     raise TypeError(
         f"rules={given!r}: give Rules, as in rules=Rules(Route('/orders'), scope=Scope.CREDENTIAL); scope= says whose keys they are"
     )
+
+
+def _check_seconds(name: str, seconds: object) -> None:
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"{name}={seconds!r}: give a number of seconds, or None")
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"{name}={seconds!r}: give a number of seconds from 0 on, or None")
 
 
 def _check_length(length: object) -> None:

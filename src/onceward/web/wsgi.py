@@ -92,6 +92,7 @@ class WsgiIdempotency:
             raise
         sending = Sending(held, passage, parts, close)
         sending.begun = head.begun
+        held.began = _began(environ, passage.status)
         try:
             if not passage.is_events:
                 # An answer of one part is made to its end, so that something else can be answered if it is not recorded.
@@ -105,6 +106,12 @@ class WsgiIdempotency:
             raise
         sending.begun = True
         return sending
+
+
+def _began(environ: Environ, status: int) -> bool | None:
+    """Tell whether the endpoint began: not where Werkzeug, which is Flask's, has found none. Otherwise nobody can tell."""
+    routing_failed = getattr(environ.get("werkzeug.request"), "routing_exception", None) is not None
+    return False if routing_failed and status >= 300 else None
 
 
 class _Head:
