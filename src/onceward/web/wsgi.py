@@ -79,7 +79,7 @@ class WsgiIdempotency:
         if isinstance(held, Answer):
             _begin(held, start_response)
             return [held.body]
-        return self._handle(held, environ, _Head(start_response, self._guarded.rules.max_response))
+        return self._handle(held, environ, _Head(start_response, environ, self._guarded.rules.max_response))
 
     def _handle(self, held: Held, environ: Environ, head: "_Head") -> Sending:
         body = held.call(lambda: self._app(environ, head.start))
@@ -92,7 +92,7 @@ class WsgiIdempotency:
             raise
         sending = Sending(held, passage, parts, close)
         sending.begun = head.begun
-        held.began = _began(environ, passage.status)
+        held.began = head.endpoint_began
         try:
             if not passage.is_events:
                 # An answer of one part is made to its end, so that something else can be answered if it is not recorded.
@@ -109,7 +109,7 @@ class WsgiIdempotency:
 
 
 def _began(environ: Environ, status: int) -> bool | None:
-    """Tell whether the endpoint began: not where Werkzeug, which is Flask's, has found none. Otherwise nobody can tell."""
+    """Tell, as the answer begins, whether the endpoint began: not where Flask has found none. Otherwise nobody can tell."""
     routing_failed = getattr(environ.get("werkzeug.request"), "routing_exception", None) is not None
     return False if routing_failed and status >= 300 else None
 
@@ -117,8 +117,11 @@ def _began(environ: Environ, status: int) -> bool | None:
 class _Head:
     """The head of the application's answer, which goes to the server when something of the answer can be sent."""
 
-    def __init__(self, start_response: StartResponse, most: int) -> None:
+    endpoint_began: bool | None = None  # None when nobody can tell
+
+    def __init__(self, start_response: StartResponse, environ: Environ, most: int) -> None:
         self.begun = False
+        self._environ = environ
         self._start_response = start_response
         self._most = most
         self._line = ""
@@ -136,6 +139,7 @@ class _Head:
         elif self._passage is not None:
             raise AssertionError("start_response was called again, and without exc_info")
         self._line = status
+        self.endpoint_began = _began(self._environ, int(status[:3]))
         self._passage = Passage(int(status[:3]), headers, self._most)
         return self.write
 
