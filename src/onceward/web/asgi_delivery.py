@@ -115,7 +115,7 @@ class Delivery(ABC):
         elif kind == "http.response.body" and self.status is not None and not self.complete:
             self._keep(message)
             if not message.get("more_body", False):
-                self.whole = self._size == self._length or not (self._knows or is_torn(message, sys._getframe()))  # noqa: SLF001 - see there
+                self.whole = self._is_whole(message)
                 self.complete = True
                 await self.conclude()
             elif self._size != self._length:
@@ -142,6 +142,11 @@ class Delivery(ABC):
                 self._length = int(value)
             elif name == "content-type" and value.lower().startswith(_EVENTS):
                 self._end_with_client()
+
+    def _is_whole(self, last: Message) -> bool:
+        if self._length is not None and self._size:
+            return self._size >= self._length
+        return not (self._knows or is_torn(last, sys._getframe()))  # noqa: SLF001 - who sends it is the question
 
     def _keep(self, message: Message) -> None:
         self._held.append(message)
