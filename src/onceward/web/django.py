@@ -35,7 +35,7 @@ from onceward.web.endpoint import endpoint_rules
 from onceward.web.environ import request_of
 from onceward.web.guarded import Guarded
 from onceward.web.request import Request
-from onceward.web.rules import Ask, Pending, Rules
+from onceward.web.rules import Ask, Passed, Pending, Rules
 from onceward.web.sending import claim
 from onceward.web.sending_async import claim_async, to_its_end
 
@@ -165,6 +165,11 @@ def _answered(guarded: Guarded, request: HttpRequest, respond: Respond) -> HttpR
         return respond()
     if isinstance(asked, Answer):
         return response_of(asked)
+    if isinstance(asked, Passed):
+        with asked:
+            response = _responded(request, respond)
+        asked.answered(response.status_code)
+        return response
     _refuse_transaction()
     held = claim(guarded, asked)
     if isinstance(held, Answer):
@@ -181,6 +186,11 @@ async def _answered_async(guarded: Guarded, request: HttpRequest, respond: Respo
         return await respond()
     if isinstance(asked, Answer):
         return response_of(asked)
+    if isinstance(asked, Passed):
+        with asked:
+            response = await _responded_async(request, respond)
+        asked.answered(response.status_code)
+        return response
     # Django cancels what is under way when the client leaves.
     return await to_its_end(_handled_async(guarded, asked, request, respond), _left)
 
@@ -189,14 +199,8 @@ async def _handled_async(guarded: Guarded, asked: Ask, request: HttpRequest, res
     held = await claim_async(guarded, asked)
     if isinstance(held, Answer):
         return response_of(held)
-
-    async def responded() -> HttpResponseBase:
-        try:
-            return _rendered(await respond())
-        except _ANSWERED as error:
-            return await sync_to_async(response_for_exception, thread_sensitive=False)(request, error)
-
-    return await ended_async(held, await held.call(responded), guarded.rules.max_response)
+    response = await held.call(lambda: _responded_async(request, respond))
+    return await ended_async(held, response, guarded.rules.max_response)
 
 
 async def _left(response: HttpResponseBase) -> None:
@@ -213,6 +217,13 @@ def _responded(request: HttpRequest, respond: Respond) -> HttpResponseBase:
         return response_for_exception(request, error)
 
 
+async def _responded_async(request: HttpRequest, respond: RespondAsync) -> HttpResponseBase:
+    try:
+        return _rendered(await respond())
+    except _ANSWERED as error:
+        return await sync_to_async(response_for_exception, thread_sensitive=False)(request, error)
+
+
 def _rendered(response: HttpResponseBase) -> HttpResponseBase:
     """Return a response that can be recorded; that of a template is made only when it is rendered."""
     if not isinstance(response, HttpResponseBase):
@@ -226,7 +237,7 @@ def _rendered(response: HttpResponseBase) -> HttpResponseBase:
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
-def _ask(guarded: Guarded, request: HttpRequest) -> Ask | Answer | None:
+def _ask(guarded: Guarded, request: HttpRequest) -> Ask | Passed | Answer | None:
     if request.method not in guarded.methods:
         return None
     pending = guarded.rules.begin(_request(request))
