@@ -419,6 +419,40 @@ def test_everybodys_keys_are_told_in_so_many_words():
     assert scoped_key("shop", first.key) == scoped_key("shop", second.key) == f"shop:{UUID}:*"
 
 
+# --- what is compared, and what is exempt -----------------------------------------------------------------------------
+
+
+def printed(fingerprint, body=b"{}", path="/orders", **more):
+    return asked(Rules(fingerprint=fingerprint), keyed(path=path, **more), body).fingerprint
+
+
+def test_all_of_a_request_is_compared_unless_told_otherwise():
+    assert printed("all") == fingerprint(keyed(), b"{}") != printed("all", b"[]")
+
+
+def test_only_the_path_may_be_compared():
+    assert printed("path") == printed("path", b"[]", query="a=1") != printed("path", path="/refunds")
+    assert printed("path") != printed("path", method="PATCH")
+
+
+@pytest.mark.parametrize("kind", [str, bytes, lambda value: [value], lambda value: {"amount": value}])
+def test_what_is_compared_may_be_chosen(kind):
+    def amount(request, body):
+        return kind(str(json.loads(body)["amount"]).encode() if kind is bytes else json.loads(body)["amount"])
+
+    one = printed(amount, b'{"amount": 5, "sent": 1}')
+    assert one == printed(amount, b'{"amount": 5, "sent": 2}') != printed(amount, b'{"amount": 6, "sent": 1}')
+    assert one != printed(amount, b'{"amount": 5, "sent": 1}', path="/refunds")
+
+
+def test_exempt_paths_are_not_guarded():
+    rules = Rules(Route("/v1/*"), exempt=["/v1/health", "/v1/hooks/*"])
+    for path in ("/v1/health", "/v1/health/", "//v1/health", "/v1/hooks/stripe"):
+        assert rules.begin(keyed(path=path)) is None
+    assert isinstance(rules.begin(keyed(path="/v1/orders")), Pending)
+    assert isinstance(rules.begin(keyed(path="/v1/healthy")), Pending)
+
+
 # --- the key in the ledger --------------------------------------------------------------------------------------------
 
 
@@ -827,6 +861,11 @@ def test_an_answer_that_was_not_held_whole_counts_as_given(exchange):
         (lambda: Rules(max_response=True), "max_response"),
         (lambda: Rules(scope=7), "scope"),
         (lambda: Rules(scope=""), "scope"),
+        (lambda: Rules(exempt="/health"), "give paths"),
+        (lambda: Rules(exempt=["health"]), "slash"),
+        (lambda: Rules(exempt=7), "give paths"),
+        (lambda: Rules(fingerprint="body"), '"all", "path", or a callable'),
+        (lambda: Rules(fingerprint=None), "callable"),
         (lambda: Rules(scope="X-Tenant"), "scope='X-Tenant': .*header:NAME"),
         (lambda: Rules(docs="https://example.com/#a"), "fragment"),
         (lambda: Rules(docs="https://example.com/\r\nx: y"), "fragment"),

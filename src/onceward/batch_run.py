@@ -135,7 +135,7 @@ class Run:
         if isinstance(answer, Exception):
             return Outcome("failed", item.record, item.key, None, answer)
         if isinstance(answer, Refused):
-            return Outcome(_REFUSED[answer.verdict], item.record, item.key, None, refusal(answer))
+            return Outcome(_REFUSED[answer.verdict], item.record, item.key, None, refusal(answer, self._guard.policy))
         assert isinstance(answer, Replay)
         item.replay = answer
         try:

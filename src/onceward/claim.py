@@ -12,7 +12,7 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome
 from onceward.core.record import Record
 from onceward.core.steps import Lost, Settled, Won
-from onceward.endings import Refused, completion, describe, final, storable, warn_of_missing
+from onceward.endings import Refused, completion, describe, final, noted, storable, warn_of_missing
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded
 from onceward.keys import derived_key
 from onceward.stores.contract import Store
@@ -168,22 +168,22 @@ class Claim:
             OncewardError: the claim was ended before.
         """
         self._check_free()
-        settle(lambda: self.leaving(protocol.released(error and storable(error)), "release it"), self.store)
+        settle(lambda: self.leaving(protocol.released(self._noted(error)), "release it"), self.store)
 
     async def release_async(self, error: str | None = None) -> None:
         """As :meth:`release`, for a coroutine."""
         self._check_free()
-        await settle_async(lambda: self.leaving(protocol.released(error and storable(error)), "release it"), self.store)
+        await settle_async(lambda: self.leaving(protocol.released(self._noted(error)), "release it"), self.store)
 
     def park(self, reason: str | None = None) -> None:
         """Stop retrying the key until an operator clears or unparks it. Raises as :meth:`release` does."""
         self._check_free()
-        settle(lambda: self.leaving(protocol.parked(reason and storable(reason)), "park it"), self.store)
+        settle(lambda: self.leaving(protocol.parked(self._noted(reason)), "park it"), self.store)
 
     async def park_async(self, reason: str | None = None) -> None:
         """As :meth:`park`, for a coroutine."""
         self._check_free()
-        await settle_async(lambda: self.leaving(protocol.parked(reason and storable(reason)), "park it"), self.store)
+        await settle_async(lambda: self.leaving(protocol.parked(self._noted(reason)), "park it"), self.store)
 
     def transaction(self, connection: "sqlite3.Connection") -> "Transaction":
         """Return a context whose writes on ``connection`` commit together with this claim's completion.
@@ -329,8 +329,11 @@ class Claim:
         if isinstance(error, Refused):
             return protocol.unbegun()
         if isinstance(error, self.policy.final):
-            return final(error)
-        return protocol.failed(self.record, self.policy, describe(error))
+            return final(error, self.policy)
+        return protocol.failed(self.record, self.policy, noted(describe(error), self.policy))
+
+    def _noted(self, text: str | None) -> str | None:
+        return text and noted(storable(text), self.policy)
 
     def ending(self) -> None:
         """Say that its end is on its way, together with those of others."""

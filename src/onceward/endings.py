@@ -1,6 +1,7 @@
 """How handlers end, as what is recorded of it: results and exceptions made into text that any ledger takes."""
 
 import warnings
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from onceward.core import protocol
@@ -23,10 +24,12 @@ def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
     """Return the outcome that records ``result``; one without a result says why it cannot be replayed."""
     try:
         text = codec.encode(result)
+        if policy.seal is not None:
+            text = sealing().sealed(policy.seal, text)
         # ASCII is a byte a character, and asking costs nothing; otherwise count.
         size = len(text) if text.isascii() else len(text.encode())
     except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
-        return protocol.completed(None, describe(error).removeprefix("NotReplayable: "))
+        return protocol.completed(None, noted(describe(error), policy).removeprefix("NotReplayable: "))
     assert policy.max_result is not None  # the guard has asked the store
     if size > policy.max_result:
         return protocol.completed(None, f"it takes {size} bytes, and max_result={policy.max_result}")
@@ -43,14 +46,35 @@ def warn_of_missing(record: Record) -> None:
         )
 
 
-def final(error: Exception) -> Outcome:
+def final(error: Exception, policy: Policy) -> Outcome:
     """Return the outcome that records an exception to be raised again for every duplicate."""
     from onceward.codec import NotReplayable, encode_exception  # noqa: PLC0415 - msgspec is loaded with the first guard
 
     try:
-        return protocol.completed(encode_exception(error), describe(error))
+        text = encode_exception(error)
+        if policy.seal is not None:
+            text = sealing().sealed(policy.seal, text)
+        return protocol.completed(text, noted(describe(error), policy))
     except NotReplayable as reason:
-        return protocol.completed(None, f"the outcome was {describe(error)}, which cannot be replayed: {reason}")
+        why = f"the outcome was {describe(error)}, which cannot be replayed: {reason}"
+        return protocol.completed(None, noted(why, policy))
+
+
+def noted(text: str, policy: Policy) -> str:
+    """Return an error's text as it is recorded: as it is, or sealed."""
+    return text if policy.seal is None else sealing().sealed_note(policy.seal, text)
+
+
+def opened_note(text: str | None, policy: Policy) -> str | None:
+    """Return an error's text as it was before :func:`noted`."""
+    return text if policy.seal is None else sealing().opened_note(policy.seal, text)
+
+
+def sealing() -> ModuleType:
+    """Return what seals and opens; loaded when it is first needed."""
+    from onceward import sealing as made  # noqa: PLC0415 - see above
+
+    return made
 
 
 def describe(error: BaseException) -> str:

@@ -10,7 +10,7 @@ settling it waits until the outcome is recorded.
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceward import heartbeat
 from onceward.claim import CURRENT, Claim
@@ -21,7 +21,7 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
 from onceward.core.record import Record
 from onceward.core.steps import Bid, Refused, Replay, Settled, Won
-from onceward.endings import completion, warn_of_missing
+from onceward.endings import completion, opened_note, sealing, warn_of_missing
 from onceward.errors import Busy, Mismatch, OncewardError, Parked, Reentrant, ResultUnavailable
 from onceward.stores.contract import Store
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from onceward.codec import Codec
 
 Function = Callable[..., object]
+_SEALED: Final = '{"$onceward":1,"sealed'  # how a sealed result begins
 
 
 class ClaimParameter(NamedTuple):
@@ -309,7 +310,7 @@ class Guard:
             return Answer(self.recorded(outcome.record))
         if outcome.verdict is Verdict.BUSY and self.policy.on_busy == "skip":
             return Answer(None, replayed=False)
-        raise refusal(outcome)
+        raise refusal(outcome, self.policy)
 
     # --- answering duplicates -------------------------------------------------------------------------------------
 
@@ -317,8 +318,10 @@ class Guard:
         """Return the recorded result, or raise the recorded exception or ResultUnavailable."""
         key, result, error = record.key, record.result, record.error
         if result is None:
-            raise ResultUnavailable(key, error or "none was stored")
+            raise ResultUnavailable(key, opened_note(error, self.policy) or "none was stored")
         try:
+            if result.startswith(_SEALED):
+                result = sealing().opened(self.policy.seal, result)
             if not self._codecs.is_exception(result):
                 return self.codec.decode(result)
             recorded = self._codecs.decode_exception(result, self.policy.final)
@@ -354,11 +357,11 @@ def refuse_awaitable(function: Function, value: object) -> None:
     )
 
 
-def refusal(refused: Refused) -> Busy | Mismatch | Parked:
+def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | Parked:
     """Return why a key cannot be had, as an error."""
     record = refused.record
     if refused.verdict is Verdict.MISMATCH:
         return Mismatch(record.key)
     if refused.verdict is Verdict.PARKED:
-        return Parked(record.key, record.attempts, record.error)
+        return Parked(record.key, record.attempts, opened_note(record.error, policy))
     return Busy(record.key, refused.wait)

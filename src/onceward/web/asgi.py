@@ -18,6 +18,7 @@ from onceward.web.asgi_delivery import Delivery
 from onceward.web.asgi_messages import (
     Application,
     AsgiRequest,
+    Message,
     Receive,
     Scope,
     Send,
@@ -31,7 +32,7 @@ from onceward.web.eager import begin
 from onceward.web.exchange import Exchange, Unrecorded
 from onceward.web.guarded import Guarded
 from onceward.web.recording import Recording
-from onceward.web.rules import Ask, Pending, Rules
+from onceward.web.rules import Ask, Passed, Pending, Rules
 from onceward.web.trouble import tell
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class AsgiIdempotency:
             await self._app(scope, receive, send)
             return
         body: bytes | None = None
-        asked: Pending | Ask | Answer | None = rules.begin(AsgiRequest(scope, method, path, root), route)
+        asked: Pending | Passed | Ask | Answer | None = rules.begin(AsgiRequest(scope, method, path, root), route)
         if isinstance(asked, Pending):
             body = await body_of(receive, rules.max_request)
             if body is None:
@@ -101,6 +102,9 @@ class AsgiIdempotency:
             await self._app(scope, receive if body is None else replayed(body, receive), send)
         elif isinstance(asked, Answer):
             await reply(send, asked)
+        elif isinstance(asked, Passed):
+            with asked:
+                await self._app(scope, receive, _watched(asked, send))
         else:
             assert body is not None
             await self._answer(asked, scope, body, receive, send)
@@ -282,6 +286,17 @@ def _adopt(context: Context) -> None:
     for variable, value in context.items():
         if variable.get(_NOTHING) is not value and variable is not CURRENT:  # the claim is the application's alone
             variable.set(value)
+
+
+def _watched(passed: Passed, send: Send) -> Send:
+    """Return a ``send`` that takes in the status of the answer to a request that has passed."""
+
+    async def watching(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            passed.answered(message["status"])
+        await send(message)
+
+    return watching
 
 
 def _hide_extensions(scope: Scope) -> None:

@@ -36,7 +36,7 @@ from onceward.web.endpoint import endpoint_rules
 from onceward.web.environ import request_of
 from onceward.web.guarded import Guarded
 from onceward.web.request import Request
-from onceward.web.rules import Ask, Pending, Rules
+from onceward.web.rules import Ask, Passed, Pending, Rules
 from onceward.web.sending import claim
 from onceward.web.sending_async import claim_async, to_its_end
 
@@ -177,6 +177,11 @@ def _answered(guarded: Guarded, request: HttpRequest, respond: Respond, *, began
         return respond()
     if isinstance(asked, Answer):
         return response_of(asked)
+    if isinstance(asked, Passed):
+        with asked:
+            response = _responded(request, respond)
+        asked.answered(response.status_code)
+        return response
     _refuse_transaction()
     held = claim(guarded, asked)
     if isinstance(held, Answer):
@@ -195,6 +200,11 @@ async def _answered_async(
         return await respond()
     if isinstance(asked, Answer):
         return response_of(asked)
+    if isinstance(asked, Passed):
+        with asked:
+            response = await _responded_async(request, respond)
+        asked.answered(response.status_code)
+        return response
     # Django cancels what is under way when the client leaves.
     return await to_its_end(_handled_async(guarded, asked, request, respond, began=began), _left)
 
@@ -205,15 +215,8 @@ async def _handled_async(
     held = await claim_async(guarded, asked)
     if isinstance(held, Answer):
         return response_of(held)
-
-    async def responded() -> HttpResponseBase:
-        try:
-            return _rendered(await respond())
-        except _ANSWERED as error:
-            return await sync_to_async(response_for_exception, thread_sensitive=False)(request, error)
-
     held.began = began
-    response = await held.call(responded)
+    response = await held.call(lambda: _responded_async(request, respond))
     held.began = began if began is not None else _began(request, response)
     return await ended_async(held, response, guarded.rules.max_response)
 
@@ -232,6 +235,13 @@ def _responded(request: HttpRequest, respond: Respond) -> HttpResponseBase:
         return response_for_exception(request, error)
 
 
+async def _responded_async(request: HttpRequest, respond: RespondAsync) -> HttpResponseBase:
+    try:
+        return _rendered(await respond())
+    except _ANSWERED as error:
+        return await sync_to_async(response_for_exception, thread_sensitive=False)(request, error)
+
+
 def _rendered(response: HttpResponseBase) -> HttpResponseBase:
     """Return a response that can be recorded; that of a template is made only when it is rendered."""
     if not isinstance(response, HttpResponseBase):
@@ -245,12 +255,12 @@ def _rendered(response: HttpResponseBase) -> HttpResponseBase:
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
-def _ask(guarded: Guarded, request: HttpRequest) -> Ask | Answer | None:
+def _ask(guarded: Guarded, request: HttpRequest) -> Ask | Passed | Answer | None:
     pending = _begun(guarded, request)
     return _asked(guarded, request, pending) if isinstance(pending, Pending) else pending
 
 
-async def _ask_async(guarded: Guarded, request: HttpRequest) -> Ask | Answer | None:
+async def _ask_async(guarded: Guarded, request: HttpRequest) -> Ask | Passed | Answer | None:
     try:
         pending = _begun(guarded, request)
     except SynchronousOnlyOperation:  # a scope that asks the database
@@ -262,7 +272,7 @@ async def _ask_async(guarded: Guarded, request: HttpRequest) -> Ask | Answer | N
     return await sync_to_async(_asked, thread_sensitive=False)(guarded, request, pending)
 
 
-def _begun(guarded: Guarded, request: HttpRequest) -> Pending | Answer | None:
+def _begun(guarded: Guarded, request: HttpRequest) -> Pending | Passed | Answer | None:
     """Return what the rules make of a request before its body is compared; the body is read and complete."""
     if request.method not in guarded.methods:
         return None

@@ -51,14 +51,24 @@ from onceward.web.asgi_messages import (
     request_of,
 )
 from onceward.web.endpoint import endpoint_rules
+from onceward.web.fastapi_caller import Caller, dependency
 from onceward.web.fastapi_endpoints import ENDPOINT, dependencies, mark_begin, unguarded, warn_of_late_ends
 from onceward.web.route import Route
-from onceward.web.rules import Ask, Pending, Rules
+from onceward.web.rules import Ask, Passed, Pending, Rules
 
 if TYPE_CHECKING:
     from onceward.once import Once
 
-__all__ = ["IdempotentRoute", "answer", "claim_or_none", "document", "idempotent", "idempotent_route", "unguarded"]
+__all__ = [
+    "IdempotentRoute",
+    "answer",
+    "claim_or_none",
+    "dependency",
+    "document",
+    "idempotent",
+    "idempotent_route",
+    "unguarded",
+]
 
 # The claim that a route of ours has begun. Any other that is held for the key of a request is the middleware's.
 _BEGUN: ContextVar[Claim | None] = ContextVar("onceward_fastapi_begun", default=None)
@@ -147,6 +157,7 @@ class IdempotentRoute(APIRoute):
         super().__init__(path, endpoint, **settings)
         self.declared = [one.call for one in dependencies(self.dependant) if isinstance(one.call, Idempotent)]
         self._guarded: AsgiIdempotency | None = None
+        self._caller: Caller | None = None
         chosen = self.declared[-1] if self.declared else self.default
         if chosen is None:
             return
@@ -154,6 +165,7 @@ class IdempotentRoute(APIRoute):
         for route in own.routes:
             if not route.methods.isdisjoint(self.methods or ()):
                 self._guarded = chosen.guard(self._carry_out, own)
+                self._caller = Caller.of(own)
                 self.openapi_extra = _described(self, own, route)
                 warn_of_late_ends(self)
                 break
@@ -168,6 +180,11 @@ class IdempotentRoute(APIRoute):
         if self._guarded is None:
             await super().handle(scope, receive, send)
             return
+        if self._caller is not None:
+            found = await self._caller.found(scope, receive, send)
+            if found is None:
+                return
+            scope, receive = found
         outer = CURRENT.get()
         if outer is not None and outer is not _BEGUN.get():
             receive, held = await self._is_held(outer, scope, receive)
@@ -180,7 +197,7 @@ class IdempotentRoute(APIRoute):
         """Tell whether the middleware holds the key of this very request; and return what to receive the request by."""
         assert self._guarded is not None
         guarded = self._guarded._guarded  # noqa: SLF001 - the shells are part of the house
-        asked: Pending | Ask | Answer | None = guarded.rules.begin(request_of(scope))
+        asked: Pending | Passed | Ask | Answer | None = guarded.rules.begin(request_of(scope))
         if isinstance(asked, Pending):
             body = await body_of(receive, guarded.rules.max_request)
             if body is None:

@@ -16,7 +16,7 @@ from onceward.web.answer import PENDING, Answer
 from onceward.web.endpoint import endpoint_rules
 from onceward.web.environ import ask
 from onceward.web.guarded import Guarded
-from onceward.web.rules import Rules
+from onceward.web.rules import Passed, Rules
 from onceward.web.sending import Held, Passage, Sending, claim
 
 if TYPE_CHECKING:
@@ -79,6 +79,11 @@ def idempotent(
                 return called(*args, **kwargs)
             if isinstance(asked, Answer):
                 return _response(asked)
+            if isinstance(asked, Passed):
+                with asked:
+                    response = _called(lambda: called(*args, **kwargs))
+                asked.answered(response.status_code)
+                return response
             held = claim(guarded, asked._replace(route=f"{flask.request.method} {flask.request.url_rule}"))
             if isinstance(held, Answer):
                 return _response(held)

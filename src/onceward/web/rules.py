@@ -9,12 +9,13 @@ and hands what it got to an :class:`onceward.web.exchange.Exchange`, which is on
 """
 
 from collections.abc import Callable, Collection
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, Literal, NamedTuple, Self, cast
 
 import msgspec
 
 from onceward.arguments import check_flag, check_hook
 from onceward.errors import KeyMissing, OncewardError
+from onceward.keys import fingerprint_of
 from onceward.web import problem
 from onceward.web.answer import Answer, Recorded, bodiless, recorded, replay
 from onceward.web.body import BadBody, fingerprint
@@ -25,6 +26,7 @@ from onceward.web.route import Route
 from onceward.web.scope import Identify, Scope, Unscoped, scope_of
 
 MIB: Final = 1 << 20
+Fingerprint = Callable[[Request, bytes], object]
 Event = Literal["claimed", "replayed", "conflict", "mismatch"]
 OnEvent = Callable[[Event, str], object]
 _EVENTS: Final[dict[int, Event]] = {409: "conflict", 422: "mismatch"}
@@ -41,6 +43,34 @@ class Pending(NamedTuple):
     route: Route
     key: str | None
     scope: object
+
+
+class Passed(NamedTuple):
+    """A request that its scope lets pass to the application, unguarded: the application must answer it with 4xx.
+
+    As a context it is put around the application, for what that raises is no such answer.
+    """
+
+    route: str
+
+    def answered(self, status: int) -> None:
+        """Take in the application's answer; one that is not 4xx is logged as an error."""
+        if not 400 <= status < 500:
+            import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+
+            logging.getLogger("onceward").error(
+                "%s: a request without a caller passed to the application (Scope.PASS), which answered %d instead of 4xx: it ran "
+                "unguarded. Have the application refuse such requests, or leave out .or_pass()",
+                self.route,
+                status,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, Exception):
+            self.answered(500)
 
 
 class Ask(NamedTuple):
@@ -75,6 +105,9 @@ class Rules:
         length: how many characters a key has, at least and at most.
         scope: whose key it is, which you must say: a :class:`Scope`, such as ``Scope.CREDENTIAL`` or ``Scope.EVERYBODY``; a
             callable that is given the :class:`Request` and returns the verified user; ``cookie:NAME``; or ``header:NAME``.
+        fingerprint: what must not change under one key. "all" is method, path, query and body; "path" is method and path; a
+            callable is given the :class:`Request` and the body, and what it returns stands for query and body.
+        exempt: paths that are not guarded, written as those of routes.
         record: which answers are recorded and replayed: a callable that is given the status, or a collection of statuses.
             After any other answer the key is given back, and the next request is carried out. An exception that nobody
             handles counts as 500. A request that was refused before its endpoint began is never recorded.
@@ -97,6 +130,8 @@ class Rules:
         strict: bool = False,
         length: tuple[int, int] = (1, 255),
         scope: Scope | Identify | str | None = None,
+        fingerprint: Literal["all", "path"] | Fingerprint = "all",
+        exempt: Collection[str] = (),
         record: Callable[[int], bool] | Collection[int] = lasting,
         record_within: float | None = 5.0,
         max_request: int = MIB,
@@ -123,8 +158,10 @@ class Rules:
         self.max_response = max_response
         self.strict = strict
         self.length = length
+        self.exempt = _exempted(exempt)
+        self._print = _printing(fingerprint)
         self._records = _recording(record)
-        self._scope = scope_of(scope)
+        self.scope = scope_of(scope)  # None is everybody's
         self._docs = docs
         self._on_event = on_event
 
@@ -134,10 +171,14 @@ class Rules:
         """Return the route that covers a request, or None for one that is let through as it is."""
         for route in self.routes:
             if route.covers(method, path):
-                return route
+                return None if self.exempt and self.exempts(path) else route
         return None
 
-    def begin(self, request: Request, route: Route | None = None) -> Pending | Answer | None:
+    def exempts(self, path: str) -> bool:
+        """Tell whether a path is one of those that are not guarded."""
+        return any(route.covers("*", path) for route in self.exempt)
+
+    def begin(self, request: Request, route: Route | None = None) -> Pending | Passed | Answer | None:
         """Look at a request before its body is there.
 
         Args:
@@ -145,27 +186,35 @@ class Rules:
             route: the one that covers it, for who has asked :meth:`route` already.
 
         Returns:
-            None for a request that is let through as it is, an answer for one that is refused, else what to go on with.
+            None for a request that is let through as it is, Passed for one that the application must refuse, an answer for
+            one that is refused here, else what to go on with.
         """
         route = route or self.route(request.method, request.path)
         if route is None:
             return None
-        key: str | None = None
         try:
-            if route.read is None:
-                lines = request.lines(route.header)
-                if not lines:
-                    return self._keyless(route)
-                least, most = self.length
-                key = read_key(lines, strict=self.strict, least=least, most=most)
-            scope = None if self._scope is None else self._scope(request)
+            return self._begun(request, route)
         except BadKey as error:
             return self._refuse(problem.malformed(_where(route), str(error)))
         except Unscoped as error:
             return self._refuse(problem.unscoped(str(error)))
+
+    def _begun(self, request: Request, route: Route) -> Pending | Passed | Answer | None:
+        key: str | None = None
+        if route.read is None:
+            lines = request.lines(route.header)
+            if not lines:
+                return self._keyless(route)
+            least, most = self.length
+            key = read_key(lines, strict=self.strict, least=least, most=most)
         length = request.lines("content-length")
         if length and length[0].isdecimal() and int(length[0][:20]) > self.max_request:
             return self.too_large()
+        scope = None if self.scope is None else self.scope(request)
+        if scope is Scope.PASS:
+            return Passed(f"{request.method} {route.path}")
+        if isinstance(scope, Answer):
+            return scope
         return tuple.__new__(Pending, (request, route, key, scope))  # what Pending(...) does, in half the time
 
     def ask(self, pending: Pending, body: bytes) -> Ask | Answer | None:
@@ -194,7 +243,7 @@ class Rules:
             # A client chooses a header's key for this one request; what stands in a body is the number of something, and the
             # things of another path have numbers of their own.
             name, place = found, (request.place,)
-        print_ = fingerprint(request, body)
+        print_ = self._print(request, body)
         return tuple.__new__(Ask, ((name, *place, scope), print_, f"{request.method} {route.path}"))  # as above
 
     def too_large(self) -> Answer:
@@ -300,6 +349,33 @@ def _check_seconds(name: str, seconds: object) -> None:
         raise TypeError(f"{name}={seconds!r}: give a number of seconds, or None")
     if not 0 <= seconds < float("inf"):
         raise ValueError(f"{name}={seconds!r}: give a number of seconds from 0 on, or None")
+
+
+def _exempted(exempt: Collection[str]) -> tuple[Route, ...]:
+    """Return the paths that are not guarded, as routes of the one method ``*``."""
+    paths: object = exempt
+    if isinstance(paths, str) or not isinstance(paths, Collection):
+        raise TypeError(f"exempt={exempt!r}: give paths, as in exempt=['/health', '/webhooks/*']")
+    return tuple(Route(path, methods=["*"]) for path in exempt)
+
+
+def _printing(chosen: object) -> Callable[[Request, bytes], str]:
+    """Return what makes the fingerprint of a request."""
+    if chosen == "all":
+        return fingerprint
+    if chosen == "path":
+        return lambda request, _: _placed(request, "path")
+    if not callable(chosen):
+        raise TypeError(
+            f'fingerprint={chosen!r}: give "all", "path", or a callable that is given a request and its body'
+        )
+    check_hook("fingerprint", chosen)
+    return lambda request, body: _placed(request, chosen(request, body))
+
+
+def _placed(request: Request, value: object) -> str:
+    """Return the fingerprint of a request by its method, its path, and what was chosen of the rest."""
+    return fingerprint_of((request.method, request.place, value))
 
 
 def _check_length(length: object) -> None:

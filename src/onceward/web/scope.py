@@ -76,6 +76,7 @@ class Scope:
             user's primary key, or a tuple of them. It may also return :attr:`PASS`, or an :class:`Answer` of its own. With
             None, or a part that is None, the request is refused.
         said: how it is written, for its repr.
+        dependency: what a host calls before it asks, when the scope is whom that returns.
 
     Attributes:
         CREDENTIAL: the credential itself: a hash of the Authorization and X-Api-Key headers, for API keys that do not change.
@@ -92,8 +93,11 @@ class Scope:
     EVERYBODY: ClassVar["Scope"]
     PASS: ClassVar[object] = _Pass()
 
-    def __init__(self, identify: Identify, said: str = "Scope(...)") -> None:
+    def __init__(
+        self, identify: Identify, said: str = "Scope(...)", dependency: Callable[..., object] | None = None
+    ) -> None:
         check_hook("scope", identify)
+        self.dependency = dependency
         self._identify = identify
         self._said = said
 
@@ -118,7 +122,7 @@ class Scope:
             except Nobody:
                 return Scope.PASS
 
-        return Scope(identify, f"{self._said}.or_pass()")
+        return Scope(identify, f"{self._said}.or_pass()", self.dependency)
 
     @staticmethod
     def credential(*headers: str) -> "Scope":
@@ -140,11 +144,11 @@ class _Credential:
         self._warned = False
 
     def __call__(self, request: Request) -> str:
+        if "authorization" in self._headers:
+            self._check(request, _said(request, "authorization"))
         sent = [f"{name}: {line}" for name in self._headers for line in _said(request, name)]
         if not sent:
             raise Nobody(f"the request has no credential ({', '.join(self._headers)})")
-        if "authorization" in self._headers:
-            self._check(request, _said(request, "authorization"))
         return _digest("credential", "\n".join(sent))
 
     def _check(self, request: Request, lines: list[str]) -> None:

@@ -10,7 +10,7 @@ from onceward.core.policy import Options
 from onceward.web.answer import Answer
 from onceward.web.environ import ask
 from onceward.web.guarded import Guarded
-from onceward.web.rules import Rules
+from onceward.web.rules import Passed, Rules
 from onceward.web.sending import Held, Passage, Sending, claim
 
 if TYPE_CHECKING:
@@ -75,6 +75,9 @@ class WsgiIdempotency:
         asked = ask(self._guarded.rules, environ)
         if asked is None:
             return self._app(environ, start_response)
+        if isinstance(asked, Passed):
+            with asked:
+                return self._app(environ, _watched(asked, start_response))
         held = asked if isinstance(asked, Answer) else claim(self._guarded, asked)
         if isinstance(held, Answer):
             _begin(held, start_response)
@@ -175,6 +178,16 @@ class _Head:
         """Hand the head of another answer to the server."""
         self.begun = True
         _begin(answer, self._start_response)
+
+
+def _watched(passed: Passed, start_response: StartResponse) -> StartResponse:
+    """Return a ``start_response`` that takes in the status of the answer to a request that has passed."""
+
+    def watching(status: str, headers: Headers, *more: ExcInfo | None) -> Write:
+        passed.answered(int(status[:3]))
+        return start_response(status, headers, *more)
+
+    return watching
 
 
 def _begin(answer: Answer, start_response: StartResponse) -> None:

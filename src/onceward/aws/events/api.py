@@ -1,6 +1,7 @@
 """HTTP on Lambda: functions behind API Gateway, a function URL or a load balancer, whose requests take effect once."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from functools import wraps
 from typing import TYPE_CHECKING, Final, Unpack, cast
 
@@ -15,7 +16,7 @@ from onceward.guard import Guard, refuse_awaitable
 from onceward.keys import scoped_key
 from onceward.web.answer import Answer, Recorded, bodiless, recorded
 from onceward.web.exchange import Exchange
-from onceward.web.rules import Ask, Rules, rules_of
+from onceward.web.rules import Ask, Passed, Pending, Rules, rules_of
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -114,14 +115,17 @@ class _Request:
         self._given = (event, context)
         self._shape, request, body = api_event.read(event)
         asked = api.rules.begin(request)
-        self._asked = api.rules.ask(asked, body) if asked is not None and not isinstance(asked, Answer) else asked
+        self._asked = api.rules.ask(asked, body) if isinstance(asked, Pending) else asked
         self._response: object = None
         self._deadline: float | None = None  # when the invocation is stopped, on the guard's clock
 
     def answer(self) -> object:
         asked = self._asked
         if not isinstance(asked, Ask):
-            return self._called(None) if asked is None else api_event.response_of(self._shape, asked)
+            if isinstance(asked, Answer):
+                return api_event.response_of(self._shape, asked)
+            with asked or nullcontext():
+                return self._watched(asked, self._called(None))
         guard, exchange, key = self._begin(asked)
         try:
             record = guard.call(key, asked.fingerprint, lambda: self._run(exchange), (), {})
@@ -132,7 +136,10 @@ class _Request:
     async def answer_async(self) -> object:
         asked = self._asked
         if not isinstance(asked, Ask):
-            return await self._called_async(None) if asked is None else api_event.response_of(self._shape, asked)
+            if isinstance(asked, Answer):
+                return api_event.response_of(self._shape, asked)
+            with asked or nullcontext():
+                return self._watched(asked, await self._called_async(None))
         guard, exchange, key = self._begin(asked)
         try:
             record = await guard.call_async(key, asked.fingerprint, lambda: self._run_async(exchange), (), {})
@@ -149,6 +156,12 @@ class _Request:
         most = guard.policy.max_result
         assert most is not None  # the guard has asked the store
         return guard, Exchange(self._api.rules, asked, most), scoped_key(self._api.name, asked.key)
+
+    def _watched(self, passed: Passed | None, response: object) -> object:
+        if passed is not None:
+            answer = api_event.answer_of(self._shape, response)
+            passed.answered(502 if answer is None else answer.status)
+        return response
 
     def _translated(self, answer: Answer | None) -> object:
         return self._response if answer is None else api_event.response_of(self._shape, answer)
