@@ -245,7 +245,12 @@ TABLE = [
 @pytest.fixture
 def serve(tmp_path):
     once = Once(f"sqlite:///{tmp_path}/ledger.db")
-    yield lambda face, record=None: (lambda service: (service, face(service)))(Service(once, record))
+
+    def served(face, record=None):
+        service = Service(once, record)
+        return service, face(service)
+
+    yield served
     once.close()
 
 
@@ -254,8 +259,9 @@ def statuses(service):
 
 
 @pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)
-@pytest.mark.parametrize(("does", "record", "knowing", "unsure"), TABLE)
-def test_what_an_endpoint_answers_is_recorded(serve, face, does, record, knowing, unsure):
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row[0]}-{row[2]}-{row[3]}")
+def test_what_an_endpoint_answers_is_recorded(serve, face, row):
+    does, record, knowing, unsure = row
     service, send = serve(face, record)
     service.status = does
     first = send("/orders", b'{"amount": 1}')

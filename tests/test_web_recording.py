@@ -1,5 +1,8 @@
 """Answers and their records, with real servers: ledgers that vanish while handlers run, and answers that are cut short."""
 
+import asyncio
+import contextlib
+import http.client
 import os
 import signal
 import socket
@@ -8,9 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from onceward import Once
+from onceward import Once, StoreError
 from onceward.core.record import COMPLETED, IN_PROGRESS
+from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults, fail_before, when
 from servers import Fault
+from web_calls import AsgiIdempotency, Rules, call, post
 from web_servers import gunicorn, keyed, until, uvicorn
 
 THREADS = ("--worker-class", "gthread", "--threads", "2")
@@ -127,20 +133,88 @@ def test_events_whose_client_has_left_are_not_replayed_as_complete(place):
 
 def test_an_answer_that_fails_in_its_middle_is_not_replayed_as_complete(place):
     with uvicorn("web_recording:middled", **place.environment) as server:
-        try:
+        with contextlib.suppress(OSError, http.client.HTTPException):
             server.post("/torn", b"{}", keyed("k"))
-        except OSError:
-            pass
-        except Exception as error:
-            assert "IncompleteRead" in repr(error)
-        until(lambda: place.effects == ["torn"])
-        status, fields, _ = post_whole(server)
-        assert (status, fields.get("idempotent-replayed")) != (200, "true")
+        until(lambda: place.effects == ["torn"] and place.statuses == [COMPLETED])
+        status, _, body = server.post("/torn", b"{}", keyed("k"))
+        assert (status, b"#unavailable" in body) == (409, True)
 
 
-def post_whole(server):
-    try:
-        return server.post("/torn", b"{}", keyed("k"))
-    except Exception as error:
-        assert "IncompleteRead" in repr(error)
-        return 0, {}, b""
+# --- without servers ------------------------------------------------------------------------------------------------
+
+
+class Leaving:
+    """An application whose ledger is away from when it answers on."""
+
+    def __init__(self, *, lease, status=201, **options):
+        self.is_away, self.status = False, status
+        once = Once(Faults(MemoryStore(), when(lambda ask: self.is_away, fail_before())), lease=lease)
+        self.guarded = AsgiIdempotency(self, once, Rules(**options))
+
+    async def __call__(self, scope, receive, send):
+        self.is_away = True
+        await send({"type": "http.response.start", "status": self.status, "headers": []})
+        await send({"type": "http.response.body"})
+
+
+def test_fifty_requests_without_a_ledger_leave_one_traceback_on_the_log(caplog):
+    down = Once(Faults(MemoryStore(), when(lambda ask: True, fail_before(lambda message: StoreError("it is away")))))
+    answers = call(AsgiIdempotency(None, down), *(post("/orders", f"k{number}") for number in range(52)))
+    assert {answer.status_code for answer in answers} == {503}
+    told = [record for record in caplog.records if record.name == "onceward"]
+    assert [record.exc_info is not None for record in told] == [True, False]
+    assert "(10 times in " in told[1].message
+
+
+def test_a_record_behind_its_answer_that_fails_in_the_end_is_on_the_log_with_its_key(caplog):
+    (answer,) = call(Leaving(lease=1.5, record_within=0.2).guarded, post("/orders", "k"))
+    assert (answer.status_code, answer.headers["idempotency-recorded"]) == (201, "pending")
+    assert any(record.levelname == "ERROR" and record.message.startswith("http:k") for record in caplog.records)
+
+
+@pytest.mark.parametrize("within", [None, 5])
+def test_on_lambda_which_freezes_answers_wait_for_their_records(within, monkeypatch):
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "orders")
+    (answer,) = call(Leaving(lease=1, record_within=within).guarded, post("/orders", "k"))
+    assert answer.status_code == 201
+    assert "idempotency-recorded" not in answer.headers
+
+
+def test_an_answer_that_is_given_back_does_not_wait_for_that_either():
+    async def main():
+        began = time.monotonic()
+        task = await first_of(Leaving(lease=4, status=503, record_within=0.2).guarded)
+        took = time.monotonic() - began
+        await task
+        return took
+
+    assert asyncio.run(main()) < 2
+
+
+async def first_of(app):
+    """Send a request, and return when its answer is there, although the application goes on."""
+    answered = asyncio.Event()
+
+    async def send(message):
+        if not message.get("more_body", message["type"] == "http.response.start"):
+            answered.set()
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/",
+        "query_string": b"",
+        "headers": [(b"idempotency-key", b"k")],
+    }
+    task = asyncio.ensure_future(app(scope, receive, send))
+    await answered.wait()
+    return task
+
+
+@pytest.mark.parametrize("wrong", ["5", True, -1, float("inf")])
+def test_record_within_is_a_number_of_seconds(wrong):
+    with pytest.raises((TypeError, ValueError), match="record_within="):
+        Rules(record_within=wrong)

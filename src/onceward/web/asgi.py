@@ -206,8 +206,9 @@ class _Handling(Delivery):
 
     async def settle(self) -> Answer | None:
         """Record the answer that the application has just ended; return what its client gets instead, or None."""
-        exchange, began = self._exchange, self._began
+        exchange = self._exchange
         assert self.status is not None
+        began = None if self.status < 300 else self._began
         outcome: Recorded | Exception
         try:
             if self.kept is None:

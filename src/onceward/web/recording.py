@@ -6,13 +6,13 @@ The steps of a settling recognise their own earlier write. So the first try may 
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Final
 
 from onceward import heartbeat
 from onceward.claim import Claim
-from onceward.core.clock import Clock
-from onceward.core.drive import Exchange, Steps, settle, settle_async
+from onceward.core.drive import Steps, settle, settle_async
 from onceward.errors import ResultNotRecorded, StoreError
 from onceward.guard import Guard
 from onceward.web.answer import Recorded
@@ -24,30 +24,6 @@ Make = Callable[[], Steps[None]]
 
 class OutOfTime(StoreError):
     """The answer goes out before its record."""
-
-
-class _Limited:
-    """A store that takes requests until a time on the owner's clock."""
-
-    def __init__(self, store: Exchange, clock: Clock, within: float) -> None:
-        self._store = store
-        self._clock = clock
-        self._end = clock() + within
-        self._first = True
-
-    def exchange(self, request: object) -> object:
-        self._check()
-        return self._store.exchange(request)
-
-    async def exchange_async(self, request: object) -> object:
-        self._check()
-        return await self._store.exchange_async(request)
-
-    def _check(self) -> None:
-        if self._first:
-            self._first = False
-        elif self._clock() >= self._end:
-            raise OutOfTime("the ledger has not taken the record in time; it is tried on behind the answer")
 
 
 class Recording:
@@ -63,15 +39,33 @@ class Recording:
         pending: whether that time is over and nothing is recorded yet: call :meth:`behind` when the answer is out.
     """
 
+    pending = False
+    _tries = 0
+    _end = 0.0  # until when the first try may send requests, on the owner's clock
+
     def __init__(self, guard: Guard, claim: Claim, outcome: Recorded | Exception, within: float | None) -> None:
-        self.pending = False
         self._guard = guard
         self._claim = claim
         self._outcome = outcome
         self._within = within
-        self._make: Make = (
-            (lambda: claim.failing(outcome)) if isinstance(outcome, Exception) else claim.success(outcome)
-        )
+        self._make: Make = partial(claim.failing, outcome) if isinstance(outcome, Exception) else claim.success(outcome)
+
+    # --- the store, for the first try -------------------------------------------------------------------------------
+
+    def exchange(self, request: object) -> object:
+        """Send a request, unless it is time for the answer to go out."""
+        self._check()
+        return self._guard.store.exchange(request)
+
+    def exchange_async(self, request: object) -> Coroutine[object, object, object]:
+        """As :meth:`exchange`, for a coroutine."""
+        self._check()
+        return self._guard.store.exchange_async(request)
+
+    def _check(self) -> None:
+        self._tries += 1
+        if self._tries > 1 and self._guard.clock() >= self._end:
+            raise OutOfTime("the ledger has not taken the record in time; it is tried on behind the answer")
 
     # --- before the answer ------------------------------------------------------------------------------------------
 
@@ -86,7 +80,8 @@ class Recording:
             self._settle_for_good()
             return
         try:
-            settle(self._make, _Limited(guard.store, guard.clock, self._within))
+            self._end = guard.clock() + self._within
+            settle(self._make, self)
             self._tried()
         except ResultNotRecorded as error:
             if not self._is_late(error):
@@ -102,7 +97,8 @@ class Recording:
             await self._settle_for_good_async()
             return
         try:
-            await settle_async(self._make, _Limited(guard.store, guard.clock, self._within))
+            self._end = guard.clock() + self._within
+            await settle_async(self._make, self)
             self._tried()
         except ResultNotRecorded as error:
             if not self._is_late(error):
@@ -126,7 +122,7 @@ class Recording:
     def _is_late(self, error: ResultNotRecorded) -> bool:
         self.pending = isinstance(error.__cause__, OutOfTime) and not self._claim.lost
         if self.pending:
-            tell("the answer goes out, and its record is tried on", error)
+            tell(f"{self._claim.record.key}: the answer goes out, and its record is tried on", error.__cause__ or error)
         return self.pending
 
     def _tried(self) -> None:
@@ -144,7 +140,7 @@ class Recording:
         except Exception as error:  # noqa: BLE001 - nobody is there who could be told
             self._failed(error)
         finally:
-            self._end()
+            self._ended()
 
     async def behind_async(self) -> None:
         """As :meth:`behind`, for a coroutine."""
@@ -153,7 +149,7 @@ class Recording:
         except Exception as error:  # noqa: BLE001 - as above
             self._failed(error)
         finally:
-            self._end()
+            self._ended()
 
     def start(self) -> threading.Thread | None:
         """Have :meth:`behind` done in a thread, for which the interpreter waits before it exits."""
@@ -169,10 +165,10 @@ class Recording:
         _LOG.error(
             "%s: answered, and not recorded: %s. A retry gets 409 until the lease ends, and is carried out again then",
             self._claim.record.key,
-            error,
+            error.__cause__ or error,
         )
 
-    def _end(self) -> None:
+    def _ended(self) -> None:
         if self._claim.settled is None and isinstance(self._outcome, Exception):
             _LOG.error(
                 "%s: failed, and its key could not be given back; it is free when the lease ends",
