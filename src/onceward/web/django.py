@@ -30,6 +30,7 @@ from django.http.request import RawPostDataException  # type: ignore[import-unty
 from onceward.arguments import check_once
 from onceward.core.policy import Options
 from onceward.web.answer import Answer
+from onceward.web.coverage import djangos_routes
 from onceward.web.django_response import answer, ended, ended_async, response_of
 from onceward.web.endpoint import endpoint_rules
 from onceward.web.environ import request_of
@@ -240,6 +241,8 @@ def _rendered(response: HttpResponseBase) -> HttpResponseBase:
 def _ask(guarded: Guarded, request: HttpRequest) -> Ask | Passed | Answer | None:
     if request.method not in guarded.methods:
         return None
+    if not guarded.coverage.looked:
+        guarded.coverage.compare(djangos_routes())
     pending = guarded.rules.begin(_request(request))
     if not isinstance(pending, Pending):
         return pending

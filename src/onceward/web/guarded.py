@@ -11,6 +11,7 @@ from onceward.errors import ResultUnavailable
 from onceward.guard import Guard
 from onceward.keys import scoped_key
 from onceward.web.answer import Answer, Recorded, recorded
+from onceward.web.coverage import Coverage
 from onceward.web.exchange import Exchange
 from onceward.web.rules import Ask, Rules, rules_of
 
@@ -34,6 +35,7 @@ class Guarded:
     Attributes:
         rules: the rules.
         guard: the guard. What it returns for a duplicate goes through :meth:`recorded`.
+        coverage: tells of routes that guard nothing.
         methods: all methods of the routes, to tell cheaply that a request is let through.
 
     Raises:
@@ -52,6 +54,7 @@ class Guarded:
         check_once(once, example)
         options = with_wait(options, wait)
         self.rules = rules_of(rules)
+        self.coverage = Coverage(self.rules.routes)
         self.methods = frozenset[str]().union(*(route.methods for route in self.rules.routes))
         self._name = once._claim_name(name, "")  # noqa: SLF001 - shells are part of the house
         guard = once._claim_guard(options, "each request is answered")  # noqa: SLF001 - as above
