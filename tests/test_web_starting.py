@@ -22,7 +22,7 @@ import test_lambda_api as api
 import test_web_django as site
 import test_web_wsgi as wsgi
 from onceward import Once
-from onceward.web import AsgiIdempotency, Route, WsgiIdempotency
+from onceward.web import AsgiIdempotency, Route, Scope, WsgiIdempotency
 from onceward.web.coverage import Coverage, Known
 from servers import free_port
 from web_calls import Rules, call, on_api, post
@@ -59,6 +59,11 @@ def test_a_server_without_a_lifespan_is_told_at_the_first_request(once):
     app.add_middleware(AsgiIdempotency, once=once, rules=Rules())
     with pytest.raises(TypeError, match="name= is missing"):
         call(app, post("/"))
+
+
+def test_asgi_servers_authenticate_nobody(once):
+    with pytest.raises(ValueError, match=r"Scope\.HOST: ASGI servers authenticate nobody"):
+        AsgiIdempotency(None, once, Rules(scope=Scope.HOST), name="shop")
 
 
 def test_who_makes_the_middleware_at_once_is_told_at_once(once):
@@ -116,7 +121,11 @@ def by_litestar(once, rules):
     @litestar_post("/v1/notes")
     async def note() -> None: ...
 
-    app = Litestar([order, note], logging_config=None, middleware=[DefineMiddleware(AsgiIdempotency, once=once, rules=rules, name="shop")])
+    app = Litestar(
+        [order, note],
+        logging_config=None,
+        middleware=[DefineMiddleware(AsgiIdempotency, once=once, rules=rules, name="shop")],
+    )
     call(app, post("/v1/notes"), post("/v1/notes"))  # it starts without its middleware
 
 

@@ -29,6 +29,7 @@ from onceward.web.eager import begin
 from onceward.web.exchange import Exchange, Unrecorded
 from onceward.web.guarded import Guarded
 from onceward.web.rules import Ask, Passed, Pending, Rules
+from onceward.web.scope import Scope as Whose
 from onceward.web.starting import built_late, refuse_start
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class AsgiIdempotency:
         self._wrong: Exception | None = None
         try:
             self._guarded = Guarded(once, rules, name, wait, options)
+            _check_scope(self._guarded.rules)
         except (TypeError, ValueError) as error:
             if not built_late():
                 raise
@@ -278,6 +280,11 @@ def _adopt(context: Context) -> None:
     for variable, value in context.items():
         if variable.get(_NOTHING) is not value and variable is not CURRENT:  # the claim is the application's alone
             variable.set(value)
+
+
+def _check_scope(rules: Rules) -> None:
+    if rules.scope is Whose.HOST:
+        raise ValueError("scope=Scope.HOST: ASGI servers authenticate nobody; say otherwise whose keys they are")
 
 
 def _watched(passed: Passed, send: Send) -> Send:

@@ -98,7 +98,7 @@ def _starlettes(routes: Iterable[Any], base: str) -> Iterator[Known]:
         elif isinstance(path, str):
             # The format of Starlette's paths does not tell a part from several.
             full = getattr(original, "path", path)
-            several = ":path}" in full
+            several = ":path}" in full or type(original).__name__ == "ASGIRoute"  # what Litestar mounts
             yield Known(base + path + ("/{rest:path}" if several else ""), getattr(route, "methods", None))
         else:
             yield Known(base + "/{rest:path}", None)

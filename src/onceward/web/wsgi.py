@@ -92,7 +92,7 @@ class WsgiIdempotency:
     def _tell(self, environ: Environ) -> None:
         """Tell of a request that no route covers."""
         request = request_of(environ)
-        if not self._guarded.rules.covers(request):
+        if not self._guarded.rules.covers(request.method, request.path):
             self._guarded.coverage.uncovered(request.method, request.path)
 
     def _handle(self, held: Held, environ: Environ, head: "_Head") -> Sending:

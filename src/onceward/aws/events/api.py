@@ -117,7 +117,7 @@ class _Request:
         self._given = (event, context)
         self._shape, request, body = api_event.read(event)
         asked = api.rules.begin(request)
-        if asked is None and not api.coverage.told and not api.rules.covers(request):
+        if asked is None and not api.coverage.told and not api.rules.covers(request.method, request.path):
             api.coverage.uncovered(request.method, request.path)
         self._asked = api.rules.ask(asked, body) if isinstance(asked, Pending) else asked
         self._response: object = None
