@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import re
 import sqlite3
 from contextlib import closing
 
@@ -12,6 +14,7 @@ from onceward import Completed, Once, Parked, ResultUnavailable
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.errors import ResultWarning
 from web_calls import AsgiIdempotency, WsgiIdempotency, call, on_api, post
+from web_servers import ROOT
 
 CARD = "4242-4242-4242-4242"
 fernet = Fernet(Fernet.generate_key())
@@ -339,3 +342,75 @@ def test_an_answer_can_be_redacted(once):
     first, second = call(guarded, post("/a", "k"), post("/a", "k"))
     assert (first.text, second.text) == (CARD, "4242-…")
     check_nothing_is_plain(once)
+
+
+# --- docs/sealing.md --------------------------------------------------------------------------------------------------
+
+EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "sealing.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.fixture
+def shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEDGER_KEY", Fernet.generate_key().decode())
+
+    def run(number):
+        space = {"__name__": "example"}
+        exec(EXAMPLES[number].replace("dynamodb://orders-ledger?region=eu-west-1", "memory:"), space)
+        return space
+
+    return run
+
+
+def test_the_documented_seal_with_fernet_runs(shown, capsys):
+    once = shown(0)["once"]
+    assert capsys.readouterr().out == "{'card': '4242', 'paid': True}\n" * 2
+    assert "4242" not in records(once)[0].result
+    once.close()
+
+
+class Kms:
+    """As boto3's client: it hands out data keys, and opens them."""
+
+    calls = 0
+
+    def generate_data_key(self, KeyId, KeySpec):
+        self.calls += 1
+        key = os.urandom(32)
+        return {"CiphertextBlob": b"\x00\xff" + key[::-1], "Plaintext": key}
+
+    def decrypt(self, KeyId, CiphertextBlob):
+        self.calls += 1
+        return {"Plaintext": CiphertextBlob[2:][::-1]}
+
+
+def test_the_documented_seal_with_kms_runs(shown, monkeypatch):
+    import boto3
+
+    kms = Kms()
+    monkeypatch.setattr(boto3, "client", lambda name: kms)
+    once = shown(1)["once"]
+
+    @once(key="number")
+    def pay(number):
+        return CARD
+
+    assert [pay(number) for number in (1, 2, 1, 2)] == [CARD] * 4
+    assert kms.calls == 2
+    assert all(CARD not in record.result for record in records(once))
+
+
+def test_the_documented_redaction_runs(shown):
+    once = shown(2)["once"]
+
+    @once(key="number")
+    def pay(number):
+        if number == 2:
+            raise LookupError("no money on 4242424242424242")
+        return "paid with 4242424242424242"
+
+    assert [pay(1), pay(1)] == ["paid with 4242424242424242", "paid with ************4242"]
+    with pytest.raises(LookupError):
+        pay(2)
+    assert {record.error for record in records(once)} == {None, "LookupError: sealed:no money on ************4242"}
+    once.close()

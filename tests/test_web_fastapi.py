@@ -2,6 +2,7 @@
 
 import asyncio
 import warnings
+from copy import copy
 from typing import Annotated
 
 import httpx
@@ -373,6 +374,10 @@ def test_what_no_guard_covers_can_be_found(once):
     assert unguarded(app) == ["POST /api/v1/in/child/{number}", "POST /app"]
     app.add_middleware(AsgiIdempotency, once, Rules(Route("/api/v1/in/child/{id}")), name="http")
     assert unguarded(app) == ["POST /app"]
+    exempting = copy(app)
+    exempting.user_middleware = []
+    exempting.add_middleware(AsgiIdempotency, once=once, rules=Rules(exempt=["/app"]), name="http")
+    assert unguarded(exempting) == []
     app.add_middleware(AsgiIdempotency, once=once, rules=Rules(), name="http")
     assert unguarded(app) == []
 

@@ -241,6 +241,8 @@ def test_an_application_with_the_middleware_is_documented(once):
     document(app, rules)
     check_documented(operation(app, "/orders/{order}/payments"), "200")
     assert "parameters" not in operation(app, "/free")
+    exempt = document_schema({"paths": {"/a": {"post": {}}, "/b": {"post": {}}}}, Rules(exempt=["/a"]))["paths"]
+    assert ("parameters" in exempt["/a"]["post"], "parameters" in exempt["/b"]["post"]) == (False, True)
     before = copy.deepcopy(app.openapi())
     (served,) = call(app, {"method": "GET", "url": "/openapi.json"})
     assert served.json() == app.openapi() == before  # once is enough

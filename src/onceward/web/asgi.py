@@ -33,6 +33,8 @@ from onceward.web.exchange import Exchange, Unrecorded
 from onceward.web.guarded import Guarded
 from onceward.web.recording import Recording
 from onceward.web.rules import Ask, Passed, Pending, Rules
+from onceward.web.scope import Scope as Whose
+from onceward.web.starting import built_late, refuse_start
 from onceward.web.trouble import tell
 
 if TYPE_CHECKING:
@@ -78,16 +80,34 @@ class AsgiIdempotency:
         **options: Unpack[Options],
     ) -> None:
         self._app = app
-        self._guarded = Guarded(once, rules, name, wait, options)
+        self._wrong: Exception | None = None
+        try:
+            self._guarded = Guarded(once, rules, name, wait, options)
+            _check_scope(self._guarded.rules)
+        except (TypeError, ValueError) as error:
+            if not built_late():
+                raise
+            self._wrong = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection: an HTTP request by the rules; what is none of theirs, and all else, as without this."""
+        if self._wrong is not None:
+            await refuse_start(self._wrong, scope, receive, send)
+            return
+        if scope["type"] == "lifespan" and not self._guarded.coverage.looked:
+            await self._app(scope, receive, self._starting(scope, send))
+            return
         if scope["type"] != "http" or (method := scope["method"].upper()) not in self._guarded.methods:
             await self._app(scope, receive, send)
             return
+        coverage = self._guarded.coverage
+        if not coverage.looked:
+            self._look(scope)
         rules = self._guarded.rules
         path, root = place_of(scope)
         if (route := rules.route(method, path)) is None:
+            if not coverage.told and not rules.exempts(path):
+                coverage.uncovered(method, path)
             await self._app(scope, receive, send)
             return
         body: bytes | None = None
@@ -108,6 +128,23 @@ class AsgiIdempotency:
         else:
             assert body is not None
             await self._answer(asked, scope, body, receive, send)
+
+    def _starting(self, scope: Scope, send: Send) -> Send:
+        """Return a ``send`` for the lifespan that compares the routes when the application has started."""
+
+        async def starting(message: Message) -> None:
+            if message["type"] == "lifespan.startup.complete":
+                self._look(scope)
+            await send(message)
+
+        return starting
+
+    def _look(self, scope: Scope) -> None:
+        """Compare the rules' routes with the application's, if these are known."""
+        root = scope.get("root_path", "")
+        # Within a mounted part the application's paths are not those of the rules.
+        app = scope.get("app") if scope.get("app_root_path", root) == root else None
+        self._guarded.coverage.look(self._app if app is None else app)
 
     async def _answer(self, ask: Ask, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Answer a request with a key, by the application or by the record; raises what the application raises."""
@@ -287,6 +324,11 @@ def _adopt(context: Context) -> None:
     for variable, value in context.items():
         if variable.get(_NOTHING) is not value and variable is not CURRENT:  # the claim is the application's alone
             variable.set(value)
+
+
+def _check_scope(rules: Rules) -> None:
+    if rules.scope is Whose.HOST:
+        raise ValueError("scope=Scope.HOST: ASGI servers authenticate nobody; say otherwise whose keys they are")
 
 
 def _watched(passed: Passed, send: Send) -> Send:

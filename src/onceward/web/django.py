@@ -31,6 +31,7 @@ from onceward.arguments import check_once
 from onceward.core.policy import Options
 from onceward.web.answer import Answer
 from onceward.web.body import LONG
+from onceward.web.coverage import djangos_routes
 from onceward.web.django_response import answer, ended, ended_async, response_of
 from onceward.web.endpoint import endpoint_rules
 from onceward.web.environ import request_of
@@ -276,6 +277,8 @@ def _begun(guarded: Guarded, request: HttpRequest) -> Pending | Passed | Answer 
     """Return what the rules make of a request before its body is compared; the body is read and complete."""
     if request.method not in guarded.methods:
         return None
+    if not guarded.coverage.looked:
+        guarded.coverage.compare(djangos_routes())
     pending = guarded.rules.begin(_request(request))
     if not isinstance(pending, Pending):
         return pending

@@ -80,12 +80,16 @@ class Caller:
         return None
 
     def _route(self, scope: Scope) -> APIRoute:
-        app, names = scope["app"], frozenset(scope.get("path_params", ()))
-        routes = self._routes.setdefault(app, {})
+        app, names = scope.get("app"), frozenset(scope.get("path_params", ()))
+        routes = self._routes.setdefault(self if app is None else app, {})
         if names not in routes:
             path = "/" + "/".join(f"{{{name}}}" for name in sorted(names))
             routes[names] = APIRoute(
-                path, self._endpoint, methods=self._methods, response_model=None, dependency_overrides_provider=app
+                path,
+                self._endpoint,
+                methods=self._methods,
+                response_model=None,
+                dependency_overrides_provider=app if hasattr(app, "dependency_overrides") else None,
             )
         return routes[names]
 

@@ -95,7 +95,8 @@ def unguarded(app: FastAPI, methods: Sequence[str] = ("POST", "PATCH")) -> list[
     """Return the endpoints of an application that no guard of ours covers, such as ``POST /orders/{order}``.
 
     For a test, ``assert unguarded(app) == []``: a router that is included in a guarded one is not guarded by that, and nothing
-    else tells. An endpoint with a key that is not required is a guarded one.
+    else tells. An endpoint with a key that is not required, or whose path is
+    exempt, is not among them.
 
     Args:
         app: the application, with all its routers and mounted applications, and its middleware.
@@ -126,5 +127,5 @@ def _unguarded(
         elif not getattr(original, "is_guarded", False):
             path = base + (getattr(route, "path_format", None) or "")
             for method in set(getattr(route, "methods", None) or ()).intersection(methods):
-                if not any(rules.route(method, path[len(at) :]) for at, rules in around):
+                if not any(rules.covers(method, path[len(at) :]) for at, rules in around):
                     yield f"{method} {path}"

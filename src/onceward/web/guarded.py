@@ -12,6 +12,7 @@ from onceward.errors import ResultUnavailable
 from onceward.guard import Guard
 from onceward.keys import scoped_key
 from onceward.web.answer import Answer, Recorded, recorded
+from onceward.web.coverage import Coverage
 from onceward.web.exchange import Exchange
 from onceward.web.rules import Ask, Rules, rules_of
 
@@ -36,6 +37,7 @@ class Guarded:
         rules: the rules.
         within: seconds for which an answer waits for its record; None is until it is written.
         guard: the guard. What it returns for a duplicate goes through :meth:`recorded`.
+        coverage: tells of routes that guard nothing.
         methods: all methods of the routes, to tell cheaply that a request is let through.
 
     Raises:
@@ -56,6 +58,7 @@ class Guarded:
         self.rules = rules_of(rules)
         # Lambda freezes a process that has answered, so nothing could go on behind the answer.
         self.within = None if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else self.rules.record_within
+        self.coverage = Coverage(self.rules.routes)
         self.methods = frozenset[str]().union(*(route.methods for route in self.rules.routes))
         self._name = once._claim_name(name, "")  # noqa: SLF001 - shells are part of the house
         guard = once._claim_guard(options, "each request is answered")  # noqa: SLF001 - as above

@@ -174,6 +174,10 @@ class Rules:
                 return None if self.exempt and self.exempts(path) else route
         return None
 
+    def covers(self, method: str, path: str) -> bool:
+        """Tell whether a route covers a request, or its path is exempt."""
+        return self.route(method, path) is not None or self.exempts(path)
+
     def exempts(self, path: str) -> bool:
         """Tell whether a path is one of those that are not guarded."""
         return any(route.covers("*", path) for route in self.exempt)

@@ -149,6 +149,8 @@ class _Credential:
         sent = [f"{name}: {line}" for name in self._headers for line in _said(request, name)]
         if not sent:
             raise Nobody(f"the request has no credential ({', '.join(self._headers)})")
+        if not self._warned:
+            self._warn(sent)
         return _digest("credential", "\n".join(sent))
 
     def _check(self, request: Request, lines: list[str]) -> None:
@@ -167,12 +169,15 @@ class _Credential:
                 f"credentials of the scheme {scheme} are new for each request, so a retry cannot be recognised by "
                 "them. This server has to be told who its callers are (scope=)"
             )
-        if not self._warned and _expires(lines[0]):
+
+    def _warn(self, sent: list[str]) -> None:
+        """Tell once, on the log, of a token that expires."""
+        if any(map(_expires, sent)):
             self._warned = True
             import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
 
             logging.getLogger("onceward").warning(
-                "scope=Scope.CREDENTIAL: a caller sent a token (JWT) that expires. A client that renews its token between two "
+                "the scope is the credential itself, and a caller sent a token (JWT) that expires. A client that renews its token between two "
                 "tries is another caller then, and its request is carried out twice: give scope= a verified user instead"
             )
 
@@ -251,7 +256,7 @@ def _sent(value: str | None, what: str) -> str:
 
 
 def _expires(line: str) -> bool:
-    """Tell whether an Authorization is a JWT with an expiry (RFC 7519, section 4.1.4)."""
+    """Tell whether a header's line ends with a JWT with an expiry (RFC 7519, section 4.1.4)."""
     parts = line.rsplit(maxsplit=1)[-1].split(".")
     if len(parts) != 3:
         return False

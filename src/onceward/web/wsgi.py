@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, Unpack
 
 from onceward.core.policy import Options
 from onceward.web.answer import Answer
-from onceward.web.environ import ask
+from onceward.web.environ import ask, request_of
 from onceward.web.guarded import Guarded
 from onceward.web.rules import Passed, Rules
 from onceward.web.sending import Held, Passage, Sending, claim
@@ -72,8 +72,13 @@ class WsgiIdempotency:
         """Handle one request by the rules; what is none of theirs, as without this."""
         if str(environ["REQUEST_METHOD"]).upper() not in self._guarded.methods:
             return self._app(environ, start_response)
+        coverage = self._guarded.coverage
+        if not coverage.looked:
+            coverage.look(self._app)
         asked = ask(self._guarded.rules, environ)
         if asked is None:
+            if not coverage.told:
+                self._tell(environ)
             return self._app(environ, start_response)
         if isinstance(asked, Passed):
             with asked:
@@ -83,6 +88,12 @@ class WsgiIdempotency:
             _begin(held, start_response)
             return [held.body]
         return self._handle(held, environ, _Head(start_response, environ, self._guarded.rules.max_response))
+
+    def _tell(self, environ: Environ) -> None:
+        """Tell of a request that no route covers."""
+        request = request_of(environ)
+        if not self._guarded.rules.covers(request.method, request.path):
+            self._guarded.coverage.uncovered(request.method, request.path)
 
     def _handle(self, held: Held, environ: Environ, head: "_Head") -> Sending:
         body = held.call(lambda: self._app(environ, head.start))

@@ -15,6 +15,7 @@ from onceward.core.policy import Options
 from onceward.guard import Guard, refuse_awaitable
 from onceward.keys import scoped_key
 from onceward.web.answer import Answer, Recorded, bodiless, recorded
+from onceward.web.coverage import Coverage
 from onceward.web.exchange import Exchange
 from onceward.web.rules import Ask, Passed, Pending, Rules, rules_of
 
@@ -87,6 +88,7 @@ class _Api:
                 'on_busy="skip" is not for HTTP, where each request is answered; give wait=SECONDS or nothing'
             )
         self.rules = rules
+        self.coverage = Coverage(rules.routes)
         self.function = function
         self.is_async = handler.is_async
         self.parameter = handler.parameter
@@ -115,6 +117,8 @@ class _Request:
         self._given = (event, context)
         self._shape, request, body = api_event.read(event)
         asked = api.rules.begin(request)
+        if asked is None and not api.coverage.told and not api.rules.covers(request.method, request.path):
+            api.coverage.uncovered(request.method, request.path)
         self._asked = api.rules.ask(asked, body) if isinstance(asked, Pending) else asked
         self._response: object = None
         self._deadline: float | None = None  # when the invocation is stopped, on the guard's clock
