@@ -114,10 +114,10 @@ class AsgiIdempotency:
         asked: Pending | Passed | Ask | Answer | None = rules.begin(AsgiRequest(scope, method, path, root), route)
         if isinstance(asked, Pending):
             body = await body_of(receive, rules.max_request)
-            if body is None:
-                asked = rules.unreadable("its sender has left")  # what is around this has an answer then, too
+            if body is None or len(body) <= LONG:
+                asked = _compared(rules, asked, body)
             else:
-                asked = rules.ask(asked, body) if len(body) <= LONG else await asyncio.to_thread(rules.ask, asked, body)
+                asked = await asyncio.to_thread(rules.ask, asked, body)
         if asked is None:
             await self._app(scope, receive if body is None else replayed(body, receive), send)
         elif isinstance(asked, Answer):
@@ -317,6 +317,11 @@ class _Handling(Delivery):
             logging.getLogger("onceward").error(
                 "%s: raised after its client had left", self._claim.record.key, exc_info=error
             )
+
+
+def _compared(rules: Rules, pending: Pending, body: bytes | None) -> Ask | Answer | None:
+    """Return what the rules make of a request with its body; None is that of a sender who has left."""
+    return rules.unreadable("its sender has left") if body is None else rules.ask(pending, body)
 
 
 def _adopt(context: Context) -> None:
