@@ -1016,5 +1016,5 @@ def test_every_option_and_every_problem_is_documented():
     options = [*inspect.signature(onceward.web.Rules).parameters, *inspect.signature(Route).parameters]
     assert [name for name in options if name != "routes" and f"| `{name}` |" not in DOCS] == []
     kinds = set(re.findall(r'Problem\(\s*"([a-z-]+)"', inspect.getsource(onceward.web.problem)))
-    assert len(kinds) == 10
+    assert len(kinds) == 11
     assert [kind for kind in kinds if f"| `{kind}` |" not in DOCS] == []

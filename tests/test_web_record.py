@@ -15,11 +15,13 @@ from werkzeug.test import Client as WsgiClient
 
 import test_web_django  # it configures Django
 from onceward import Once
+from onceward.aws import on_api
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.web import AsgiIdempotency, Rules, Scope, WsgiIdempotency
 from onceward.web import django as django_face
 from onceward.web import fastapi as fastapi_face
 from onceward.web import flask as flask_face
+from test_lambda_api import http
 
 assert test_web_django.settings.configured
 VIEW = {}  # what Django's URLs lead to
@@ -93,6 +95,20 @@ def wsgi(service):
         return [b""]
 
     return with_werkzeug(WsgiIdempotency(app, service.once, service.rules, name="n"))
+
+
+def function(service):
+    def handler(event, context=None):
+        return {"statusCode": service.run()}
+
+    def send(url, body):
+        try:
+            return guarded(http(url, body=body.decode(), headers=[("Idempotency-Key", "k")]))["statusCode"]
+        except Broken:
+            return 500
+
+    guarded = on_api(service.once, service.rules, name="n")(handler)
+    return send
 
 
 def flask_app(service, decorate):
@@ -217,7 +233,7 @@ def django_view_async(service):
 
 KNOWING = [flask_view, fastapi_route, fastapi_dependency, django_view, django_view_async]
 ROUTING = [flask_middleware, fastapi_middleware, django_middleware, django_middleware_async]
-FACES = [*KNOWING, *ROUTING, asgi, wsgi]
+FACES = [*KNOWING, *ROUTING, asgi, wsgi, function]
 FASTAPI = [fastapi_route, fastapi_dependency, fastapi_middleware]
 
 # what the endpoint does, record=, whether it is recorded by who knows that it began, and by who cannot tell
@@ -243,8 +259,8 @@ TABLE = [
 
 
 @pytest.fixture
-def serve(tmp_path):
-    once = Once(f"sqlite:///{tmp_path}/ledger.db")
+def serve():
+    once = Once("memory:")
 
     def served(face, record=None):
         service = Service(once, record)

@@ -113,11 +113,7 @@ class AsgiIdempotency:
         body: bytes | None = None
         asked: Pending | Passed | Ask | Answer | None = rules.begin(AsgiRequest(scope, method, path, root), route)
         if isinstance(asked, Pending):
-            body = await body_of(receive, rules.max_request)
-            if body is None or len(body) <= LONG:
-                asked = _compared(rules, asked, body)
-            else:
-                asked = await asyncio.to_thread(rules.ask, asked, body)
+            body, asked = await _read(rules, asked, receive)
         if asked is None:
             await self._app(scope, receive if body is None else replayed(body, receive), send)
         elif isinstance(asked, Answer):
@@ -319,9 +315,14 @@ class _Handling(Delivery):
             )
 
 
-def _compared(rules: Rules, pending: Pending, body: bytes | None) -> Ask | Answer | None:
-    """Return what the rules make of a request with its body; None is that of a sender who has left."""
-    return rules.unreadable("its sender has left") if body is None else rules.ask(pending, body)
+async def _read(rules: Rules, pending: Pending, receive: Receive) -> tuple[bytes | None, Ask | Answer | None]:
+    """Return a request's body, and what the rules make of the request with it."""
+    body = await body_of(receive, rules.max_request)
+    if body is None:
+        return None, rules.unreadable("its sender has left")  # what is around this has an answer then, too
+    if len(body) > LONG:
+        return body, await asyncio.to_thread(rules.ask, pending, body)
+    return body, rules.ask(pending, body)
 
 
 def _adopt(context: Context) -> None:

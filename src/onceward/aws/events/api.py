@@ -121,6 +121,7 @@ class _Request:
             api.coverage.uncovered(request.method, request.path)
         self._asked = api.rules.ask(asked, body) if isinstance(asked, Pending) else asked
         self._response: object = None
+        self._failure: Exception | None = None  # what the function has raised, where that is recorded
         self._deadline: float | None = None  # when the invocation is stopped, on the guard's clock
 
     def answer(self) -> object:
@@ -135,6 +136,8 @@ class _Request:
             record = guard.call(key, asked.fingerprint, lambda: self._run(exchange), (), {})
         except Exception as error:  # noqa: BLE001 - translated, or raised there
             return self._translated(exchange.refused(error))
+        if self._failure is not None:
+            raise self._failure
         return self._translated(exchange.repeated(self._recorded(record)))
 
     async def answer_async(self) -> object:
@@ -149,6 +152,8 @@ class _Request:
             record = await guard.call_async(key, asked.fingerprint, lambda: self._run_async(exchange), (), {})
         except Exception as error:  # noqa: BLE001 - as above
             return self._translated(exchange.refused(error))
+        if self._failure is not None:
+            raise self._failure
         return self._translated(exchange.repeated(self._recorded(record)))
 
     # --- around the guard -------------------------------------------------------------------------------------------
@@ -174,15 +179,29 @@ class _Request:
 
     def _run(self, exchange: Exchange) -> Recorded:
         claim = self._claimed(exchange)
-        with exchange.handling():
-            self._response = self._called(claim)
+        try:
+            with exchange.handling():
+                self._response = self._called(claim)
+        except Exception as error:  # noqa: BLE001 - raised there, or when it is recorded
+            return self._failed(exchange, error)
         return self._kept(exchange)
 
     async def _run_async(self, exchange: Exchange) -> Recorded:
         claim = self._claimed(exchange)
-        with exchange.handling():
-            self._response = await self._called_async(claim)
+        try:
+            with exchange.handling():
+                self._response = await self._called_async(claim)
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._failed(exchange, error)
         return self._kept(exchange)
+
+    def _failed(self, exchange: Exchange, error: Exception) -> Recorded:
+        """Return what is recorded of a function that has raised, or raise what gives the key back."""
+        record = exchange.raised(error)
+        if isinstance(record, Exception):
+            raise record
+        self._failure = error
+        return exchange.ended(record)
 
     def _claimed(self, exchange: Exchange) -> Claim:
         claim = current()
