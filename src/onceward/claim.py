@@ -12,7 +12,7 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome
 from onceward.core.record import Record
 from onceward.core.steps import Lost, Settled, Won
-from onceward.endings import Refused, completion, describe, final, noted, storable, warn_of_missing
+from onceward.endings import GivenBack, completion, describe, final, noted, storable, warn_of_missing
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded
 from onceward.keys import derived_key
 from onceward.stores.contract import Store
@@ -326,7 +326,7 @@ class Claim:
 
     def failure(self, error: Exception) -> Outcome:
         """Return the outcome of a handler that raised ``error``: the exception itself, or the key given back or parked."""
-        if isinstance(error, Refused):
+        if isinstance(error, GivenBack):
             return protocol.unbegun()
         if isinstance(error, self.policy.final):
             return final(error, self.policy)

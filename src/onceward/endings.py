@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LONGEST_ERROR: Final = 1000  # characters of an exception's text that are recorded
 
 
-class Refused(OncewardError):
+class GivenBack(OncewardError):
     """The request was refused before its handler began: the key is given back, as if nobody had claimed it."""
 
 

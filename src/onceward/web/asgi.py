@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from onceward.claim import CURRENT, Claim
 from onceward.core.policy import Options
-from onceward.endings import Refused
+from onceward.endings import GivenBack
 from onceward.errors import OncewardError
 from onceward.web.answer import CUT_SHORT, Answer, Recorded
-from onceward.web.asgi_cut import BEGAN, is_unrouted
+from onceward.web.asgi_cut import BEGAN, UNROUTED, is_unrouted
 from onceward.web.asgi_delivery import Delivery
 from onceward.web.asgi_messages import (
     Application,
@@ -253,7 +253,7 @@ class _Handling(Delivery):
                 outcome = exchange.answered(
                     tuple.__new__(Answer, answer), began
                 )  # what Answer(...) does, in half the time
-        except (Unrecorded, Refused) as error:
+        except (Unrecorded, GivenBack) as error:
             outcome = error
         recording = Recording(self._guard, self._claim, outcome, self._within)
         try:
@@ -283,7 +283,7 @@ class _Handling(Delivery):
                 outcome = Unrecorded("ended without an answer")
             else:
                 outcome = self._exchange.headed(self.status, self.headers, CUT_SHORT, self._began)
-        except (Unrecorded, Refused) as error:
+        except (Unrecorded, GivenBack) as error:
             outcome = error
         recording = Recording(self._guard, self._claim, outcome, self._within)
         try:
@@ -299,7 +299,7 @@ class _Handling(Delivery):
         known: bool | None = self._scope.get(BEGAN)
         if known is not None:
             return known
-        if self.invalid or (self.status is not None and self.status >= 300 and is_unrouted(self._scope)):
+        if self.invalid or (self.status in UNROUTED and is_unrouted(self._scope)):
             return False
         return None
 

@@ -11,6 +11,8 @@ from typing import Final
 from onceward.web.asgi_messages import Message, Scope
 
 BEGAN: Final = "onceward.began"  # in ASGI's scope: whether the endpoint began, where a route of ours knows it
+# What a router answers by itself. Of other answers nobody can be sure: middleware inside may route a copy of the scope.
+UNROUTED: Final = frozenset({404, 405})
 _FAR: Final = 60  # frames between the server's send and the middleware, at most
 # As (module, name): the framework raises these before it calls the endpoint.
 _INVALID: Final = frozenset(
@@ -47,7 +49,7 @@ def is_invalid(error: BaseException | None) -> bool:
 
 
 def is_unrouted(scope: Scope) -> bool:
-    """Tell whether an application of Starlette's has found no endpoint for a request, or has not looked for one."""
+    """Tell whether an application of Starlette's has found no endpoint for a request."""
     applications = sys.modules.get("starlette.applications")
     if applications is None or "endpoint" in scope or not isinstance(app := scope.get("app"), applications.Starlette):
         return False

@@ -20,7 +20,7 @@ A shell runs it so, and its coroutine twin awaits the same::
 from collections.abc import Iterable
 from types import TracebackType
 
-from onceward.endings import Refused
+from onceward.endings import GivenBack
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, StoreError
 from onceward.web.answer import Answer, Recorded, bodiless
 from onceward.web.rules import Ask, Rules
@@ -64,7 +64,7 @@ class Exchange:
 
         Raises:
             Unrecorded: it is not one that is recorded.
-            Refused: the endpoint has not begun.
+            GivenBack: the endpoint has not begun.
         """
         self._check(answer.status, began)
         return self._rules.keep(answer, self._most)
@@ -79,7 +79,7 @@ class Exchange:
             began: as for :meth:`answered`.
 
         Raises:
-            Unrecorded, Refused: as there.
+            Unrecorded, GivenBack: as there.
         """
         self._check(status, began)
         return self.ended(bodiless(status, headers, why))
@@ -87,7 +87,7 @@ class Exchange:
     def raised(self, error: Exception, began: bool | None = None) -> Recorded | Exception:
         """Take in what the handler has raised; return what the guard is to record, or what it is to fail with."""
         if began is False:
-            return Refused("the endpoint has not begun")
+            return GivenBack("the endpoint has not begun")
         if self._rules.records(500, began):
             return self._rules.keep(self._rules.failure(), self._most)
         return error
@@ -98,7 +98,7 @@ class Exchange:
             return
         if self._rules.failed(status, began):
             raise Unrecorded(f"answered with status {status}")
-        raise Refused(f"refused with status {status}")
+        raise GivenBack(f"refused with status {status}")
 
     def ended(self, record: Recorded) -> Recorded:
         """Take in that the handler has sent an answer that is recorded as ``record``; for answers that are not held whole."""
@@ -117,7 +117,7 @@ class Exchange:
         """
         if error is self._raised or not isinstance(error, OncewardError):
             raise error
-        if self._done and isinstance(error, Unrecorded | Refused):
+        if self._done and isinstance(error, Unrecorded | GivenBack):
             return None
         if isinstance(error, LeaseLost | ResultNotRecorded | StoreError):
             from onceward.web.trouble import tell  # noqa: PLC0415 - for what should not happen

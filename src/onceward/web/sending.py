@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Final, Self, TypeVar
 
 from onceward.claim import CURRENT, Claim
-from onceward.endings import Refused
+from onceward.endings import GivenBack
 from onceward.web.answer import CUT_SHORT, PENDING, Answer, Recorded
 from onceward.web.exchange import Exchange, Unrecorded
 from onceward.web.guarded import Guarded
@@ -165,7 +165,7 @@ class Held:
         self.is_over = True
         try:
             record: Recorded | Exception = outcome()
-        except (Unrecorded, Refused) as error:
+        except (Unrecorded, GivenBack) as error:
             record = error
         try:
             self._settle(record)

@@ -6,7 +6,7 @@ from threading import Thread
 from typing import Final, TypeVar
 
 from onceward.claim import CURRENT, Claim
-from onceward.endings import Refused
+from onceward.endings import GivenBack
 from onceward.web.answer import CUT_SHORT, Answer, Recorded
 from onceward.web.exchange import Exchange, Unrecorded
 from onceward.web.guarded import Guarded
@@ -133,7 +133,7 @@ class HeldAsync:
         self.is_over = True
         try:
             record: Recorded | Exception = outcome()
-        except (Unrecorded, Refused) as error:
+        except (Unrecorded, GivenBack) as error:
             record = error
         try:
             await self._settle(record)
