@@ -77,9 +77,11 @@ class AsgiIdempotency:
     ) -> None:
         self._app = app
         self._wrong: Exception | None = None
+        self._methods = frozenset[str]()
         try:
             self._guarded = Guarded(once, rules, name, wait, options)
             _check_scope(self._guarded.rules)
+            self._methods = self._guarded.methods
         except (TypeError, ValueError) as error:
             if not built_late():
                 raise
@@ -87,13 +89,12 @@ class AsgiIdempotency:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection: an HTTP request by the rules; what is none of theirs, and all else, as without this."""
-        if self._wrong is not None:
-            await refuse_start(self._wrong, scope, receive, send)
-            return
-        if scope["type"] == "lifespan" and not self._guarded.coverage.looked:
-            await self._app(scope, receive, self._starting(scope, send))
-            return
-        if scope["type"] != "http" or (method := scope["method"].upper()) not in self._guarded.methods:
+        if scope["type"] != "http" or (method := scope["method"].upper()) not in self._methods:
+            if self._wrong is not None:
+                await refuse_start(self._wrong, scope, receive, send)
+                return
+            if scope["type"] == "lifespan" and not self._guarded.coverage.looked:
+                send = self._starting(scope, send)
             await self._app(scope, receive, send)
             return
         coverage = self._guarded.coverage
@@ -112,16 +113,17 @@ class AsgiIdempotency:
             body = await body_of(receive, rules.max_request)
             # What is around this has an answer, too, when the sender has left.
             asked = rules.unreadable("its sender has left") if body is None else rules.ask(asked, body)
-        if asked is None:
+        if isinstance(asked, Ask):
+            assert body is not None
+            await self._answer(asked, scope, body, receive, send)
+        elif asked is None:
             await self._app(scope, receive if body is None else replayed(body, receive), send)
         elif isinstance(asked, Answer):
             await reply(send, asked)
-        elif isinstance(asked, Passed):
+        else:
+            assert isinstance(asked, Passed)
             with asked:
                 await self._app(scope, receive, _watched(asked, send))
-        else:
-            assert body is not None
-            await self._answer(asked, scope, body, receive, send)
 
     def _starting(self, scope: Scope, send: Send) -> Send:
         """Return a ``send`` for the lifespan that compares the routes when the application has started."""
