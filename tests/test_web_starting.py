@@ -54,6 +54,13 @@ def test_a_lease_that_fits_starts(tmp_path):
         assert server.post("/")[0] == 400  # its key is missing
 
 
+def test_a_start_that_fails_raises_the_error_itself_as_clients_of_tests_expect(once):
+    app = Starlette()
+    app.add_middleware(AsgiIdempotency, once=once, rules=Rules())
+    with pytest.raises(TypeError, match="name= is missing"):
+        start(app)
+
+
 def test_a_server_without_a_lifespan_is_told_at_the_first_request(once):
     app = Starlette()
     app.add_middleware(AsgiIdempotency, once=once, rules=Rules())

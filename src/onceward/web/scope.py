@@ -214,7 +214,8 @@ def scope_of(source: object) -> Scope | None:
         return Scope(lambda request: _digest(source, _sent(request.cookie(name), f"the cookie {name}")), source)
     header = name.lower()
     return Scope(
-        lambda request: _digest(source, _sent("\n".join(_said(request, header)), f"the header {name}")), source
+        lambda request: _digest(_HEADER + header, _sent("\n".join(_said(request, header)), f"the header {name}")),
+        source,
     )
 
 
