@@ -213,6 +213,18 @@ def test_a_route_whose_methods_the_application_does_not_take_matches_nothing(cap
     assert "The application has /b" in caplog.text
 
 
+def test_routes_that_cannot_be_read_change_nothing(once, caplog):
+    class Odd(wsgi.Shop):
+        @property
+        def url_map(self):
+            raise LookupError("its own")
+
+    assert (
+        wsgi.ask(WsgiIdempotency(Odd(), once, Rules(Route("/orders")), name="shop"), PATH_INFO="/orders").status == 201
+    )
+    assert "which changes nothing" in caplog.text
+
+
 def by_asgi(once, rules, path):
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 404, "headers": []})

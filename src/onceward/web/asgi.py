@@ -25,6 +25,7 @@ from onceward.web.asgi_messages import (
     replayed,
     reply,
 )
+from onceward.web.coverage import known_routes
 from onceward.web.eager import begin
 from onceward.web.exchange import Exchange, Unrecorded
 from onceward.web.guarded import Guarded
@@ -140,7 +141,7 @@ class AsgiIdempotency:
         root = scope.get("root_path", "")
         # Within a mounted part the application's paths are not those of the rules.
         app = scope.get("app") if scope.get("app_root_path", root) == root else None
-        self._guarded.coverage.look(self._app if app is None else app)
+        self._guarded.coverage.look(lambda: known_routes(self._app if app is None else app))
 
     async def _answer(self, ask: Ask, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Answer a request with a key, by the application or by the record; raises what the application raises."""
