@@ -931,7 +931,15 @@ def paths_of(value, path=()):
 
 
 JUNK = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.just([]), st.just({}), st.just([None])
+    # made anew each time, for they are put into the event, and could come to contain themselves
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(),
+    st.builds(list),
+    st.builds(dict),
+    st.builds(lambda: [None]),
 )
 
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import re
 from decimal import Decimal
 
 import msgspec
@@ -396,6 +397,9 @@ def test_the_caller_may_be_whom_the_host_has_authenticated():
 def test_a_scope_may_be_a_header():
     scope = "header:X-Tenant"
     assert scope_of(keyed(UUID, ("x-tenant", "a")), scope) != scope_of(keyed(UUID, ("x-tenant", "b")), scope)
+    assert scope_of(keyed(UUID, ("x-tenant", "a")), scope) == scope_of(
+        keyed(UUID, ("x-tenant", "a")), "header:x-tenant"
+    )
     assert Rules(scope=scope).begin(keyed()).status == 400
 
 
@@ -469,6 +473,9 @@ def test_a_key_in_the_ledger_begins_with_the_clients_own():
     assert in_ledger("", "ann", b'{"id": ["a", 12]}') == "shop:(a,12):/orders:ann"
     long = "k" * 255
     assert in_ledger(long, "ann") == f"shop:{long}:ann"
+    assert in_ledger(f'"{long[1:]} "', "ann").startswith('shop:"kkk')
+    assert re.fullmatch("shop:sha256:[0-9a-f]{64}:ann", scoped_key("shop", ("k" * 700, "ann")))
+    assert re.fullmatch("shop:k:sha256:[0-9a-f]{64}", in_ledger("k", "a" * 300))
 
 
 def test_no_scope_and_key_are_those_of_another_pair():

@@ -54,6 +54,13 @@ def test_a_lease_that_fits_starts(tmp_path):
         assert server.post("/")[0] == 400  # its key is missing
 
 
+def test_a_start_that_fails_raises_the_error_itself_as_clients_of_tests_expect(once):
+    app = Starlette()
+    app.add_middleware(AsgiIdempotency, once=once, rules=Rules())
+    with pytest.raises(TypeError, match="name= is missing"):
+        start(app)
+
+
 def test_a_server_without_a_lifespan_is_told_at_the_first_request(once):
     app = Starlette()
     app.add_middleware(AsgiIdempotency, once=once, rules=Rules())
@@ -204,6 +211,18 @@ def test_whether_two_paths_may_be_those_of_one_request(ours, theirs, meet, caplo
 def test_a_route_whose_methods_the_application_does_not_take_matches_nothing(caplog):
     Coverage([Route("/a", methods=["PATCH"])]).compare([Known("/a", {"POST"}), Known("/b", None)])
     assert "The application has /b" in caplog.text
+
+
+def test_routes_that_cannot_be_read_change_nothing(once, caplog):
+    class Odd(wsgi.Shop):
+        @property
+        def url_map(self):
+            raise LookupError("its own")
+
+    assert (
+        wsgi.ask(WsgiIdempotency(Odd(), once, Rules(Route("/orders")), name="shop"), PATH_INFO="/orders").status == 201
+    )
+    assert "which changes nothing" in caplog.text
 
 
 def by_asgi(once, rules, path):

@@ -60,7 +60,10 @@ def scoped_key(name: str, parts: Sequence[object]) -> str:
         key if type(key) is str and len(key) <= LONGEST and _PLAIN(key) else _short(_form(key, name), _LONGEST_CLIENTS)
     )
     for part in rest:
-        form = f"{form}:{'*' if part is None else _short(_form(part, name), LONGEST)}"
+        if type(part) is str and len(part) <= LONGEST and _PLAIN(part):
+            form = f"{form}:{part}"
+        else:
+            form = f"{form}:{'*' if part is None else _short(_form(part, name), LONGEST)}"
     return f"{name}:{form}"
 
 

@@ -28,6 +28,7 @@ from onceward.web.asgi_messages import (
     reply,
 )
 from onceward.web.body import LONG
+from onceward.web.coverage import known_routes
 from onceward.web.eager import begin
 from onceward.web.exchange import Exchange, Unrecorded
 from onceward.web.guarded import Guarded
@@ -81,9 +82,11 @@ class AsgiIdempotency:
     ) -> None:
         self._app = app
         self._wrong: Exception | None = None
+        self._methods = frozenset[str]()
         try:
             self._guarded = Guarded(once, rules, name, wait, options)
             _check_scope(self._guarded.rules)
+            self._methods = self._guarded.methods
         except (TypeError, ValueError) as error:
             if not built_late():
                 raise
@@ -91,13 +94,12 @@ class AsgiIdempotency:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection: an HTTP request by the rules; what is none of theirs, and all else, as without this."""
-        if self._wrong is not None:
-            await refuse_start(self._wrong, scope, receive, send)
-            return
-        if scope["type"] == "lifespan" and not self._guarded.coverage.looked:
-            await self._app(scope, receive, self._starting(scope, send))
-            return
-        if scope["type"] != "http" or (method := scope["method"].upper()) not in self._guarded.methods:
+        if scope["type"] != "http" or (method := scope["method"].upper()) not in self._methods:
+            if self._wrong is not None:
+                await refuse_start(self._wrong, scope, receive, send)
+                return
+            if scope["type"] == "lifespan" and not self._guarded.coverage.looked:
+                send = self._starting(scope, send)
             await self._app(scope, receive, send)
             return
         coverage = self._guarded.coverage
@@ -114,16 +116,17 @@ class AsgiIdempotency:
         asked: Pending | Passed | Ask | Answer | None = rules.begin(AsgiRequest(scope, method, path, root), route)
         if isinstance(asked, Pending):
             body, asked = await _read(rules, asked, receive)
-        if asked is None:
+        if isinstance(asked, Ask):
+            assert body is not None
+            await self._answer(asked, scope, body, receive, send)
+        elif asked is None:
             await self._app(scope, receive if body is None else replayed(body, receive), send)
         elif isinstance(asked, Answer):
             await reply(send, asked)
-        elif isinstance(asked, Passed):
+        else:
+            assert isinstance(asked, Passed)
             with asked:
                 await self._app(scope, receive, _watched(asked, send))
-        else:
-            assert body is not None
-            await self._answer(asked, scope, body, receive, send)
 
     def _starting(self, scope: Scope, send: Send) -> Send:
         """Return a ``send`` for the lifespan that compares the routes when the application has started."""
@@ -140,7 +143,7 @@ class AsgiIdempotency:
         root = scope.get("root_path", "")
         # Within a mounted part the application's paths are not those of the rules.
         app = scope.get("app") if scope.get("app_root_path", root) == root else None
-        self._guarded.coverage.look(self._app if app is None else app)
+        self._guarded.coverage.look(lambda: known_routes(self._app if app is None else app))
 
     async def _answer(self, ask: Ask, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Answer a request with a key, by the application or by the record; raises what the application raises."""

@@ -278,7 +278,7 @@ def _begun(guarded: Guarded, request: HttpRequest) -> Pending | Passed | Answer 
     if request.method not in guarded.methods:
         return None
     if not guarded.coverage.looked:
-        guarded.coverage.compare(djangos_routes())
+        guarded.coverage.look(djangos_routes)
     pending = guarded.rules.begin(_request(request))
     if not isinstance(pending, Pending):
         return pending

@@ -215,10 +215,11 @@ class Rules:
         if length and length[0].isdecimal() and int(length[0][:20]) > self.max_request:
             return self.too_large()
         scope = None if self.scope is None else self.scope(request)
-        if scope is Scope.PASS:
-            return Passed(f"{request.method} {route.path}")
-        if isinstance(scope, Answer):
-            return scope
+        if type(scope) is not str:
+            if scope is Scope.PASS:
+                return Passed(f"{request.method} {route.path}")
+            if isinstance(scope, Answer):
+                return scope
         return tuple.__new__(Pending, (request, route, key, scope))  # what Pending(...) does, in half the time
 
     def ask(self, pending: Pending, body: bytes) -> Ask | Answer | None:

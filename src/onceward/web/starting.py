@@ -27,8 +27,8 @@ def built_late() -> bool:
 
 
 async def refuse_start(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
-    """Tell the server's lifespan that the start has failed; raises ``error`` for all else."""
-    if scope["type"] != "lifespan":
-        raise error
-    await receive()
-    await send({"type": "lifespan.startup.failed", "message": f"onceward: {error}"})
+    """Tell the server's lifespan that the start has failed; always raises ``error``, as frameworks do then."""
+    if scope["type"] == "lifespan":
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": f"onceward: {error}"})
+    raise error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, Unpack
 
 from onceward.core.policy import Options
 from onceward.web.answer import Answer
+from onceward.web.coverage import known_routes
 from onceward.web.environ import ask, request_of
 from onceward.web.guarded import Guarded
 from onceward.web.rules import Passed, Rules
@@ -74,7 +75,7 @@ class WsgiIdempotency:
             return self._app(environ, start_response)
         coverage = self._guarded.coverage
         if not coverage.looked:
-            coverage.look(self._app)
+            coverage.look(lambda: known_routes(self._app))
         asked = ask(self._guarded.rules, environ)
         if asked is None:
             if not coverage.told:
