@@ -15,7 +15,7 @@ from idempotency_header_middleware import IdempotencyHeaderMiddleware
 from idempotency_header_middleware.backends import MemoryBackend
 
 from onceward import Once
-from onceward.web import AsgiIdempotency, Route, Rules
+from onceward.web import AsgiIdempotency, Route, Rules, Scope
 
 BARE, OURS, HEADER, IDEMKIT = "no middleware", "onceward", "asgi-idempotency-header", "idemkit"
 PEERS = (OURS, HEADER, IDEMKIT)
@@ -77,11 +77,12 @@ def guarded(name: str, ledger: str, handler: App = app) -> App:
         return IdempotencyMiddleware(handler, backend=_idemkit(ledger), config=HttpConfig(scope=caller))
     if ledger.startswith("http:"):
         ledger = f"dynamodb://{OURS}?region={REGION}&endpoint={quote(ledger)}"
-    return AsgiIdempotency(handler, Once(ledger), Rules(Route("/orders"), Route("/slow")))
+    rules = Rules(Route("/orders"), Route("/slow"), scope=Scope.CREDENTIAL)
+    return AsgiIdempotency(handler, Once(ledger), rules, name="bench")
 
 
 def caller(request: Any) -> str:
-    """Say to idemkit whose key it is; onceward's own default is the same header's hash."""
+    """Say to idemkit whose key it is; onceward is told to take the same header's hash."""
     return request.headers.get("authorization", "anonymous")
 
 

@@ -9,7 +9,7 @@ from http_calls import ask
 from http_peers import ANSWER, BODY, HEADER, HEADERS, IDEMKIT, PEERS, App, Message, Receive, Send, caller, guarded
 from measure import table
 from onceward import Once
-from onceward.web import AsgiIdempotency
+from onceward.web import AsgiIdempotency, Rules, Scope
 
 LEASE = 0.4  # seconds, of the probe of a handler that outlives it
 REPLAYED = {b"idempotent-replayed", b"idempotency-replayed"}
@@ -55,7 +55,7 @@ def impatient(name: str, handler: App) -> App:
     if name == IDEMKIT:
         config = HttpConfig(scope=caller, lease_ttl_seconds=LEASE, wait_timeout_seconds=0.05)
         return IdempotencyMiddleware(handler, backend=InMemoryBackend(), config=config)
-    return AsgiIdempotency(handler, Once("memory:"), lease=LEASE)
+    return AsgiIdempotency(handler, Once("memory:"), Rules(scope=Scope.CREDENTIAL), name="bench", lease=LEASE)
 
 
 async def _sent(app: App) -> str:

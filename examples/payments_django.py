@@ -29,7 +29,7 @@ from django.urls import path
 from django.views.decorators.http import require_POST
 
 from onceward import Claim, Once, current
-from onceward.web import Answer, Route, Rules
+from onceward.web import Answer, Route, Rules, Scope
 from onceward.web.django import answer
 
 LEDGER = os.environ.get("LEDGER", "sqlite:///payments.db")
@@ -45,7 +45,9 @@ settings.configure(
     ],
     ONCEWARD={
         "once": Once(LEDGER, lease=float(os.environ.get("LEASE", "30"))),
-        "rules": Rules(Route("/payments")),
+        # This example has no users. Yours has: see "Whose key it is" in docs/http.md.
+        "rules": Rules(Route("/payments"), scope=Scope.EVERYBODY),
+        "name": "payments",
         "wait": 5,
     },
 )

@@ -25,7 +25,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from onceward import Claim, Once, current
-from onceward.web import Answer
+from onceward.web import Answer, Rules, Scope
 from onceward.web.fastapi import answer, idempotent_route
 
 LEDGER = os.environ.get("LEDGER", "sqlite:///payments.db")
@@ -64,7 +64,9 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
 
 
 app = FastAPI(title="Payments", version="1.0.0", lifespan=lifespan)
-payments = APIRouter(route_class=idempotent_route(once, wait=5))
+# This example has no users. Yours has: see "Whose key it is" in docs/http.md.
+rules = Rules(scope=Scope.EVERYBODY)
+payments = APIRouter(route_class=idempotent_route(once, rules, name="payments", wait=5))
 
 
 UNREADABLE = {"description": "The body cannot be read.", "content": {"application/json": {}}}

@@ -23,13 +23,15 @@ import msgspec
 from flask import Flask, Response, request
 
 from onceward import Claim, Once, current
-from onceward.web import Answer
+from onceward.web import Answer, Rules, Scope
 from onceward.web.flask import answer, idempotent
 
 LEDGER = os.environ.get("LEDGER", "sqlite:///payments.db")
 CHARGES = os.environ.get("CHARGES", "charges")  # the table
 once = Once(LEDGER, lease=float(os.environ.get("LEASE", "30")))
 app = Flask(__name__)
+# This example has no users. Yours has: see "Whose key it is" in docs/http.md.
+rules = Rules(scope=Scope.EVERYBODY)
 
 
 class Payment(msgspec.Struct, forbid_unknown_fields=True):
@@ -41,7 +43,7 @@ class Payment(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @app.post("/payments")
-@idempotent(once, wait=5)
+@idempotent(once, rules, name="payments", wait=5)
 def pay() -> Response:
     """Charge an order."""
     payment = msgspec.json.decode(request.get_data(), type=Payment)

@@ -4,6 +4,7 @@ import itertools
 import os
 import shutil
 import signal
+import sys
 
 import pytest
 
@@ -97,3 +98,11 @@ def table(dynoxide):
 def url(proxy, table):
     """The URL of a fresh ledger, through the proxy."""
     return f"dynamodb://{table}?endpoint={proxy.url}"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_told():
+    """Each test's trouble is the first of its kind."""
+    trouble = sys.modules.get("onceward.web.trouble")
+    if trouble is not None:
+        trouble._KINDS.clear()

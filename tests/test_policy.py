@@ -60,6 +60,7 @@ def test_the_defaults_are_safe():
         "retention": 14 * 86400.0,
         "cache": 0,
         "max_result": None,
+        "seal": None,
     }
     assert Policy().beat_every == 20.0
 

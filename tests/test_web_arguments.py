@@ -9,11 +9,12 @@ import pytest
 import test_web_django  # noqa: F401 - Django is configured there
 from onceward import Once, aws
 from onceward.aws import Queue, Redrive, SqsWorker, on_api
-from onceward.web import AsgiIdempotency, Request, Route, Rules, WsgiIdempotency
+from onceward.web import AsgiIdempotency, Request, Route, WsgiIdempotency
 from onceward.web import django as of_django
 from onceward.web import fastapi as of_fastapi
 from onceward.web import flask as of_flask
 from onceward.web.rules import Pending
+from web_calls import Rules
 
 URL = "sqlite:///x"
 DECORATORS = [getattr(aws, name) for name in aws.__all__ if name.startswith("on_")]
@@ -84,9 +85,9 @@ GUARDS = [
 
 
 @pytest.mark.parametrize("guard", GUARDS)
-@pytest.mark.parametrize("rules", [Route("/orders"), [Route("/orders")], "/orders", {}, False])
+@pytest.mark.parametrize("rules", [None, Route("/orders"), [Route("/orders")], "/orders", {}, False])
 def test_rules_that_are_none_are_refused(guard, rules, once):
-    with pytest.raises(TypeError, match=r"^rules=.*: give Rules, as in rules=Rules\(Route\('/orders'\)\)$"):
+    with pytest.raises(TypeError, match=r"^rules=.*: give Rules, as in rules=Rules\(Route\('/orders'\), scope=Scope"):
         guard(once, rules=rules)
 
 
@@ -94,7 +95,15 @@ def test_rules_that_are_none_are_refused(guard, rules, once):
 @pytest.mark.parametrize("wait", ["5", -1, True, float("nan")])
 def test_a_wait_that_is_no_number_of_seconds_is_refused_by_its_own_name(guard, wait, once):
     with pytest.raises((TypeError, ValueError), match=f"^wait={wait!r}: give"):
-        guard(once, wait=wait)
+        guard(once, rules=Rules(), name="shop", wait=wait)
+
+
+@pytest.mark.parametrize("guard", GUARDS[:-1])
+def test_a_guard_without_a_name_is_refused_for_two_services_would_share_their_keys(guard, once):
+    with pytest.raises(TypeError, match=r"^name= is missing: give the namespace"):
+        guard(once, rules=Rules())
+    guard(once, rules=Rules(), name="shop")
+    guard(once.using(name="shop"), rules=Rules())
 
 
 # --- hooks ----------------------------------------------------------------------------------------------------------
@@ -139,9 +148,9 @@ def test_a_hook_that_nobody_would_await_is_refused(option, given):
         (lambda: Rules(docs=None), "^docs=None: give a URL"),
         (lambda: Rules(strict="no"), "^strict='no': give True or False"),
         (lambda: Rules(on_event="x"), "^on_event='x': give a callable"),
-        (lambda: Rules(scope="X Tenant"), "^scope='X Tenant': give a header's name"),
-        (lambda: Rules(scope="cookie:"), "^scope='cookie:': give"),
-        (lambda: Rules(scope="cookie: session"), "^scope='cookie: session': give"),
+        (lambda: Rules(scope="X Tenant"), "^scope='X Tenant': say whose"),
+        (lambda: Rules(scope="cookie:"), "^scope='cookie:': say whose"),
+        (lambda: Rules(scope="cookie: session"), "^scope='cookie: session': say whose"),
         (lambda: aws.on_sqs(Once("memory:"), partial="no"), "^partial='no': give True or False"),
         (lambda: aws.on_kinesis(Once("memory:"), partial=0), "^partial=0: give True or False"),
     ],

@@ -9,7 +9,8 @@ import pytest
 import test_web_asgi as asgi
 from onceward import Once, OncewardError, current
 from onceward.core.record import COMPLETED, IN_PROGRESS
-from onceward.web import AsgiIdempotency, Route, Rules
+from onceward.web import Route
+from web_calls import AsgiIdempotency, Rules
 
 
 @pytest.fixture

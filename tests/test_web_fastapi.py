@@ -2,6 +2,7 @@
 
 import asyncio
 import warnings
+from copy import copy
 from typing import Annotated
 
 import httpx
@@ -10,9 +11,12 @@ from fastapi import APIRouter, Depends, FastAPI, WebSocket
 
 from onceward import Claim, Once, Reentrant, current
 from onceward.core.record import COMPLETED
-from onceward.web import AsgiIdempotency, Route, Rules
-from onceward.web.fastapi import IdempotentRoute, claim_or_none, idempotent, idempotent_route, unguarded
-from web_calls import call, post
+from onceward.web import AsgiIdempotency, Route
+from onceward.web import fastapi as of_fastapi
+from onceward.web.fastapi import IdempotentRoute, claim_or_none, unguarded
+from web_calls import Rules, call, guards, post
+
+idempotent, idempotent_route = guards(of_fastapi.idempotent), guards(of_fastapi.idempotent_route)
 
 
 @pytest.fixture
@@ -76,7 +80,7 @@ def test_an_endpoint_is_guarded_by_its_dependency_which_gives_the_claim(app, onc
     assert (first.status_code, first.json()) == (second.status_code, second.json()) == (201, {"run": 1, "paid": 1})
     assert second.headers["idempotent-replayed"] == "true"
     assert [missing.status_code, reused.status_code, other.status_code] == [400, 422, 200]
-    assert runs == ["http:(anonymous,k)"]
+    assert runs == ["http:k:*"]
     assert statuses(once) == [COMPLETED]
 
 
@@ -99,7 +103,7 @@ def test_each_endpoint_has_options_of_its_own(app, once, runs):
         200,
     ]
     assert runs == ["a", "b", "a"]
-    assert sorted(record.key for record, _ in once.ledger.records()) == ["a:(anonymous,k)", "b:(anonymous,k)"]
+    assert sorted(record.key for record, _ in once.ledger.records()) == ["a:k:*", "b:k:*"]
 
 
 def test_the_dependency_that_is_nearest_to_the_endpoint_counts(once):
@@ -203,7 +207,7 @@ def test_an_endpoint_whose_key_is_not_required_may_ask_for_its_claim(once, runs)
     app = FastAPI()
     app.include_router(router)
     assert [one.status_code for one in call(app, post("/a"), post("/a", "k"), post("/a", "k"))] == [200, 200, 200]
-    assert runs == [None, "http:(anonymous,k)"]
+    assert runs == [None, "http:k:*"]
 
 
 # --- the middleware around ------------------------------------------------------------------------------------------
@@ -220,7 +224,7 @@ def test_a_request_that_the_middleware_guards_is_not_guarded_again(once, runs, r
 
     app = FastAPI()
     app.include_router(router)
-    app.add_middleware(AsgiIdempotency, once=once, rules=rules)
+    app.add_middleware(AsgiIdempotency, once=once, rules=rules, name="http")
     first, second = call(app, *[post("/a", "k", json={"id": "7", "text": "x" * 100_000})] * 2)
     assert (first.status_code, first.json()) == (second.status_code, second.json())
     assert (first.status_code, first.json()["run"], len(runs), statuses(once)) == (200, 1, 1, [COMPLETED])
@@ -236,7 +240,7 @@ def test_under_the_middleware_the_smaller_limit_of_an_endpoint_still_counts(once
 
     app = FastAPI()
     app.include_router(router)
-    app.add_middleware(AsgiIdempotency, once=once)
+    app.add_middleware(AsgiIdempotency, once=once, rules=Rules(), name="http")
     (large,) = call(app, post("/a", "k", json={"id": "x" * 20}))
     assert (large.status_code, runs) == (413, [])
 
@@ -250,9 +254,9 @@ def test_under_the_middleware_an_endpoint_with_keys_of_its_own_has_both(once, ru
 
     app = FastAPI()
     app.include_router(router)
-    app.add_middleware(AsgiIdempotency, once=once)
+    app.add_middleware(AsgiIdempotency, once=once, rules=Rules(), name="http")
     assert [one.status_code for one in call(app, *[post("/a", "k")] * 2)] == [200, 200]
-    assert sorted(record.key for record, _ in once.ledger.records()) == ["http:(anonymous,k)", "mine:(anonymous,k)"]
+    assert sorted(record.key for record, _ in once.ledger.records()) == ["http:k:*", "mine:k:*"]
     assert len(runs) == 1
 
 
@@ -366,11 +370,15 @@ def test_what_no_guard_covers_can_be_found(once):
     assert unguarded(app) == ["PATCH /sub/inner", "POST /api/v1/in/child/{number}", "POST /app"]
     assert unguarded(app, ["PUT"]) == ["PUT /app"]
 
-    sub.add_middleware(AsgiIdempotency, once=once, rules=Rules(Route("/inner")))
+    sub.add_middleware(AsgiIdempotency, once=once, rules=Rules(Route("/inner")), name="http")
     assert unguarded(app) == ["POST /api/v1/in/child/{number}", "POST /app"]
-    app.add_middleware(AsgiIdempotency, once, Rules(Route("/api/v1/in/child/{id}")))
+    app.add_middleware(AsgiIdempotency, once, Rules(Route("/api/v1/in/child/{id}")), name="http")
     assert unguarded(app) == ["POST /app"]
-    app.add_middleware(AsgiIdempotency, once=once)
+    exempting = copy(app)
+    exempting.user_middleware = []
+    exempting.add_middleware(AsgiIdempotency, once=once, rules=Rules(exempt=["/app"]), name="http")
+    assert unguarded(exempting) == []
+    app.add_middleware(AsgiIdempotency, once=once, rules=Rules(), name="http")
     assert unguarded(app) == []
 
 

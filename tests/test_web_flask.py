@@ -9,8 +9,12 @@ from flask import Flask, Response, abort, current_app, request, send_file, strea
 
 from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
-from onceward.web import Answer, Route, Rules, WsgiIdempotency
-from onceward.web.flask import answer, idempotent
+from onceward.web import Answer, Route
+from onceward.web import flask as of_flask
+from onceward.web.flask import answer
+from web_calls import Rules, WsgiIdempotency, guards
+
+idempotent = guards(of_flask.idempotent)
 
 KEY = {"Idempotency-Key": '"k"'}
 

@@ -19,11 +19,14 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.generation import GenerationMode
 
 from onceward import Claim, Once, current
-from onceward.web import Answer, AsgiIdempotency, Route, Rules
-from onceward.web.fastapi import answer, document, idempotent_route
+from onceward.web import Answer, AsgiIdempotency, Route
+from onceward.web import fastapi as of_fastapi
+from onceward.web.fastapi import answer, document
 from onceward.web.header import BadKey, read_key
 from onceward.web.openapi import document as document_schema
-from web_calls import call, post
+from web_calls import Rules, call, guards, post
+
+idempotent_route = guards(of_fastapi.idempotent_route)
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PROBLEM = "application/problem+json"
@@ -94,7 +97,7 @@ def test_an_endpoint_of_the_route_class_answers_once_for_each_key(app, runs):
     assert (missing.status_code, reused.status_code) == (400, 422)
     assert missing.headers["content-type"] == reused.headers["content-type"] == PROBLEM
     assert (shown.status_code, other.status_code) == (200, 200)
-    assert runs == ["http:(anonymous,k)"]
+    assert runs == ["http:k:*"]
 
 
 def test_an_endpoints_http_errors_are_outcomes_and_its_other_errors_are_not(app, runs):
@@ -234,10 +237,12 @@ def test_an_application_with_the_middleware_is_documented(once):
         return {}
 
     rules = Rules(Route("/orders/{id}/payments"))
-    app.add_middleware(AsgiIdempotency, once=once, rules=rules)
+    app.add_middleware(AsgiIdempotency, once=once, rules=rules, name="http")
     document(app, rules)
     check_documented(operation(app, "/orders/{order}/payments"), "200")
     assert "parameters" not in operation(app, "/free")
+    exempt = document_schema({"paths": {"/a": {"post": {}}, "/b": {"post": {}}}}, Rules(exempt=["/a"]))["paths"]
+    assert ("parameters" in exempt["/a"]["post"], "parameters" in exempt["/b"]["post"]) == (False, True)
     before = copy.deepcopy(app.openapi())
     (served,) = call(app, {"method": "GET", "url": "/openapi.json"})
     assert served.json() == app.openapi() == before  # once is enough

@@ -15,15 +15,16 @@ import test_web_django as django
 import test_web_rules as rules_of
 import test_web_wsgi as wsgi
 from onceward import Once
-from onceward.aws import on_api
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.stores.memory import MemoryStore
-from onceward.web import AsgiIdempotency, Route, Rules, WsgiIdempotency
+from onceward.web import Route, Scope
+from onceward.web import django as of_django
+from onceward.web import fastapi as of_fastapi
 from onceward.web.body import fingerprint
-from onceward.web.django import idempotent
-from onceward.web.fastapi import idempotent_route
-from onceward.web.scope import ANONYMOUS
 from onceward.web.sending_async import to_its_end
+from web_calls import AsgiIdempotency, Rules, WsgiIdempotency, guards, on_api
+
+idempotent, idempotent_route = guards(of_django.idempotent), guards(of_fastapi.idempotent_route)
 
 urlpatterns = django.urlpatterns
 _urls, site = django._urls, django.site
@@ -59,26 +60,24 @@ class SlowStore(MemoryStore):
 
 @pytest.mark.parametrize("empty", ["authorization", "x-api-key"])
 def test_an_empty_credential_says_nothing_of_the_caller(empty):
-    def scoped(*headers):
-        return Rules().begin(rules_of.keyed("k", (empty, " "), *headers))
-
-    assert scoped().scope == ANONYMOUS
-    assert rules_of.kind_of(scoped(("cookie", "session=alice"))) == "unscoped"
-
-
-def test_an_api_key_besides_cookies_may_be_that_of_all_users_of_a_page():
-    asked = Rules().begin(rules_of.keyed("k", ("x-api-key", "of the page"), ("cookie", "session=alice")))
+    asked = Rules(scope=Scope.CREDENTIAL).begin(rules_of.keyed("k", (empty, " ")))
     assert rules_of.kind_of(asked) == "unscoped"
 
 
+def test_an_api_key_besides_cookies_may_be_that_of_all_users_of_a_page():
+    request = rules_of.keyed("k", ("x-api-key", "of the page"), ("cookie", "session=alice"))
+    assert rules_of.kind_of(Rules(scope=Scope.CREDENTIAL).begin(request)) == "unscoped"
+
+
 def test_a_scopes_header_that_was_sent_empty_twice_is_missing():
-    asked = Rules(scope="X-Tenant").begin(rules_of.keyed("k", ("x-tenant", ""), ("x-tenant", "")))
+    asked = Rules(scope="header:X-Tenant").begin(rules_of.keyed("k", ("x-tenant", ""), ("x-tenant", "")))
     assert rules_of.kind_of(asked) == "unscoped"
 
 
 @pytest.mark.parametrize("line", ["AWS AKID:c2ln", "SharedKey me:c2ln", "Digest\tusername=x", "HMAC-SHA256 c2ln"])
 def test_more_credentials_that_are_new_each_time_are_refused(line):
-    assert rules_of.kind_of(Rules().begin(rules_of.keyed("k", ("authorization", line)))) == "unscoped"
+    asked = Rules(scope=Scope.CREDENTIAL).begin(rules_of.keyed("k", ("authorization", line)))
+    assert rules_of.kind_of(asked) == "unscoped"
 
 
 # --- which requests -----------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """The rules of the Idempotency-Key header, without any server."""
 
+import base64
 import json
 import math
+import re
 from decimal import Decimal
 
 import msgspec
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onceward import web
 from onceward.codec import Codec
 from onceward.errors import (
     Busy,
@@ -21,14 +24,14 @@ from onceward.errors import (
     ResultUnavailable,
     StoreError,
 )
-from onceward.keys import ledger_key
-from onceward.web import Answer, Request, Route, Rules
+from onceward.keys import scoped_key
+from onceward.web import Answer, Request, Route, Scope
 from onceward.web.answer import Recorded, bodiless, recorded, replay
 from onceward.web.body import fingerprint
 from onceward.web.exchange import Exchange, Unrecorded
 from onceward.web.header import BadKey, read_key
 from onceward.web.rules import Ask, Pending
-from onceward.web.scope import ANONYMOUS
+from web_calls import Rules
 
 UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"
 JSON = ("content-type", "application/json")
@@ -303,8 +306,17 @@ def test_no_body_breaks_the_reading_of_its_key(body):
 # --- whose key ------------------------------------------------------------------------------------------------------
 
 
-def scope_of(request, **options):
-    return asked(Rules(**options), request).key[0]
+CREDENTIAL = Rules(scope=Scope.CREDENTIAL)
+
+
+def scope_of(request, scope=Scope.CREDENTIAL):
+    return asked(Rules(scope=scope), request).key[-1]
+
+
+def test_a_scope_that_was_not_chosen_is_refused_with_the_choices():
+    for missing in ({}, {"scope": None}):
+        with pytest.raises(TypeError, match=r"^scope= is missing: .*Scope\.CREDENTIAL.*django_user.*Scope\.EVERYBODY"):
+            web.Rules(Route("/orders"), **missing)
 
 
 def test_another_authorization_is_another_scope():
@@ -313,23 +325,32 @@ def test_another_authorization_is_another_scope():
 
 
 def test_no_credentials_are_in_the_key():
-    key = asked(Rules(), keyed(UUID, ("authorization", "Bearer secret-token"))).key
-    assert "secret" not in ledger_key("orders", key)
+    key = asked(CREDENTIAL, keyed(UUID, ("authorization", "Bearer secret-token"))).key
+    assert "secret" not in scoped_key("orders", key)
 
 
-def test_an_api_key_is_a_scope_when_there_is_no_authorization():
+def test_an_api_key_is_a_credential_too():
     assert scope_of(keyed(UUID, ("x-api-key", "a"))) != scope_of(keyed(UUID, ("x-api-key", "b")))
-    assert scope_of(keyed(UUID, ("x-api-key", "a"))) != ANONYMOUS
 
 
-def test_requests_without_credentials_share_one_scope():
-    assert scope_of(keyed()) == ANONYMOUS
+def test_a_credential_may_be_in_other_headers():
+    scope = Scope.credential("X-Auth-Token", "Api-Key")
+    assert scope_of(keyed(UUID, ("x-auth-token", "a")), scope) != scope_of(keyed(UUID, ("api-key", "a")), scope)
+    assert kind_of(Rules(scope=scope).begin(keyed(UUID, ("authorization", "Bearer a")))) == "unscoped"
+    for names in ((), ("Api Key",), ("",)):
+        with pytest.raises(ValueError, match="give the names of headers"):
+            Scope.credential(*names)
 
 
-def test_cookies_without_a_scope_are_refused_for_they_may_say_who_it_is():
-    answer = Rules().begin(keyed(UUID, ("cookie", "session=1")))
+def test_requests_without_a_credential_share_no_scope_but_are_refused():
+    for headers in ((), (("x-auth-token", "a"),), (("x-tenant", "a"),)):
+        answer = CREDENTIAL.begin(keyed(UUID, *headers))
+        assert (answer.status, kind_of(answer)) == (400, "unscoped")
+
+
+def test_cookies_say_nothing_of_a_credential():
+    answer = CREDENTIAL.begin(keyed(UUID, ("cookie", "session=1")))
     assert (answer.status, kind_of(answer)) == (400, "unscoped")
-    assert "scope=" in problem(answer)["detail"]
 
 
 @pytest.mark.parametrize(
@@ -342,23 +363,44 @@ def test_cookies_without_a_scope_are_refused_for_they_may_say_who_it_is():
     ],
 )
 def test_credentials_that_are_new_each_time_are_refused(value):
-    answer = Rules().begin(keyed(UUID, ("authorization", value)))
+    answer = CREDENTIAL.begin(keyed(UUID, ("authorization", value)))
     assert (answer.status, kind_of(answer)) == (400, "unscoped")
-    assert isinstance(asked(Rules(scope=None), keyed(UUID, ("authorization", value))), Ask)
+    assert isinstance(asked(Rules(scope=Scope.EVERYBODY), keyed(UUID, ("authorization", value))), Ask)
 
 
-def test_who_the_host_says_it_is_comes_first():
-    one = scope_of(keyed(UUID, ("authorization", "Bearer first"), identity="https://issuer 7"))
-    renewed = scope_of(keyed(UUID, ("authorization", "Bearer second"), identity="https://issuer 7"))
+def token(**claims):
+    return ".".join(
+        base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (b"{}", json.dumps(claims).encode(), b"s")
+    )
+
+
+def test_a_token_that_expires_is_warned_of_once_for_its_renewal_is_another_caller(caplog):
+    rules = Rules(scope=Scope.credential("Authorization"))
+    for opaque in ("Bearer abc", "Bearer a.b.c", f"Bearer {token(sub='ann')}", "Basic YTpi"):
+        rules.begin(keyed(UUID, ("authorization", opaque)))
+    assert caplog.text == ""
+    for exp in (1, 2):
+        assert isinstance(rules.begin(keyed(UUID, ("authorization", f"Bearer {token(sub='ann', exp=exp)}"))), Pending)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "renews its token" in caplog.text
+    assert token(sub="ann", exp=1) not in caplog.text
+
+
+def test_the_caller_may_be_whom_the_host_has_authenticated():
+    one = scope_of(keyed(UUID, ("authorization", "Bearer first"), identity="https://issuer 7"), Scope.HOST)
+    renewed = scope_of(keyed(UUID, ("authorization", "Bearer second"), identity="https://issuer 7"), Scope.HOST)
     assert one == renewed
-    assert one != scope_of(keyed(UUID, ("authorization", "Bearer first"), identity="https://issuer 8"))
+    assert one != scope_of(keyed(UUID, ("authorization", "Bearer first"), identity="https://issuer 8"), Scope.HOST)
+    assert kind_of(Rules(scope=Scope.HOST).begin(keyed(UUID, ("authorization", "Bearer first")))) == "unscoped"
 
 
 def test_a_scope_may_be_a_header():
-    assert scope_of(keyed(UUID, ("x-tenant", "a")), scope="X-Tenant") != scope_of(
-        keyed(UUID, ("x-tenant", "b")), scope="X-Tenant"
+    scope = "header:X-Tenant"
+    assert scope_of(keyed(UUID, ("x-tenant", "a")), scope) != scope_of(keyed(UUID, ("x-tenant", "b")), scope)
+    assert scope_of(keyed(UUID, ("x-tenant", "a")), scope) == scope_of(
+        keyed(UUID, ("x-tenant", "a")), "header:x-tenant"
     )
-    assert Rules(scope="X-Tenant").begin(keyed()).status == 400
+    assert Rules(scope=scope).begin(keyed()).status == 400
 
 
 def test_a_scope_may_be_a_cookie():
@@ -376,18 +418,81 @@ def test_a_scope_may_be_a_callable():
         assert (answer.status, kind_of(answer)) == (400, "unscoped")
 
 
-def test_without_scopes_the_key_is_everybodys():
-    first, second = (asked(Rules(scope=None), keyed(UUID, ("authorization", who))) for who in ("Basic a", "Basic b"))
-    assert first.key == second.key == (UUID,)
+def test_everybodys_keys_are_told_in_so_many_words():
+    first, second = (asked(Rules(), keyed(UUID, ("authorization", who))) for who in ("Basic a", "Basic b"))
+    assert scoped_key("shop", first.key) == scoped_key("shop", second.key) == f"shop:{UUID}:*"
+
+
+# --- what is compared, and what is exempt -----------------------------------------------------------------------------
+
+
+def printed(fingerprint, body=b"{}", path="/orders", **more):
+    return asked(Rules(fingerprint=fingerprint), keyed(path=path, **more), body).fingerprint
+
+
+def test_all_of_a_request_is_compared_unless_told_otherwise():
+    assert printed("all") == fingerprint(keyed(), b"{}") != printed("all", b"[]")
+
+
+def test_only_the_path_may_be_compared():
+    assert printed("path") == printed("path", b"[]", query="a=1") != printed("path", path="/refunds")
+    assert printed("path") != printed("path", method="PATCH")
+
+
+@pytest.mark.parametrize("kind", [str, bytes, lambda value: [value], lambda value: {"amount": value}])
+def test_what_is_compared_may_be_chosen(kind):
+    def amount(request, body):
+        return kind(str(json.loads(body)["amount"]).encode() if kind is bytes else json.loads(body)["amount"])
+
+    one = printed(amount, b'{"amount": 5, "sent": 1}')
+    assert one == printed(amount, b'{"amount": 5, "sent": 2}') != printed(amount, b'{"amount": 6, "sent": 1}')
+    assert one != printed(amount, b'{"amount": 5, "sent": 1}', path="/refunds")
+
+
+def test_exempt_paths_are_not_guarded():
+    rules = Rules(Route("/v1/*"), exempt=["/v1/health", "/v1/hooks/*"])
+    for path in ("/v1/health", "/v1/health/", "//v1/health", "/v1/hooks/stripe"):
+        assert rules.begin(keyed(path=path)) is None
+    assert isinstance(rules.begin(keyed(path="/v1/orders")), Pending)
+    assert isinstance(rules.begin(keyed(path="/v1/healthy")), Pending)
+
+
+# --- the key in the ledger --------------------------------------------------------------------------------------------
+
+
+def in_ledger(key, scope, body=b""):
+    rules = Rules(Route(key="body:id") if body else Route(), scope=lambda _: scope)
+    return scoped_key("shop", asked(rules, keyed(key), body).key)
+
+
+def test_a_key_in_the_ledger_begins_with_the_clients_own():
+    assert in_ledger(UUID, 7) == f"shop:{UUID}:7"
+    assert in_ledger('"a b"', "ann") == 'shop:"a b":ann'
+    assert in_ledger("k", ("acme", 7)) == "shop:k:(acme,7)"
+    assert in_ledger("", "ann", b'{"id": 12}') == "shop:12:/orders:ann"
+    assert in_ledger("", "ann", b'{"id": ["a", 12]}') == "shop:(a,12):/orders:ann"
+    long = "k" * 255
+    assert in_ledger(long, "ann") == f"shop:{long}:ann"
+    assert in_ledger(f'"{long[1:]} "', "ann").startswith('shop:"kkk')
+    assert re.fullmatch("shop:sha256:[0-9a-f]{64}:ann", scoped_key("shop", ("k" * 700, "ann")))
+    assert re.fullmatch("shop:k:sha256:[0-9a-f]{64}", in_ledger("k", "a" * 300))
 
 
 def test_no_scope_and_key_are_those_of_another_pair():
-    rules = Rules(scope="X-Tenant")
-    keys = {
-        ledger_key("n", asked(rules, keyed(key, ("x-tenant", tenant))).key)
-        for tenant, key in [("a", '"b,c"'), ("a,b", "c"), ("a", '"(b)"'), ("a", "b")]
-    }
-    assert len(keys) == 4
+    keys = [
+        in_ledger(key, scope)
+        for key, scope in [("a", "b:c"), ("a:b", "c"), ('"a:b"', "d"), ("a", '"b":c'), ("a", "*"), ("1", 1), ("1", "1")]
+    ]
+    bodies = [in_ledger("", scope, b'{"id": "a"}') for scope in ("b", "*", "/orders")]
+    everybodys = scoped_key("shop", asked(Rules(), keyed("a")).key)
+    assert len({*keys, *bodies, everybodys, in_ledger("a", "/orders")}) == len(keys) + len(bodies) + 2
+
+
+@given(*[st.lists(st.text(min_size=1).filter(str.strip) | st.integers(), min_size=2, max_size=3)] * 2)
+def test_no_parts_share_a_key_with_other_parts(one, other):
+    one, other = ([parts[0], *["/" + str(p) for p in parts[2:]], parts[1]] for parts in (one, other))
+    same = [(type(p), p) for p in one] == [(type(p), p) for p in other]
+    assert (scoped_key("n", one) == scoped_key("n", other)) == same
 
 
 # --- the fingerprint ------------------------------------------------------------------------------------------------
@@ -763,6 +868,12 @@ def test_an_answer_that_was_not_held_whole_counts_as_given(exchange):
         (lambda: Rules(max_response=True), "max_response"),
         (lambda: Rules(scope=7), "scope"),
         (lambda: Rules(scope=""), "scope"),
+        (lambda: Rules(exempt="/health"), "give paths"),
+        (lambda: Rules(exempt=["health"]), "slash"),
+        (lambda: Rules(exempt=7), "give paths"),
+        (lambda: Rules(fingerprint="body"), '"all", "path", or a callable'),
+        (lambda: Rules(fingerprint=None), "callable"),
+        (lambda: Rules(scope="X-Tenant"), "scope='X-Tenant': .*header:NAME"),
         (lambda: Rules(docs="https://example.com/#a"), "fragment"),
         (lambda: Rules(docs="https://example.com/\r\nx: y"), "fragment"),
     ],

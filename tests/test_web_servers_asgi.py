@@ -16,8 +16,9 @@ import pytest
 
 from onceward import Once
 from onceward.core.record import COMPLETED
-from onceward.web import AsgiIdempotency, Route, Rules
+from onceward.web import AsgiIdempotency, Route
 from servers import free_port
+from web_calls import Rules
 from web_servers import check_charged_once, keyed, pay_all, payment, uvicorn
 
 
@@ -126,7 +127,7 @@ def test_a_server_whose_patience_ends_leaves_the_key_claimed(tmp_path):
             server.post("/sleep", b"", keyed("k"), 0.5)
         server.process.terminate()
         server.process.wait(30)
-    assert Once(url).ledger.is_live("http:(anonymous,k)")
+    assert Once(url).ledger.is_live("http:k:*")
 
 
 # --- the wire -------------------------------------------------------------------------------------------------------
@@ -185,7 +186,7 @@ def starlette(once, rules):
     around = Middleware(BaseHTTPMiddleware, dispatch=passing)
     return Starlette(
         routes=[Path("/payments", pay, methods=["POST"])],
-        middleware=[around, Middleware(AsgiIdempotency, once=once, rules=rules), around],
+        middleware=[around, Middleware(AsgiIdempotency, once=once, rules=rules, name="http"), around],
     )
 
 
@@ -198,7 +199,7 @@ def fastapi(once, rules):
     def pay(payment: dict):
         return paid(payment, lambda: HTTPException(403))
 
-    app.add_middleware(AsgiIdempotency, once=once, rules=rules)
+    app.add_middleware(AsgiIdempotency, once=once, rules=rules, name="http")
     return app
 
 
@@ -211,7 +212,7 @@ def litestar(once, rules):
     async def pay(request: Request) -> dict:
         return paid(await request.json(), lambda: HTTPException(status_code=403))
 
-    return Litestar([pay], middleware=[DefineMiddleware(AsgiIdempotency, once=once, rules=rules)])
+    return Litestar([pay], middleware=[DefineMiddleware(AsgiIdempotency, once=once, rules=rules, name="http")])
 
 
 def quart(once, rules):
@@ -224,7 +225,7 @@ def quart(once, rules):
         await asyncio.sleep(0.2)  # Quart cancels a handler whose client has left
         return paid(await request.get_json(), lambda: abort(403)), 201
 
-    app.asgi_app = AsgiIdempotency(app.asgi_app, once, rules)
+    app.asgi_app = AsgiIdempotency(app.asgi_app, once, rules, name="http")
     return app
 
 

@@ -159,7 +159,7 @@ def test_a_worker_that_takes_too_long_for_gunicorn_leaves_the_key_to_the_lease(t
     with gunicorn(FLASK, "--timeout", "1", LEDGER=url, BANK_SECONDS="60", LEASE="60") as server:
         with contextlib.suppress(http.client.HTTPException, OSError):
             server.post("/payments", payment("a"), keyed("k"), 10)
-        assert Once(url).ledger.is_live("http:(anonymous,k)")
+        assert Once(url).ledger.is_live("payments:k:*")
 
 
 # --- the wire -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.errors import LeaseLost, OncewardError
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
-from onceward.web import Answer, AsgiIdempotency, Route, Rules, WsgiIdempotency
+from onceward.web import Answer, Route, Scope
+from web_calls import AsgiIdempotency, Rules, WsgiIdempotency
 
 JSON = [("Content-Type", "application/json")]
 EVENTS = [("Content-Type", "text/event-stream")]
@@ -227,7 +228,7 @@ def test_a_request_without_an_optional_key_in_its_body_gets_through_with_its_bod
         ({"key": None}, 400, "missing"),
         ({"key": ""}, 400, "malformed"),
         ({"key": '"a","b"'}, 400, "malformed"),  # as servers join two lines
-        ({"HTTP_COOKIE": "session=1"}, 400, "unscoped"),
+        ({"HTTP_HOST": ""}, 400, "unscoped"),
         ({"body": b"x" * 101}, 413, "too-large"),
         ({"body": b"x" * 101, "chunked": True}, 413, "too-large"),
         ({"body": b"x", "chunked": True, "wsgi.input_terminated": False}, 400, "unreadable"),
@@ -236,7 +237,7 @@ def test_a_request_without_an_optional_key_in_its_body_gets_through_with_its_bod
 )
 def test_a_request_that_cannot_be_done_once_is_refused_before_anything_has_run(once, how, status, problem):
     shop = Shop()
-    answer = ask(WsgiIdempotency(shop, once, Rules(max_request=100)), **how)
+    answer = ask(WsgiIdempotency(shop, once, Rules(max_request=100, scope="header:Host")), **how)
     assert (answer.status, answer.problem) == (status, problem)
     assert shop.runs == 0
     assert records(once) == []
@@ -279,11 +280,12 @@ def test_the_same_key_for_another_request_is_refused(once):
 
 
 def test_a_key_counts_for_the_caller_that_the_server_has_authenticated(once):
-    app = WsgiIdempotency(Shop(), once)
+    app = WsgiIdempotency(Shop(), once, Rules(scope=Scope.HOST))
     assert ask(app, REMOTE_USER="ann").sent == b'{"run":1}'
     assert ask(app, REMOTE_USER="bob").sent == b'{"run":2}'
     assert ask(app, REMOTE_USER="ann").sent == b'{"run":1}'
-    assert ask(app, HTTP_AUTHORIZATION="Bearer x").sent == b'{"run":3}'
+    assert ask(app, HTTP_AUTHORIZATION="Bearer x").problem == "unscoped"
+    assert ask(app, HTTP_REMOTE_USER="ann").problem == "unscoped"
 
 
 def test_a_scope_is_given_the_environ(once):
@@ -579,7 +581,7 @@ def test_the_claim_is_at_hand_in_the_application_and_while_its_answer_is_made_an
     exchange.finish()
     with pytest.raises(OncewardError, match="no claim is held here"):
         current()
-    assert keys == ["http:(anonymous,k)"] * 3
+    assert keys == ["http:k:*"] * 3
 
 
 def test_a_handler_may_complete_the_claim_itself_with_the_answer_it_is_going_to_give(once):

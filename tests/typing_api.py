@@ -10,6 +10,7 @@ from onceward import Busy, Claim, Completed, Ledger, Once, Parked, Record, Resul
 from onceward.stores.memory import MemoryStore
 
 once = Once("sqlite:///orders.db", lease=30, on_busy="skip", final=(ValueError,), retention=None)
+Once("memory:", seal=(lambda plain: plain, lambda token: token))
 Once(MemoryStore(), name="shop", clock=lambda: 0.0)
 
 

@@ -1,8 +1,35 @@
-"""Requests to ASGI applications without a server."""
+"""Requests to ASGI applications without a server; and guards with a scope and a name, for tests that are about other things."""
 
 import asyncio
 
 import httpx
+
+from onceward import aws, web
+
+
+def Rules(*routes, scope=web.Scope.EVERYBODY, **options):
+    return web.Rules(*routes, scope=scope, **options)
+
+
+def AsgiIdempotency(app, once, rules=None, *, name="http", **options):
+    return web.AsgiIdempotency(app, once, rules or Rules(), name=name, **options)
+
+
+def WsgiIdempotency(app, once, rules=None, *, name="http", **options):
+    return web.WsgiIdempotency(app, once, rules or Rules(), name=name, **options)
+
+
+def on_api(once, rules=None, **options):
+    return aws.on_api(once, rules or Rules(), **options)
+
+
+def guards(face):
+    """Return a face's function that makes guards, such as ``idempotent``, with a scope and a name of its own."""
+
+    def made(once, rules=None, *, name="http", **options):
+        return face(once, rules or Rules(), name=name, **options)
+
+    return made
 
 
 def call(app, *requests):

@@ -155,7 +155,8 @@ class Run:
         if isinstance(answer, Exception):
             return Outcome("failed", item.record, item.key, None, answer)
         if isinstance(answer, Refused):
-            return Outcome(_REFUSED.get(answer.verdict, "failed"), item.record, item.key, None, refusal(answer))
+            why = refusal(answer, self._guard.policy)
+            return Outcome(_REFUSED.get(answer.verdict, "failed"), item.record, item.key, None, why)
         assert isinstance(answer, Replay)
         item.replay = answer
         try:

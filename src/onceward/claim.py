@@ -14,7 +14,16 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome
 from onceward.core.record import Record
 from onceward.core.steps import Lost, Settled, Won
-from onceward.endings import completion, describe, final, storable, warn_of_missing, without_result
+from onceward.endings import (
+    GivenBack,
+    completion,
+    describe,
+    final,
+    noted,
+    storable,
+    warn_of_missing,
+    without_result,
+)
 from onceward.errors import ForkedClaim, LeaseLost, OncewardError, ResultNotRecorded
 from onceward.keys import derived_key
 from onceward.stores.contract import Store
@@ -177,22 +186,22 @@ class Claim:
             OncewardError: the claim was ended before.
         """
         self._begin_end()
-        settle(lambda: self.leaving(protocol.released(error and storable(error)), "release it"), self.store)
+        settle(lambda: self.leaving(protocol.released(self._noted(error)), "release it"), self.store)
 
     async def release_async(self, error: str | None = None) -> None:
         """As :meth:`release`, for a coroutine."""
         self._begin_end()
-        await settle_async(lambda: self.leaving(protocol.released(error and storable(error)), "release it"), self.store)
+        await settle_async(lambda: self.leaving(protocol.released(self._noted(error)), "release it"), self.store)
 
     def park(self, reason: str | None = None) -> None:
         """Stop retrying the key until an operator clears or unparks it. Raises as :meth:`release` does."""
         self._begin_end()
-        settle(lambda: self.leaving(protocol.parked(reason and storable(reason)), "park it"), self.store)
+        settle(lambda: self.leaving(protocol.parked(self._noted(reason)), "park it"), self.store)
 
     async def park_async(self, reason: str | None = None) -> None:
         """As :meth:`park`, for a coroutine."""
         self._begin_end()
-        await settle_async(lambda: self.leaving(protocol.parked(reason and storable(reason)), "park it"), self.store)
+        await settle_async(lambda: self.leaving(protocol.parked(self._noted(reason)), "park it"), self.store)
 
     def transaction(self, connection: "sqlite3.Connection") -> "Transaction":
         """Return a context whose writes on ``connection`` commit together with this claim's completion.
@@ -272,11 +281,13 @@ class Claim:
     def limit(self, leases: int) -> float:
         """Until when to try to record its end, on the owner's clock.
 
-        That is so many leases after its handler ended, whatever heartbeats do; and never longer than the lease lasts.
+        That is so many leases after its handler ended, whatever heartbeats do; and never longer than the lease lasts, or
+        than this worker does.
         """
         if (since := self._ended) is None:  # nobody has said so, and the first try has just failed
             since = self._ended = self.clock()
-        return min(self._until, since + leases * self.policy.lease)
+        limit = min(self._until, since + leases * self.policy.lease)
+        return limit if self.deadline is None else min(limit, self.deadline)
 
     def _one_lease(self) -> float:
         return self.limit(1)
@@ -368,9 +379,14 @@ class Claim:
 
     def failure(self, error: Exception) -> Outcome:
         """Return the outcome of a handler that raised ``error``: the exception itself, or the key given back or parked."""
+        if isinstance(error, GivenBack):
+            return protocol.unbegun()
         if isinstance(error, self.policy.final) and not isinstance(error, NotBegun):
-            return final(error)
-        return protocol.failed(self.record, self.policy, describe(error))
+            return final(error, self.policy)
+        return protocol.failed(self.record, self.policy, noted(describe(error), self.policy))
+
+    def _noted(self, text: str | None) -> str | None:
+        return text and noted(storable(text), self.policy)
 
     def ending(self) -> None:
         """Say that its end is on its way, together with those of others."""

@@ -3,13 +3,14 @@
 import sys
 import warnings
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from onceward.core import protocol
 from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome
 from onceward.core.record import Record
-from onceward.errors import ResultWarning
+from onceward.errors import OncewardError, ResultWarning
 
 if TYPE_CHECKING:
     from onceward.codec import Codec
@@ -20,16 +21,29 @@ _KINDS: Final = 2  # of exceptions, all different, after which it is not tried a
 _LONGEST_ERROR: Final = 1000  # characters of an exception's text that are recorded
 
 
+class GivenBack(OncewardError):
+    """The request was refused before its handler began: the key is given back, as if nobody had claimed it."""
+
+
 def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
     """Return the outcome that records ``result``; one without a result says why it cannot be replayed."""
     try:
         text = codec.encode(result)
+        if policy.seal is not None:
+            text = sealing().sealed(policy.seal, text)
     except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
         failed = error
     else:
         return _of_size(text, policy)
-    text_or_error = firmly(codec.encode, result, failed)  # it failed each time, or this raises
-    return protocol.completed(None, describe(cast("Exception", text_or_error)).removeprefix("NotReplayable: "))
+    text_or_error = firmly(
+        lambda value: _sealed(codec.encode(value), policy), result, failed
+    )  # it fails, or this raises
+    why = noted(describe(cast("Exception", text_or_error)), policy)
+    return protocol.completed(None, why.removeprefix("NotReplayable: "))
+
+
+def _sealed(text: str, policy: Policy) -> str:
+    return text if policy.seal is None else cast("str", sealing().sealed(policy.seal, text))
 
 
 def _of_size(text: str, policy: Policy) -> Outcome:
@@ -61,15 +75,33 @@ def warn_of_missing(record: Record) -> None:
         )
 
 
-def final(error: Exception) -> Outcome:
+def final(error: Exception, policy: Policy) -> Outcome:
     """Return the outcome that records an exception to be raised again for every duplicate."""
     from onceward.codec import encode_exception  # noqa: PLC0415 - msgspec is loaded with the first guard
 
-    text = firmly(encode_exception, error)
+    text = firmly(lambda one: _sealed(encode_exception(one), policy), error)
     if isinstance(text, Exception):
         reason = describe(text).removeprefix("NotReplayable: ")
-        return protocol.completed(None, f"the outcome was {describe(error)}, which cannot be replayed: {reason}")
-    return protocol.completed(text, describe(error))
+        why = f"the outcome was {describe(error)}, which cannot be replayed: {reason}"
+        return protocol.completed(None, noted(why, policy))
+    return protocol.completed(text, noted(describe(error), policy))
+
+
+def noted(text: str, policy: Policy) -> str:
+    """Return an error's text as it is recorded: as it is, or sealed."""
+    return text if policy.seal is None else sealing().sealed_note(policy.seal, text)
+
+
+def opened_note(text: str | None, policy: Policy) -> str | None:
+    """Return an error's text as it was before :func:`noted`."""
+    return text if policy.seal is None else sealing().opened_note(policy.seal, text)
+
+
+def sealing() -> ModuleType:
+    """Return what seals and opens; loaded when it is first needed."""
+    from onceward import sealing as made  # noqa: PLC0415 - see above
+
+    return made
 
 
 def firmly(function: Callable[[T], R], value: T, *before: Exception) -> R | Exception:

@@ -12,7 +12,7 @@ call has one ``try`` around handler and settling, so that no interrupt comes bet
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
 
 from onceward import called, heartbeat
 from onceward.called import LAZY, OVER, RAISED, RETURNED, Call
@@ -24,7 +24,7 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
 from onceward.core.record import Elsewhere, Record
 from onceward.core.steps import Bid, Refused, Replay, Settled, Won
-from onceward.endings import completion, warn_of_missing
+from onceward.endings import completion, opened_note, sealing, warn_of_missing
 from onceward.errors import (
     Busy,
     Mismatch,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from onceward.codec import Codec
 
 Function = Callable[..., object]
+_SEALED: Final = '{"$onceward":1,"sealed'  # how a sealed result begins
 
 
 class ClaimParameter(NamedTuple):
@@ -383,7 +384,7 @@ class Guard:
             return Answer(self.recorded(outcome.record))
         if outcome.verdict is Verdict.BUSY and self.policy.on_busy == "skip":
             return Answer(None, replayed=False)
-        raise refusal(outcome)
+        raise refusal(outcome, self.policy)
 
     # --- answering duplicates -------------------------------------------------------------------------------------
 
@@ -391,10 +392,12 @@ class Guard:
         """Return the recorded result, or raise the recorded exception or ResultUnavailable."""
         key, result, error = record.key, record.result, record.error
         if result is None:
-            raise ResultUnavailable(key, error or "none was stored")
+            raise ResultUnavailable(key, opened_note(error, self.policy) or "none was stored")
         if type(result) is Elsewhere:
             raise ResultUnavailable(key, f"it is in {result}, and was not fetched")
         try:
+            if result.startswith(_SEALED):
+                result = sealing().opened(self.policy.seal, result)
             if not self._codecs.is_exception(result):
                 return self.codec.decode(result)
             recorded = self._codecs.decode_exception(result, self.policy.final)
@@ -430,7 +433,7 @@ def _is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:
     return call is not None and OVER not in call and not (isinstance(error, OncewardError) or was_settled(error))
 
 
-def refusal(refused: Refused) -> Busy | Mismatch | Parked | UnknownStatus:
+def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | Parked | UnknownStatus:
     """Return why a key cannot be had, as an error."""
     record = refused.record
     if refused.verdict is Verdict.UNKNOWN:
@@ -438,5 +441,5 @@ def refusal(refused: Refused) -> Busy | Mismatch | Parked | UnknownStatus:
     if refused.verdict is Verdict.MISMATCH:
         return Mismatch(record.key)
     if refused.verdict is Verdict.PARKED:
-        return Parked(record.key, record.attempts, record.error)
+        return Parked(record.key, record.attempts, opened_note(record.error, policy))
     return Busy(record.key, refused.wait)

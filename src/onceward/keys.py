@@ -17,6 +17,7 @@ from typing import cast
 from onceward.errors import KeyMissing
 
 KeyPart = object
+_LONGEST_CLIENTS = 600  # the same of a client's key: 255 by default, and some characters take two or six
 LONGEST = 200  # characters of a key that stay readable; DynamoDB takes 2048 bytes, a person's eye less
 
 _LIKE_ANOTHER = r"[+-]?(\d[\d_]*+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|true|false|null|[+-]?(inf|nan)"
@@ -42,8 +43,28 @@ def ledger_key(name: str, key: object) -> str:
         form = _sequence(key, name) if type(key) is tuple else _form(key, name)
     except RecursionError:
         raise TypeError(f"{name}: a key cannot be made of what is nested so deeply, or contains itself") from None
-    if len(form) > LONGEST:
-        form = f"sha256:{_sha256(form.encode()).hex()}"
+    return f"{name}:{_short(form, LONGEST)}"
+
+
+def scoped_key(name: str, parts: Sequence[object]) -> str:
+    """Return the key of an HTTP request as it stands in the ledger: ``name:key:scope`` or ``name:key:path:scope``.
+
+    The client's own key comes first and stays readable, so that it can be found by its beginning. Each part is written as
+    :func:`ledger_key` writes it; a None is ``*``, the scope of everybody.
+
+    Raises:
+        KeyMissing, TypeError: as for :func:`ledger_key`.
+    """
+    key, *rest = parts
+    # the commonest key first, as in ledger_key
+    form = (
+        key if type(key) is str and len(key) <= LONGEST and _PLAIN(key) else _short(_form(key, name), _LONGEST_CLIENTS)
+    )
+    for part in rest:
+        if type(part) is str and len(part) <= LONGEST and _PLAIN(part):
+            form = f"{form}:{part}"
+        else:
+            form = f"{form}:{'*' if part is None else _short(_form(part, name), LONGEST)}"
     return f"{name}:{form}"
 
 
@@ -134,6 +155,10 @@ def _form(key: object, name: str) -> str:
         f"{name}: a key cannot be made of {type(key).__name__}; give str, int, UUID, bytes, or a tuple of them, as in "
         "key=lambda order: (order.shop, order.number)"
     )
+
+
+def _short(form: str, longest: int) -> str:
+    return form if len(form) <= longest else f"sha256:{_sha256(form.encode()).hex()}"
 
 
 def _sha256(data: bytes) -> bytes:

@@ -6,7 +6,7 @@ import random
 
 import payments_fastapi
 from onceward import Once
-from onceward.web import AsgiIdempotency
+from onceward.web import AsgiIdempotency, Rules, Scope
 
 once = Once(os.environ["LEDGER"], lease=float(os.environ.get("LEASE", "30")))
 
@@ -36,5 +36,6 @@ async def _streaming(scope, receive, send):
     await send({"type": "http.response.body"})
 
 
-asleep = AsgiIdempotency(_asleep, once)
-streaming = AsgiIdempotency(_streaming, once)
+rules = Rules(scope=Scope.EVERYBODY)
+asleep = AsgiIdempotency(_asleep, once, rules, name="http")
+streaming = AsgiIdempotency(_streaming, once, rules, name="http")

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from onceward import Once
-from onceward.web import Rules, WsgiIdempotency
+from onceward.web import Rules, Scope, WsgiIdempotency
 
 once = Once(os.environ["LEDGER"], lease=float(os.environ.get("LEASE", "30")))
 assert once.run(f"opened-{os.getpid()}", os.getpid) == os.getpid()
@@ -65,4 +65,4 @@ def routed(environ, start_response):
     return VIEWS[environ["PATH_INFO"]](environ, start_response)
 
 
-app = WsgiIdempotency(routed, once, Rules(max_request=1000))
+app = WsgiIdempotency(routed, once, Rules(max_request=1000, scope=Scope.EVERYBODY), name="http")

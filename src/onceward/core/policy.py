@@ -1,10 +1,12 @@
 """What a guard does when things go wrong: every option, its default, and which options contradict each other."""
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple, TypedDict
 
 OnBusy = Literal["raise", "skip"] | float
 OnLapse = Literal["retry", "park"]
 OnError = Literal["release", "park"]
+Seal = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]  # seals, and opens
 
 DAY = 86400.0
 _LONGEST = 1e10  # seconds, three centuries: more is a mistake, or infinity, which no clock and no store can add up
@@ -23,6 +25,7 @@ class Options(TypedDict, total=False):
     retention: float | None
     cache: int
     max_result: int | None
+    seal: Seal | None
 
 
 class Policy(NamedTuple):
@@ -42,6 +45,8 @@ class Policy(NamedTuple):
         cache: How many recorded results to remember in this process, so that a repeated duplicate costs no request.
         max_result: Bytes of encoded result that are stored; a larger result completes without being replayable. None is
             what the ledger takes by default: 256 KiB, or 16 MiB in DynamoDB with ``blobs=``.
+        seal: A pair of plain functions, from bytes to bytes. The first encrypts or redacts each result, and each error's
+            text, before it is recorded; the second opens it for a duplicate. What cannot be sealed is not recorded.
     """
 
     lease: float = 60.0
@@ -54,6 +59,7 @@ class Policy(NamedTuple):
     retention: float | None = 14 * DAY
     cache: int = 0
     max_result: int | None = None
+    seal: Seal | None = None
 
     @property
     def beat_every(self) -> float:
@@ -91,6 +97,8 @@ class Policy(NamedTuple):
         if self.max_result is not None:
             _check_count("max_result", self.max_result, least=0)
         self._check_choices()
+        if self.seal is not None:
+            _check_seal(self.seal)
         return self
 
     def _check_choices(self) -> None:
@@ -117,6 +125,15 @@ class Policy(NamedTuple):
             isinstance(kind, type) and issubclass(kind, Exception) for kind in final
         ):
             raise TypeError(f"final={final!r}: give a tuple of exception classes, as in final=(CardDeclined,)")
+
+
+def _check_seal(seal: object) -> None:
+    from inspect import iscoroutinefunction  # noqa: PLC0415 - seals are rare, and a cold start is short
+
+    if not isinstance(seal, tuple) or len(seal) != 2 or not all(map(callable, seal)):
+        raise TypeError(f"seal={seal!r}: give a pair of functions, as in seal=(fernet.encrypt, fernet.decrypt)")
+    if any(map(iscoroutinefunction, seal)):
+        raise TypeError("seal= has a coroutine function, and nobody would await it: give plain ones")
 
 
 def _check_count(name: str, value: int, least: int) -> None:

@@ -170,6 +170,10 @@ class Outcome(NamedTuple):
     error: str | None = None
 
 
+class Unbegun(Outcome):
+    """A key that is given back before its handler has begun, so that no attempt counts and no input is bound."""
+
+
 def completed(result: str | None, error: str | None = None) -> Outcome:
     """The handler is done; ``result`` is None when there is none to replay, and ``error`` then says why."""
     return tuple.__new__(Outcome, (COMPLETED, result, error))  # what Outcome(...) does, in half the time
@@ -186,6 +190,11 @@ def released(error: str | None = None) -> Outcome:
     return Outcome(RELEASED, None, error)
 
 
+def unbegun() -> Outcome:
+    """Given back, for the handler has not begun."""
+    return Unbegun(RELEASED)
+
+
 def parked(error: str | None = None) -> Outcome:
     """Not to be tried again until an operator clears it."""
     return Outcome(PARKED, None, error)
@@ -193,6 +202,8 @@ def parked(error: str | None = None) -> Outcome:
 
 def last_write(record: Record, outcome: Outcome, policy: Policy) -> Write:
     """Return the write that ends a claim with ``outcome``."""
+    if type(outcome) is Unbegun:
+        return unclaimed(record, policy)
     status, result, error = outcome
     return next_version(record, status, result=result, error=error, keep=None if status == PARKED else policy.retention)
 

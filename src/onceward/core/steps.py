@@ -13,7 +13,7 @@ decides.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drive import Sleep, Steps
@@ -23,6 +23,9 @@ from onceward.core.record import IN_PROGRESS, PARKED, Elsewhere, Record, Reply, 
 from onceward.core.register import Register
 from onceward.core.writes import ended, first_claim, lapsed, next_claim, next_version
 from onceward.errors import OncewardError, StoreError
+
+if TYPE_CHECKING:
+    from onceward.core.waiting import Watch
 
 T = TypeVar("T")
 
@@ -158,7 +161,7 @@ def claim(
     verb = partial(store.insert, first) if effect is None else _claiming(store, first, None, effect)
     parking = False
     seen: Record | None = None
-    look_again = 0.001
+    shared: Watch | None = None  # with the other waiters of this process
     sent = began = clock()
     while True:
         try:
@@ -180,8 +183,7 @@ def claim(
             # What Won(...) does, in half the time.
             return tuple.__new__(Won, (held, until)) if in_time else (yield from _renewed(store, bid, held))
         elif verdict is Verdict.REPLAY:
-            if value and type(held.result) is Elsewhere:
-                held = yield from fetched(held, clock)
+            held = (yield from fetched(held, clock)) if value and type(held.result) is Elsewhere else held
             return Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
         elif verdict in {Verdict.START, Verdict.NEXT}:
             if held == seen:  # asking on would never end, and be charged for
@@ -192,9 +194,11 @@ def claim(
             parking = True
             verb = partial(store.swap, next_version(held, PARKED, error=held.error or lapsed(held), keep=None), held)
         elif verdict is Verdict.BUSY and (left := began + policy.wait - clock()) > 0:
-            yield Sleep(min(look_again, left))
-            look_again = min(look_again * 2, store.poll)
-            verb = partial(store.load, bid.key)
+            if shared is None:
+                from onceward.core.waiting import watch  # noqa: PLC0415 - only for who waits
+
+                shared = watch(store, bid.key, clock)
+            verb = partial(shared.look, bid.owner, clock(), clock() + left, reply)
         else:
             return Refused(verdict, held, max(0.0, held.lease_until - reply.now))
         sent = clock()

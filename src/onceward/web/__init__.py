@@ -11,12 +11,13 @@ from onceward.web.answer import Answer
 from onceward.web.request import Request
 from onceward.web.route import Route
 from onceward.web.rules import Rules
+from onceward.web.scope import Scope
 
 if TYPE_CHECKING:
     from onceward.web.asgi import AsgiIdempotency
     from onceward.web.wsgi import WsgiIdempotency
 
-__all__ = ["Answer", "AsgiIdempotency", "Request", "Route", "Rules", "WsgiIdempotency"]
+__all__ = ["Answer", "AsgiIdempotency", "Request", "Route", "Rules", "Scope", "WsgiIdempotency"]
 
 _HOMES = {"AsgiIdempotency": "asgi", "WsgiIdempotency": "wsgi"}
 

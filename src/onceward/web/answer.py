@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 REPLAYED: Final = "Idempotent-Replayed"
+PENDING: Final = ("Idempotency-Recorded", "pending")  # on an answer that goes out before it is recorded
+CUT_SHORT: Final = "it was not sent to its end"
 
 # RFC 9110, section 7.6.1, and what RFC 2616, section 13.5.1, listed besides: they are about one connection.
 _HOP_BY_HOP: Final = frozenset(
@@ -28,7 +30,9 @@ _HOP_BY_HOP: Final = frozenset(
 )
 # A cookie is for whoever was answered first, and for that moment. The Date of an answer is when it was made (RFC 9110, section
 # 6.6.1), so the server gives a replay its own. The length is the body's, which the host counts.
-_OF_THE_FIRST_ONLY: Final = frozenset({"set-cookie", "set-cookie2", "date", "content-length", REPLAYED.lower()})
+_OF_THE_FIRST_ONLY: Final = frozenset(
+    {"set-cookie", "set-cookie2", "date", "content-length", REPLAYED.lower(), PENDING[0].lower()}
+)
 _LEFT_OUT: Final = _HOP_BY_HOP | _OF_THE_FIRST_ONLY
 
 

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from onceward.claim import CURRENT, Claim
 from onceward.core.policy import Options
+from onceward.endings import GivenBack
 from onceward.errors import OncewardError
-from onceward.web.answer import Answer
+from onceward.web.answer import CUT_SHORT, Answer, Recorded
+from onceward.web.asgi_cut import BEGAN, UNROUTED, is_unrouted
 from onceward.web.asgi_delivery import Delivery
 from onceward.web.asgi_messages import (
     Application,
     AsgiRequest,
+    Message,
     Receive,
     Scope,
     Send,
@@ -24,15 +27,20 @@ from onceward.web.asgi_messages import (
     replayed,
     reply,
 )
+from onceward.web.body import LONG
+from onceward.web.coverage import known_routes
 from onceward.web.eager import begin
 from onceward.web.exchange import Exchange, Unrecorded
 from onceward.web.guarded import Guarded
-from onceward.web.rules import Ask, Pending, Rules
+from onceward.web.recording import Recording
+from onceward.web.rules import Ask, Passed, Pending, Rules
+from onceward.web.scope import Scope as Whose
+from onceward.web.starting import built_late, refuse_start
+from onceward.web.trouble import tell
 
 if TYPE_CHECKING:
     from onceward.once import Once
 
-_CUT_SHORT: Final = "it was not sent to its end"
 _NOTHING: Final = object()
 # Extensions by which an answer's body does not come as messages, or does not end with them. Without them applications send it
 # as ever (as the specification wants it), so that it can be recorded.
@@ -53,8 +61,8 @@ class AsgiIdempotency:
     Args:
         app: an ASGI 3 application, under asyncio.
         once: the ledger and the defaults of the policy.
-        rules: which requests carry a key and how they are answered; by default ``Rules()``: all POST and PATCH, required.
-        name: the namespace of the keys; by default that of ``once``, or else "http".
+        rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` are all POST and PATCH.
+        name: the namespace of the keys, another one for each service that shares the ledger. It is required, unless ``once`` has one.
         wait: seconds for which a request waits for the answer to the one before it; without it, it gets a 409 at once.
         **options: see :class:`onceward.Policy`; ``cache`` means nothing here.
 
@@ -73,31 +81,69 @@ class AsgiIdempotency:
         **options: Unpack[Options],
     ) -> None:
         self._app = app
-        self._guarded = Guarded(once, rules, name, wait, options)
+        self._wrong: Exception | None = None
+        self._methods = frozenset[str]()
+        try:
+            self._guarded = Guarded(once, rules, name, wait, options)
+            _check_scope(self._guarded.rules)
+            self._methods = self._guarded.methods
+        except (TypeError, ValueError) as error:
+            if not built_late():
+                raise
+            self._wrong = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection: an HTTP request by the rules; what is none of theirs, and all else, as without this."""
-        if scope["type"] != "http" or (method := scope["method"].upper()) not in self._guarded.methods:
+        if scope["type"] != "http" or (method := scope["method"].upper()) not in self._methods:
+            if self._wrong is not None:
+                await refuse_start(self._wrong, scope, receive, send)
+                return
+            if scope["type"] == "lifespan" and not self._guarded.coverage.looked:
+                send = self._starting(scope, send)
             await self._app(scope, receive, send)
             return
+        coverage = self._guarded.coverage
+        if not coverage.looked:
+            self._look(scope)
         rules = self._guarded.rules
         path, root = place_of(scope)
         if (route := rules.route(method, path)) is None:
+            if not coverage.told and not rules.exempts(path):
+                coverage.uncovered(method, path)
             await self._app(scope, receive, send)
             return
         body: bytes | None = None
-        asked: Pending | Ask | Answer | None = rules.begin(AsgiRequest(scope, method, path, root), route)
+        asked: Pending | Passed | Ask | Answer | None = rules.begin(AsgiRequest(scope, method, path, root), route)
         if isinstance(asked, Pending):
-            body = await body_of(receive, rules.max_request)
-            # What is around this has an answer, too, when the sender has left.
-            asked = rules.unreadable("its sender has left") if body is None else rules.ask(asked, body)
-        if asked is None:
+            body, asked = await _read(rules, asked, receive)
+        if isinstance(asked, Ask):
+            assert body is not None
+            await self._answer(asked, scope, body, receive, send)
+        elif asked is None:
             await self._app(scope, receive if body is None else replayed(body, receive), send)
         elif isinstance(asked, Answer):
             await reply(send, asked)
         else:
-            assert body is not None
-            await self._answer(asked, scope, body, receive, send)
+            assert isinstance(asked, Passed)
+            with asked:
+                await self._app(scope, receive, _watched(asked, send))
+
+    def _starting(self, scope: Scope, send: Send) -> Send:
+        """Return a ``send`` for the lifespan that compares the routes when the application has started."""
+
+        async def starting(message: Message) -> None:
+            if message["type"] == "lifespan.startup.complete":
+                self._look(scope)
+            await send(message)
+
+        return starting
+
+    def _look(self, scope: Scope) -> None:
+        """Compare the rules' routes with the application's, if these are known."""
+        root = scope.get("root_path", "")
+        # Within a mounted part the application's paths are not those of the rules.
+        app = scope.get("app") if scope.get("app_root_path", root) == root else None
+        self._guarded.coverage.look(lambda: known_routes(self._app if app is None else app))
 
     async def _answer(self, ask: Ask, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Answer a request with a key, by the application or by the record; raises what the application raises."""
@@ -123,6 +169,8 @@ class _Handling(Delivery):
     ) -> None:
         super().__init__(body, receive, send, guarded.rules.max_response)
         self._guard = guarded.guard
+        self._within = guarded.within
+        self._scope: Scope = {}
         self._claim = claim
         self._exchange = exchange
 
@@ -159,6 +207,7 @@ class _Handling(Delivery):
 
     async def _run(self, app: Application, scope: Scope) -> None:
         claim = self._claim
+        self._scope = scope
         CURRENT.set(claim)
         try:
             try:
@@ -173,7 +222,7 @@ class _Handling(Delivery):
                 if self.ends_early:
                     await self._cut_short()
                 elif not self.complete:
-                    await self._guard.fail_async(claim, error)
+                    await self._fail(error)
                 raise
             except asyncio.CancelledError:
                 if self.ends_early:
@@ -193,34 +242,69 @@ class _Handling(Delivery):
 
     async def settle(self) -> Answer | None:
         """Record the answer that the application has just ended; return what its client gets instead, or None."""
-        claim, exchange = self._claim, self._exchange
+        exchange = self._exchange
         assert self.status is not None
+        began = None if self.status < 300 else self._began
+        outcome: Recorded | Exception
         try:
             if self.kept is None:
-                record = exchange.headed(self.status, self.headers, f"its body has more than {self.most} bytes")
+                outcome = exchange.headed(self.status, self.headers, f"its body has more than {self.most} bytes", began)
+            elif not self.whole:
+                outcome = exchange.headed(self.status, self.headers, CUT_SHORT, began)
             else:
                 answer = (self.status, self.headers, b"".join(self.kept))
-                record = exchange.answered(tuple.__new__(Answer, answer))  # what Answer(...) does, in half the time
-            await self._guard.finish_async(claim, record)
-        except Unrecorded as error:
-            await self._guard.fail_async(claim, error)
+                outcome = exchange.answered(
+                    tuple.__new__(Answer, answer), began
+                )  # what Answer(...) does, in half the time
+        except (Unrecorded, GivenBack) as error:
+            outcome = error
+        recording = Recording(self._guard, self._claim, outcome, self._within)
+        try:
+            await recording.settle_async()
         except Exception as error:  # noqa: BLE001 - translated, or raised there
             return exchange.refused(error)
+        self.behind = recording.behind_async if recording.pending else None
         return None
+
+    async def _fail(self, error: Exception) -> None:
+        """Record that the application has raised ``error`` before its answer was complete."""
+        recording = Recording(self._guard, self._claim, self._exchange.raised(error, self._began), self._within)
+        try:
+            await recording.settle_async()
+        except Exception as trouble:  # noqa: BLE001 - the application's own exception goes on
+            tell(self._claim.record.key, trouble)
+        if recording.pending:
+            task = asyncio.ensure_future(recording.behind_async())
+            _RUNNING.add(task)
+            task.add_done_callback(_RUNNING.discard)
 
     async def _cut_short(self) -> None:
         """Record an answer of which the application has sent the beginning only; without one, give the key back."""
-        claim = self._claim
-        if self.status is None:
-            await self._guard.fail_async(claim, Unrecorded("ended without an answer"))
-            return
+        outcome: Recorded | Exception
         try:
-            record = self._exchange.headed(self.status, self.headers, _CUT_SHORT)
-            await self._guard.finish_async(claim, record)
-        except Unrecorded as error:
-            await self._guard.fail_async(claim, error)
+            if self.status is None:
+                outcome = Unrecorded("ended without an answer")
+            else:
+                outcome = self._exchange.headed(self.status, self.headers, CUT_SHORT, self._began)
+        except (Unrecorded, GivenBack) as error:
+            outcome = error
+        recording = Recording(self._guard, self._claim, outcome, self._within)
+        try:
+            await recording.settle_async()
         except OncewardError as error:
             self._exchange.refused(error)  # which logs it
+        if recording.pending:
+            await recording.behind_async()
+
+    @property
+    def _began(self) -> bool | None:
+        """Whether the endpoint began; None when nobody can tell."""
+        known: bool | None = self._scope.get(BEGAN)
+        if known is not None:
+            return known
+        if self.invalid or (self.status in UNROUTED and is_unrouted(self._scope)):
+            return False
+        return None
 
     def _log(self, task: asyncio.Future[None]) -> None:
         error = None if task.cancelled() else task.exception() or self.torn
@@ -234,11 +318,37 @@ class _Handling(Delivery):
             )
 
 
+async def _read(rules: Rules, pending: Pending, receive: Receive) -> tuple[bytes | None, Ask | Answer | None]:
+    """Return a request's body, and what the rules make of the request with it."""
+    body = await body_of(receive, rules.max_request)
+    if body is None:
+        return None, rules.unreadable("its sender has left")  # what is around this has an answer then, too
+    if len(body) > LONG:
+        return body, await asyncio.to_thread(rules.ask, pending, body)
+    return body, rules.ask(pending, body)
+
+
 def _adopt(context: Context) -> None:
     """Set the context variables here as the application has left them there."""
     for variable, value in context.items():
         if variable.get(_NOTHING) is not value and variable is not CURRENT:  # the claim is the application's alone
             variable.set(value)
+
+
+def _check_scope(rules: Rules) -> None:
+    if rules.scope is Whose.HOST:
+        raise ValueError("scope=Scope.HOST: ASGI servers authenticate nobody; say otherwise whose keys they are")
+
+
+def _watched(passed: Passed, send: Send) -> Send:
+    """Return a ``send`` that takes in the status of the answer to a request that has passed."""
+
+    async def watching(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            passed.answered(message["status"])
+        await send(message)
+
+    return watching
 
 
 def _hide_extensions(scope: Scope) -> None:

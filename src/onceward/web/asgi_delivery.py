@@ -10,14 +10,18 @@ are server-sent events and what is longer than the rules record: nothing is gain
 """
 
 import asyncio
+import sys
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from onceward.errors import OncewardError
-from onceward.web.answer import Answer
+from onceward.web.answer import PENDING, Answer
+from onceward.web.asgi_cut import is_invalid, is_torn
 from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Send, lines_of, reply
 
 _EVENTS: Final = "text/event-stream"
+_PENDING: Final = (PENDING[0].lower().encode(), PENDING[1].encode())
 
 
 class Delivery(ABC):
@@ -34,6 +38,9 @@ class Delivery(ABC):
         headers: the answer's.
         kept: what there is of the answer's body; None when that is more than ``most`` bytes.
         complete: whether the application has sent its answer to the end.
+        whole: whether that end can be believed. What is inside may end an answer that it was told to break off.
+        invalid: whether the framework has answered so because the request is not valid.
+        behind: goes on with the record of an answer that goes out before it; None when there is no such.
         interrupted: whether the application was cancelled as its answer was recorded, by a timeout of its own or a task group:
             such may cancel whatever is awaited within, over and over. Await :meth:`conclude` then when it is through.
         left: whether the server has given the request up and takes no more messages; :meth:`leave` says so.
@@ -43,6 +50,9 @@ class Delivery(ABC):
 
     status: int | None = None
     complete = False
+    whole = True
+    invalid = False
+    behind: Callable[[], Awaitable[None]] | None = None
     interrupted = False
     left = False
     torn: BaseException | None = None
@@ -51,6 +61,7 @@ class Delivery(ABC):
     _sent = False  # whether the client has a part of it
     _open = False  # whether the application may know that the client has left
     _gone = False  # whether it does
+    _knows = False  # whether the application was told, before its answer was complete
     _told = False  # whether there is something to tell of the client
     _telling: asyncio.Event | None = None  # for who waits for that
     _sender: asyncio.Task[object] | None = None  # in the middle of a message to the server
@@ -89,10 +100,11 @@ class Delivery(ABC):
                 self._telling = asyncio.Event()
             await self._telling.wait()
         if self.complete or self._gone or self.left:
+            self._knows = True
             return {"type": DISCONNECT}
         message = await self._receive()
         if message["type"] == DISCONNECT:
-            self._gone = True
+            self._gone = self._knows = True
         return message
 
     async def send(self, message: Message) -> None:
@@ -103,6 +115,7 @@ class Delivery(ABC):
         elif kind == "http.response.body" and self.status is not None and not self.complete:
             self._keep(message)
             if not message.get("more_body", False):
+                self.whole = self._is_whole(message)
                 self.complete = True
                 await self.conclude()
             elif self._size != self._length:
@@ -122,11 +135,18 @@ class Delivery(ABC):
         self._held.append(message)
         self.status = message["status"]
         self.headers = lines_of(message.get("headers", ()))
+        if 400 <= message["status"] < 500:
+            self.invalid = is_invalid(sys.exception())
         for name, value in self.headers:
             if name == "content-length" and value.isdecimal():
                 self._length = int(value)
             elif name == "content-type" and value.lower().startswith(_EVENTS):
                 self._end_with_client()
+
+    def _is_whole(self, last: Message) -> bool:
+        if self._length is not None and self._size:
+            return self._size >= self._length
+        return not (self._knows or is_torn(last, sys._getframe()))  # noqa: SLF001 - who sends it is the question
 
     def _keep(self, message: Message) -> None:
         self._held.append(message)
@@ -143,8 +163,14 @@ class Delivery(ABC):
         try:
             instead = await self.settle()
             if instead is None:
-                held, self._held, self._sent = self._held, [], True
+                held, self._held = self._held, []
+                if self.behind is not None and not self._sent:
+                    held[0] = {**held[0], "headers": [*held[0].get("headers", ()), _PENDING]}
+                self._sent = True
                 await self._forward(*held)
+                if self.behind is not None:
+                    self._tell()
+                    await self.behind()  # in here, so that servers that stop wait for it as for a request
             elif self._sent:
                 self.torn = OncewardError("the answer was not recorded, and is broken off before its end; see above")
             else:
@@ -167,6 +193,7 @@ class Delivery(ABC):
     async def _forward(self, *messages: Message) -> None:
         if self.left:
             if self.ends_early:
+                self._knows = True
                 raise OSError("the server takes no more of this answer")
             return
         self._sender = sender = asyncio.current_task()
@@ -176,6 +203,7 @@ class Delivery(ABC):
         except OSError:  # the client has left, as servers since ASGI 2.4 say it
             self._gone = True
             if self._open and not self.complete:
+                self._knows = True
                 raise
         except asyncio.CancelledError:
             if not self.left or sender is None or sender.uncancel():

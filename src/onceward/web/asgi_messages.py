@@ -43,6 +43,8 @@ class AsgiRequest(Request):
         raw = name.encode("latin-1")
         if (value := self._fields.get(raw)) is not None:
             return [value.decode("latin-1")]
+        if b"".join(self._fields).islower():
+            return []
         # In lower case says ASGI; but Hypercorn can be told to leave names as they were sent (h11_pass_raw_headers).
         return [value.decode("latin-1") for held, value in self._raw if held.lower() == raw]
 

@@ -19,6 +19,9 @@ from onceward.web.request import Request
 _JSON: Final = re.compile(r"\s*application/(?:[\w.+\-]+\+)?json\s*(?:;|$)", re.IGNORECASE).match
 _BOUNDARY: Final = re.compile(r'\s*multipart/.*;\s*boundary=(?:"([^"]+)"|([^\s;"]+))', re.IGNORECASE | re.DOTALL).match
 _MOST_DIGITS: Final = 19  # of a number with a point or exponent that is written as a whole one
+# Numbers that already stand in the one form that equal numbers share, as most do. This takes a fifth of a Decimal's time.
+_PLAIN: Final = re.compile(r"-?(?:[1-9][0-9]*\.|0\.0{0,5}(?=[1-9]))[0-9]*[1-9]").fullmatch
+LONG: Final = 1 << 14  # bytes; to look at a longer body takes up to 4 ms, so an event loop has a thread do it
 # Raises, and never rounds.
 _EXACT: Final = Context(MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact, InvalidOperation])
 
@@ -103,6 +106,8 @@ def _json() -> tuple[Callable[[bytes], object], Callable[[object], bytes]]:
 
 def _number(text: str) -> object:
     """Return a number with a point or exponent in the one form that equal numbers share."""
+    if _PLAIN(text) is not None:
+        return msgspec.Raw(text)
     number = _EXACT.create_decimal(text).normalize(_EXACT)
     if not number:
         return 0  # also for -0.0

@@ -27,14 +27,17 @@ from django.http import Http404, HttpRequest, HttpResponseBase  # type: ignore[i
 from django.http.multipartparser import MultiPartParserError  # type: ignore[import-untyped]  # as above
 from django.http.request import RawPostDataException  # type: ignore[import-untyped]  # as above
 
+from onceward.arguments import check_once
 from onceward.core.policy import Options
 from onceward.web.answer import Answer
+from onceward.web.body import LONG
+from onceward.web.coverage import djangos_routes
 from onceward.web.django_response import answer, ended, ended_async, response_of
 from onceward.web.endpoint import endpoint_rules
 from onceward.web.environ import request_of
 from onceward.web.guarded import Guarded
 from onceward.web.request import Request
-from onceward.web.rules import Ask, Pending, Rules
+from onceward.web.rules import Ask, Passed, Pending, Rules
 from onceward.web.sending import claim
 from onceward.web.sending_async import claim_async, to_its_end
 
@@ -86,8 +89,8 @@ class IdempotencyMiddleware:
         """Answer one request, or return what is awaited for that."""
         respond = partial(self._get_response, request)
         if self._is_async:
-            return _answered_async(self._guarded, request, cast("RespondAsync", respond))
-        return _answered(self._guarded, request, cast("Respond", respond))
+            return _answered_async(self._guarded, request, cast("RespondAsync", respond), began=None)
+        return _answered(self._guarded, request, cast("Respond", respond), began=None)
 
 
 def idempotent(
@@ -110,10 +113,10 @@ def idempotent(
 
     Args:
         once: the ledger and the defaults of the policy.
-        rules: which requests carry a key and how they are answered; by default ``Rules()``: all POST and PATCH, required.
-            Their routes have no path, for that is the view's: ``Rules(Route(required=False))``. A ``scope`` finds the
+        rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` are all POST and PATCH.
+            Their routes have no path, for that is the view's: ``Rules(Route(required=False), scope=...)``. A ``scope`` finds the
             ``HttpRequest`` in ``request.native["request"]``.
-        name: the namespace of the keys; by default that of ``once``, or else "http".
+        name: the namespace of the keys, another one for each service that shares the ledger. It is required, unless ``once`` has one.
         wait: seconds for which a request waits for the answer to the one before it; without it, it gets a 409 at once.
         **options: see :class:`onceward.Policy`; ``cache`` means nothing here.
 
@@ -123,17 +126,18 @@ def idempotent(
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    guarded = Guarded(once, endpoint_rules(rules), name, wait, options, "@idempotent({})")
+    check_once(once, "@idempotent({})")
+    guarded = Guarded(once, endpoint_rules(rules), name, wait, options)
 
     def decorate(view: View) -> View:
         wrapper: Callable[..., object]
+        began = None if _is_class(view) else True
         if iscoroutinefunction(view) or _is_async_dispatch(view):
 
             @wraps(view)
             async def answered_async(request: HttpRequest, *args: object, **kwargs: object) -> object:
-                return await _answered_async(
-                    guarded, request, cast("RespondAsync", partial(view, request, *args, **kwargs))
-                )
+                respond = cast("RespondAsync", partial(view, request, *args, **kwargs))
+                return await _answered_async(guarded, request, respond, began=began)
 
             wrapper = answered_async
         else:
@@ -142,7 +146,8 @@ def idempotent(
             @wraps(view)
             def answered(request: HttpRequest, *args: object, **kwargs: object) -> object:
                 called = around.view(view)
-                return _answered(guarded, request, cast("Respond", partial(called, request, *args, **kwargs)))
+                respond = cast("Respond", partial(called, request, *args, **kwargs))
+                return _answered(guarded, request, respond, began=began)
 
             answered._non_atomic_requests = around  # type: ignore[attr-defined]  # noqa: SLF001 - what Django looks for
             wrapper = answered
@@ -151,50 +156,70 @@ def idempotent(
     return decorate
 
 
+def _is_class(view: object) -> bool:
+    """Tell whether it is a class of views or its dispatch, where mixins and Django REST framework refuse callers first."""
+    return getattr(view, "__name__", "") == "dispatch" or hasattr(view, "view_class") or hasattr(view, "cls")
+
+
+def _began(request: HttpRequest, response: HttpResponseBase) -> bool | None:
+    """Tell whether the view began, after the middleware: not where none was found. Otherwise nobody can tell."""
+    return False if request.resolver_match is None and response.status_code >= 300 else None
+
+
 def _is_async_dispatch(view: object) -> bool:
     """Tell whether it is the dispatch of a class of coroutine views, as ``method_decorator`` hands it over for each request."""
     bound = getattr(view, "func", None)
     return getattr(getattr(bound, "__self__", None), "view_is_async", False) is True
 
 
-def _answered(guarded: Guarded, request: HttpRequest, respond: Respond) -> HttpResponseBase:
+def _answered(guarded: Guarded, request: HttpRequest, respond: Respond, *, began: bool | None) -> HttpResponseBase:
     asked = _ask(guarded, request)
     if asked is None:
         return respond()
     if isinstance(asked, Answer):
         return response_of(asked)
+    if isinstance(asked, Passed):
+        with asked:
+            response = _responded(request, respond)
+        asked.answered(response.status_code)
+        return response
     _refuse_transaction()
     held = claim(guarded, asked)
     if isinstance(held, Answer):
         return response_of(held)
-    return ended(held, held.call(lambda: _responded(request, respond)), guarded.rules.max_response)
+    held.began = began
+    response = held.call(lambda: _responded(request, respond))
+    held.began = began if began is not None else _began(request, response)
+    return ended(held, response, guarded.rules.max_response, joined=hasattr(request, "scope"))
 
 
-async def _answered_async(guarded: Guarded, request: HttpRequest, respond: RespondAsync) -> HttpResponseBase:
-    try:
-        asked = _ask(guarded, request)
-    except SynchronousOnlyOperation:  # a scope that asks the database
-        asked = await sync_to_async(_ask)(guarded, request)
+async def _answered_async(
+    guarded: Guarded, request: HttpRequest, respond: RespondAsync, *, began: bool | None
+) -> HttpResponseBase:
+    asked = await _ask_async(guarded, request)
     if asked is None:
         return await respond()
     if isinstance(asked, Answer):
         return response_of(asked)
+    if isinstance(asked, Passed):
+        with asked:
+            response = await _responded_async(request, respond)
+        asked.answered(response.status_code)
+        return response
     # Django cancels what is under way when the client leaves.
-    return await to_its_end(_handled_async(guarded, asked, request, respond), _left)
+    return await to_its_end(_handled_async(guarded, asked, request, respond, began=began), _left)
 
 
-async def _handled_async(guarded: Guarded, asked: Ask, request: HttpRequest, respond: RespondAsync) -> HttpResponseBase:
+async def _handled_async(
+    guarded: Guarded, asked: Ask, request: HttpRequest, respond: RespondAsync, *, began: bool | None
+) -> HttpResponseBase:
     held = await claim_async(guarded, asked)
     if isinstance(held, Answer):
         return response_of(held)
-
-    async def responded() -> HttpResponseBase:
-        try:
-            return _rendered(await respond())
-        except _ANSWERED as error:
-            return await sync_to_async(response_for_exception, thread_sensitive=False)(request, error)
-
-    return await ended_async(held, await held.call(responded), guarded.rules.max_response)
+    held.began = began
+    response = await held.call(lambda: _responded_async(request, respond))
+    held.began = began if began is not None else _began(request, response)
+    return await ended_async(held, response, guarded.rules.max_response)
 
 
 async def _left(response: HttpResponseBase) -> None:
@@ -211,6 +236,13 @@ def _responded(request: HttpRequest, respond: Respond) -> HttpResponseBase:
         return response_for_exception(request, error)
 
 
+async def _responded_async(request: HttpRequest, respond: RespondAsync) -> HttpResponseBase:
+    try:
+        return _rendered(await respond())
+    except _ANSWERED as error:
+        return await sync_to_async(response_for_exception, thread_sensitive=False)(request, error)
+
+
 def _rendered(response: HttpResponseBase) -> HttpResponseBase:
     """Return a response that can be recorded; that of a template is made only when it is rendered."""
     if not isinstance(response, HttpResponseBase):
@@ -224,9 +256,29 @@ def _rendered(response: HttpResponseBase) -> HttpResponseBase:
 # --- requests -------------------------------------------------------------------------------------------------------
 
 
-def _ask(guarded: Guarded, request: HttpRequest) -> Ask | Answer | None:
+def _ask(guarded: Guarded, request: HttpRequest) -> Ask | Passed | Answer | None:
+    pending = _begun(guarded, request)
+    return _asked(guarded, request, pending) if isinstance(pending, Pending) else pending
+
+
+async def _ask_async(guarded: Guarded, request: HttpRequest) -> Ask | Passed | Answer | None:
+    try:
+        pending = _begun(guarded, request)
+    except SynchronousOnlyOperation:  # a scope that asks the database
+        pending = await sync_to_async(_begun)(guarded, request)
+    if not isinstance(pending, Pending):
+        return pending
+    if len(request.body) <= LONG:
+        return _asked(guarded, request, pending)
+    return await sync_to_async(_asked, thread_sensitive=False)(guarded, request, pending)
+
+
+def _begun(guarded: Guarded, request: HttpRequest) -> Pending | Passed | Answer | None:
+    """Return what the rules make of a request before its body is compared; the body is read and complete."""
     if request.method not in guarded.methods:
         return None
+    if not guarded.coverage.looked:
+        guarded.coverage.look(djangos_routes)
     pending = guarded.rules.begin(_request(request))
     if not isinstance(pending, Pending):
         return pending
@@ -244,7 +296,11 @@ def _ask(guarded: Guarded, request: HttpRequest) -> Ask | Answer | None:
         ) from error
     if len(body) < int(length):
         return guarded.rules.unreadable(f"it has {len(body)} bytes, and its Content-Length is {length}")
-    return _labelled(guarded.rules.ask(pending, body), request)
+    return pending
+
+
+def _asked(guarded: Guarded, request: HttpRequest, pending: Pending) -> Ask | Answer | None:
+    return _labelled(guarded.rules.ask(pending, request.body), request)
 
 
 def _labelled(asked: Ask | Answer | None, request: HttpRequest) -> Ask | Answer | None:

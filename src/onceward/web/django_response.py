@@ -1,29 +1,34 @@
 """Django's responses: what is recorded of them, and how they are sent while a key is claimed."""
 
 from collections.abc import Callable
+from threading import Thread
 from typing import cast
 
 from asgiref.sync import async_to_sync
 from django.http import HttpResponse, HttpResponseBase  # type: ignore[import-untyped]  # Django has no types
 
-from onceward.web.answer import Answer
+from onceward.web.answer import PENDING, Answer
 from onceward.web.sending import Held, Passage, Sending
 from onceward.web.sending_async import HeldAsync, SendingAsync
 
 
-def ended(held: Held, response: HttpResponseBase, most: int) -> HttpResponseBase:
+def ended(held: Held, response: HttpResponseBase, most: int, *, joined: bool) -> HttpResponseBase:
     """Return what the client gets; it is recorded, or will be when it is sent.
 
     Args:
         held: the request.
         response: the handler's.
         most: bytes of a body that are kept.
+        joined: whether a record that is behind its answer ends with the request. Under ASGI that keeps nobody waiting, and
+            servers that stop wait for requests.
     """
     if response.streaming and response.is_async:
         return _streamed_async(HeldAsync.of(held), response, most)
     if response.streaming:
         return _streamed(held, response, most)
     instead = held.end(answer(response))
+    if held.pending:
+        _mark(response, held.recorder if joined else None)
     return response if instead is None else _instead(response, instead)
 
 
@@ -34,6 +39,8 @@ async def ended_async(held: HeldAsync, response: HttpResponseBase, most: int) ->
     if response.streaming:
         return _streamed(held.blocking(), response, most)  # Django iterates it in a thread
     instead = await held.end(answer(response))
+    if held.pending:
+        _mark(response, held.recorder)
     return response if instead is None else _instead(response, instead)
 
 
@@ -49,6 +56,20 @@ def response_of(given: Answer) -> HttpResponseBase:
 def answer(response: HttpResponseBase) -> Answer:
     """Return a response, which is not a streaming one, as the answer to complete a claim with, together with its effect."""
     return Answer(response.status_code, list(response.items()), response.content)
+
+
+def _mark(response: HttpResponseBase, recorder: Thread | None) -> None:
+    """Say that the answer goes out before its record."""
+    response[PENDING[0]] = PENDING[1]
+    if recorder is None:
+        return
+    close = cast("Callable[[], None]", response.close)
+
+    def closed() -> None:
+        close()
+        recorder.join()
+
+    response.close = closed
 
 
 def _instead(response: HttpResponseBase, given: Answer) -> HttpResponseBase:

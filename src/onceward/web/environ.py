@@ -6,7 +6,7 @@ from typing import Protocol, cast
 
 from onceward.web.answer import Answer
 from onceward.web.request import Request
-from onceward.web.rules import Ask, Pending, Rules
+from onceward.web.rules import Ask, Passed, Pending, Rules
 
 
 class Unreadable(Exception):
@@ -20,11 +20,11 @@ class Stream(Protocol):
         """Return at most ``size`` bytes; none at the end."""
 
 
-def ask(rules: Rules, environ: MutableMapping[str, object]) -> Ask | Answer | None:
+def ask(rules: Rules, environ: MutableMapping[str, object]) -> Ask | Passed | Answer | None:
     """Return what the rules make of a request, whose body is read for that and put back.
 
     Returns:
-        As ``rules.ask`` does: None for a request that is let through, an answer for one that is refused.
+        As ``rules.ask`` does: None for a request that is let through, an answer for one that is refused; or Passed.
     """
     pending = rules.begin(request_of(environ))
     if not isinstance(pending, Pending):

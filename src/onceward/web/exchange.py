@@ -20,6 +20,7 @@ A shell runs it so, and its coroutine twin awaits the same::
 from collections.abc import Iterable
 from types import TracebackType
 
+from onceward.endings import GivenBack
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, StoreError
 from onceward.web.answer import Answer, Recorded, bodiless
 from onceward.web.rules import Ask, Rules
@@ -54,32 +55,50 @@ class Exchange:
         """Return a context for the call of the handler, whose own errors are never taken for the guard's."""
         return Handling(self)
 
-    def answered(self, answer: Answer) -> Recorded:
+    def answered(self, answer: Answer, began: bool | None = None) -> Recorded:
         """Take in the handler's answer, and return what the guard is to record.
+
+        Args:
+            answer: the answer.
+            began: whether the endpoint itself began; None when nobody can tell.
 
         Raises:
             Unrecorded: it is not one that is recorded.
+            GivenBack: the endpoint has not begun.
         """
-        self._done = True
-        if not self._rules.records(answer.status):
-            raise Unrecorded(f"answered with status {answer.status}")
+        self._check(answer.status, began)
         return self._rules.keep(answer, self._most)
 
-    def headed(self, status: int, headers: Iterable[tuple[str, str]], why: str) -> Recorded:
+    def headed(self, status: int, headers: Iterable[tuple[str, str]], why: str, began: bool | None = None) -> Recorded:
         """Take in an answer whose body is not to be replayed, and return what the guard is to record.
 
         Args:
             status: its code.
             headers: one pair for each header line.
             why: says to later requests why the answer cannot be repeated.
+            began: as for :meth:`answered`.
 
         Raises:
-            Unrecorded: it is not one that is recorded.
+            Unrecorded, GivenBack: as there.
         """
-        self._done = True
-        if not self._rules.records(status):
-            raise Unrecorded(f"answered with status {status}")
+        self._check(status, began)
         return self.ended(bodiless(status, headers, why))
+
+    def raised(self, error: Exception, began: bool | None = None) -> Recorded | Exception:
+        """Take in what the handler has raised; return what the guard is to record, or what it is to fail with."""
+        if began is False:
+            return GivenBack("the endpoint has not begun")
+        if self._rules.records(500, began):
+            return self._rules.keep(self._rules.failure(), self._most)
+        return error
+
+    def _check(self, status: int, began: bool | None) -> None:
+        self._done = True
+        if self._rules.records(status, began):
+            return
+        if self._rules.failed(status, began):
+            raise Unrecorded(f"answered with status {status}")
+        raise GivenBack(f"refused with status {status}")
 
     def ended(self, record: Recorded) -> Recorded:
         """Take in that the handler has sent an answer that is recorded as ``record``; for answers that are not held whole."""
@@ -98,12 +117,12 @@ class Exchange:
         """
         if error is self._raised or not isinstance(error, OncewardError):
             raise error
-        if self._done and isinstance(error, Unrecorded):
+        if self._done and isinstance(error, Unrecorded | GivenBack):
             return None
         if isinstance(error, LeaseLost | ResultNotRecorded | StoreError):
-            import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+            from onceward.web.trouble import tell  # noqa: PLC0415 - for what should not happen
 
-            logging.getLogger("onceward").error("%s: %s", self._route, error, exc_info=error)
+            tell(self._route, error)
         if self._done and isinstance(error, ResultNotRecorded):
             return None  # it was carried out: who learns of that has no reason to send it again
         answer = self._rules.refusal(error, self._route)

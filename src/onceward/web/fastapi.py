@@ -18,7 +18,7 @@ A dependency alone could not do it: it never sees the response, and cannot keep 
 whole application is meant, add :class:`onceward.web.AsgiIdempotency` to it and call :func:`document`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
@@ -27,7 +27,7 @@ try:
     from fastapi import FastAPI
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.fastapi needs fastapi, which is not installed: pip install fastapi") from error
-from fastapi.requests import HTTPConnection
+from fastapi.requests import HTTPConnection, Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
@@ -37,6 +37,7 @@ from onceward.core.policy import Options
 from onceward.web import openapi
 from onceward.web.answer import Answer
 from onceward.web.asgi import AsgiIdempotency
+from onceward.web.asgi_cut import BEGAN
 from onceward.web.asgi_messages import (
     DISCONNECT,
     Application,
@@ -50,14 +51,24 @@ from onceward.web.asgi_messages import (
     request_of,
 )
 from onceward.web.endpoint import endpoint_rules
-from onceward.web.fastapi_endpoints import dependencies, unguarded, warn_of_late_ends
+from onceward.web.fastapi_caller import Caller, dependency
+from onceward.web.fastapi_endpoints import ENDPOINT, dependencies, mark_begin, unguarded, warn_of_late_ends
 from onceward.web.route import Route
-from onceward.web.rules import Ask, Pending, Rules
+from onceward.web.rules import Ask, Passed, Pending, Rules
 
 if TYPE_CHECKING:
     from onceward.once import Once
 
-__all__ = ["IdempotentRoute", "answer", "claim_or_none", "document", "idempotent", "idempotent_route", "unguarded"]
+__all__ = [
+    "IdempotentRoute",
+    "answer",
+    "claim_or_none",
+    "dependency",
+    "document",
+    "idempotent",
+    "idempotent_route",
+    "unguarded",
+]
 
 # The claim that a route of ours has begun. Any other that is held for the key of a request is the middleware's.
 _BEGUN: ContextVar[Claim | None] = ContextVar("onceward_fastapi_begun", default=None)
@@ -117,7 +128,7 @@ def idempotent(
 
     Args:
         once: as for :class:`onceward.web.AsgiIdempotency`.
-        rules: as there; its routes have no path, for that is the endpoint's: ``Rules(Route(required=False))``.
+        rules: as there; its routes have no path, for that is the endpoint's: ``Rules(Route(required=False), scope=...)``.
         name: as there.
         wait: as there.
         **options: as there.
@@ -146,6 +157,7 @@ class IdempotentRoute(APIRoute):
         super().__init__(path, endpoint, **settings)
         self.declared = [one.call for one in dependencies(self.dependant) if isinstance(one.call, Idempotent)]
         self._guarded: AsgiIdempotency | None = None
+        self._caller: Caller | None = None
         chosen = self.declared[-1] if self.declared else self.default
         if chosen is None:
             return
@@ -153,6 +165,7 @@ class IdempotentRoute(APIRoute):
         for route in own.routes:
             if not route.methods.isdisjoint(self.methods or ()):
                 self._guarded = chosen.guard(self._carry_out, own)
+                self._caller = Caller.of(own)
                 self.openapi_extra = _described(self, own, route)
                 warn_of_late_ends(self)
                 break
@@ -167,11 +180,16 @@ class IdempotentRoute(APIRoute):
         if self._guarded is None:
             await super().handle(scope, receive, send)
             return
+        if self._caller is not None:
+            found = await self._caller.found(scope, receive, send)
+            if found is None:
+                return
+            scope, receive = found
         outer = CURRENT.get()
         if outer is not None and outer is not _BEGUN.get():
             receive, held = await self._is_held(outer, scope, receive)
             if held:
-                await super().handle(scope, receive, send)
+                await self._marked(scope, receive, send)
                 return
         await self._guarded(scope, receive, send)
 
@@ -179,7 +197,7 @@ class IdempotentRoute(APIRoute):
         """Tell whether the middleware holds the key of this very request; and return what to receive the request by."""
         assert self._guarded is not None
         guarded = self._guarded._guarded  # noqa: SLF001 - the shells are part of the house
-        asked: Pending | Ask | Answer | None = guarded.rules.begin(request_of(scope))
+        asked: Pending | Passed | Ask | Answer | None = guarded.rules.begin(request_of(scope))
         if isinstance(asked, Pending):
             body = await body_of(receive, guarded.rules.max_request)
             if body is None:
@@ -190,12 +208,27 @@ class IdempotentRoute(APIRoute):
         key, _ = guarded.begin(asked)
         return receive, outer.store is guarded.guard.store and outer.record.key == key
 
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of a request, which says when the endpoint begins: what FastAPI calls."""
+        handler = super().get_route_handler()
+        mark_begin(handler, self.dependant)
+        return handler
+
     async def _carry_out(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = _BEGUN.set(CURRENT.get())
         try:
-            await super().handle(scope, receive, send)
+            await self._marked(scope, receive, send)
         finally:
             _BEGUN.reset(token)
+
+    async def _marked(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request whose key is held, and say in its scope whether the endpoint began."""
+        scope[BEGAN] = False
+        token = ENDPOINT.set(scope)
+        try:
+            await super().handle(scope, receive, send)
+        finally:
+            ENDPOINT.reset(token)
 
 
 def idempotent_route(
@@ -215,7 +248,7 @@ def idempotent_route(
 
     Args:
         once: as for :class:`onceward.web.AsgiIdempotency`.
-        rules: as there; its routes have no path, for that is the endpoint's: ``Rules(Route(required=False))``.
+        rules: as there; its routes have no path, for that is the endpoint's: ``Rules(Route(required=False), scope=...)``.
         name: as there.
         wait: as there.
         **options: as there.

@@ -3,6 +3,8 @@
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -10,6 +12,8 @@ from fastapi import FastAPI, routing
 from starlette.routing import Mount
 
 from onceward.web.asgi import AsgiIdempotency
+from onceward.web.asgi_cut import BEGAN
+from onceward.web.asgi_messages import Scope
 from onceward.web.rules import Rules
 
 if TYPE_CHECKING:
@@ -59,6 +63,31 @@ def _is_first(endpoint: Callable[..., Any]) -> bool:
     return not known
 
 
+# --- whether an endpoint began ----------------------------------------------------------------------------------------
+
+# The scope of a request whose key is held, for its endpoint to say there that it has begun.
+ENDPOINT: Final[ContextVar[Scope | None]] = ContextVar("onceward_fastapi_endpoint", default=None)
+
+
+def mark_begin(handler: Callable[..., Any], fallback: "Dependant") -> None:
+    """Have the endpoint of a handler of FastAPI's say when it begins: after authentication and validation.
+
+    FastAPI has integrations wrap ``dependant.call`` as the handler is made. It tells kinds of functions by what is wrapped.
+    """
+    dependant: Dependant = inspect.getclosurevars(handler).nonlocals.get("dependant", fallback)
+    call = dependant.call
+    assert call is not None  # it is an endpoint's
+
+    @wraps(call)
+    def begun(*args: Any, **kwargs: Any) -> Any:
+        scope = ENDPOINT.get()
+        if scope is not None:
+            scope[BEGAN] = True
+        return call(*args, **kwargs)
+
+    dependant.call = begun
+
+
 # --- what is guarded --------------------------------------------------------------------------------------------------
 
 
@@ -66,7 +95,8 @@ def unguarded(app: FastAPI, methods: Sequence[str] = ("POST", "PATCH")) -> list[
     """Return the endpoints of an application that no guard of ours covers, such as ``POST /orders/{order}``.
 
     For a test, ``assert unguarded(app) == []``: a router that is included in a guarded one is not guarded by that, and nothing
-    else tells. An endpoint with a key that is not required is a guarded one.
+    else tells. An endpoint with a key that is not required, or whose path is
+    exempt, is not among them.
 
     Args:
         app: the application, with all its routers and mounted applications, and its middleware.
@@ -81,7 +111,7 @@ def _middleware(app: Any, base: str) -> list[tuple[str, Rules]]:
     for one in getattr(app, "user_middleware", ()):
         if isinstance(one.cls, type) and issubclass(one.cls, AsgiIdempotency):
             given = [*one.args, one.kwargs.get("rules")]
-            found.append((base, next((rules for rules in given if isinstance(rules, Rules)), None) or Rules()))
+            found += [(base, rules) for rules in given if isinstance(rules, Rules)][:1]
     return found
 
 
@@ -97,5 +127,5 @@ def _unguarded(
         elif not getattr(original, "is_guarded", False):
             path = base + (getattr(route, "path_format", None) or "")
             for method in set(getattr(route, "methods", None) or ()).intersection(methods):
-                if not any(rules.route(method, path[len(at) :]) for at, rules in around):
+                if not any(rules.covers(method, path[len(at) :]) for at, rules in around):
                     yield f"{method} {path}"

@@ -10,12 +10,13 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.flask needs flask, which is not installed: pip install flask") from error
 
+from onceward.arguments import check_once
 from onceward.core.policy import Options
-from onceward.web.answer import Answer
+from onceward.web.answer import PENDING, Answer
 from onceward.web.endpoint import endpoint_rules
 from onceward.web.environ import ask
 from onceward.web.guarded import Guarded
-from onceward.web.rules import Rules
+from onceward.web.rules import Passed, Rules
 from onceward.web.sending import Held, Passage, Sending, claim
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ def idempotent(
 
     Args:
         once: the ledger and the defaults of the policy.
-        rules: which requests carry a key and how they are answered; by default ``Rules()``: all POST and PATCH, required.
-            Their routes have no path, for that is the view's: ``Rules(Route(required=False))``.
-        name: the namespace of the keys; by default that of ``once``, or else "http".
+        rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` are all POST and PATCH.
+            Their routes have no path, for that is the view's: ``Rules(Route(required=False), scope=...)``.
+        name: the namespace of the keys, another one for each service that shares the ledger. It is required, unless ``once`` has one.
         wait: seconds for which a request waits for the answer to the one before it; without it, it gets a 409 at once.
         **options: see :class:`onceward.Policy`; ``cache`` means nothing here.
 
@@ -63,7 +64,8 @@ def idempotent(
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    guarded = Guarded(once, endpoint_rules(rules), name, wait, options, "@idempotent({})")
+    check_once(once, "@idempotent({})")
+    guarded = Guarded(once, endpoint_rules(rules), name, wait, options)
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)
@@ -77,9 +79,15 @@ def idempotent(
                 return called(*args, **kwargs)
             if isinstance(asked, Answer):
                 return _response(asked)
+            if isinstance(asked, Passed):
+                with asked:
+                    response = _called(lambda: called(*args, **kwargs))
+                asked.answered(response.status_code)
+                return response
             held = claim(guarded, asked._replace(route=f"{flask.request.method} {flask.request.url_rule}"))
             if isinstance(held, Answer):
                 return _response(held)
+            held.began = True
             response = held.call(lambda: _called(lambda: called(*args, **kwargs)))
             return _ended(held, response, guarded.rules.max_response)
 
@@ -106,6 +114,8 @@ def _called(view: Callable[[], flask.typing.ResponseReturnValue]) -> flask.Respo
 def _ended(held: Held, response: flask.Response, most: int) -> flask.Response:
     if not (response.is_streamed or response.direct_passthrough):
         instead = held.end(held.call(lambda: answer(response)))
+        if held.pending:
+            response.headers.add(*PENDING)
         return response if instead is None else _response(instead)
     # What passes through directly is bytes, and all else is encoded.
     parts = response.response if response.direct_passthrough else response.iter_encoded()

@@ -1,5 +1,6 @@
 """What every shell of a web server is made of: the rules, and a guard that records answers."""
 
+import os
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -9,8 +10,9 @@ from onceward.codec import Codec
 from onceward.core.policy import Options
 from onceward.errors import ResultUnavailable
 from onceward.guard import Guard
-from onceward.keys import ledger_key
+from onceward.keys import scoped_key
 from onceward.web.answer import Answer, Recorded, recorded
+from onceward.web.coverage import Coverage
 from onceward.web.exchange import Exchange
 from onceward.web.rules import Ask, Rules, rules_of
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from onceward.once import Once
 
 MIDDLEWARE: Final = "AsgiIdempotency(app, once={})"
-NAME: Final = "http"  # the namespace of keys, so that one application has the same ones behind each kind of server
 
 
 class Guarded:
@@ -26,15 +27,17 @@ class Guarded:
 
     Args:
         once: the ledger and the defaults of the policy.
-        rules: which requests carry a key and how they are answered; None is ``Rules()``.
-        name: the namespace of the keys; None is that of ``once``, or else "http".
+        rules: which requests carry a key and how they are answered.
+        name: the namespace of the keys; None is that of ``once``.
         wait: seconds for which a request waits for the answer to the one before it; None answers it with 409 at once.
         options: see :class:`onceward.Policy`.
         example: how the shell is given its Once, for errors.
 
     Attributes:
         rules: the rules.
+        within: seconds for which an answer waits for its record; None is until it is written.
         guard: the guard. What it returns for a duplicate goes through :meth:`recorded`.
+        coverage: tells of routes that guard nothing.
         methods: all methods of the routes, to tell cheaply that a request is let through.
 
     Raises:
@@ -53,16 +56,24 @@ class Guarded:
         check_once(once, example)
         options = with_wait(options, wait)
         self.rules = rules_of(rules)
+        # Lambda freezes a process that has answered, so nothing could go on behind the answer.
+        self.within = None if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else self.rules.record_within
+        self.coverage = Coverage(self.rules.routes)
         self.methods = frozenset[str]().union(*(route.methods for route in self.rules.routes))
-        self._name = once._claim_name(name, NAME)  # noqa: SLF001 - shells are part of the house
+        self._name = once._claim_name(name, "")  # noqa: SLF001 - shells are part of the house
         guard = once._claim_guard(options, "each request is answered")  # noqa: SLF001 - as above
         self.guard = Guard(guard.store, guard.policy, guard.clock, AnswerCodec())
+        if not self._name:
+            raise TypeError(
+                "name= is missing: give the namespace of the keys, as in name='shop', another one for each service. Two services "
+                "of one name on one ledger would give each other's answers"
+            )
 
     def begin(self, ask: Ask) -> tuple[str, Exchange]:
         """Return the key in the ledger and the exchange of a request that the rules have read."""
         most = self.guard.policy.max_result
         assert most is not None  # the guard has asked the store
-        return ledger_key(self._name, ask.key), Exchange(self.rules, ask, most)
+        return scoped_key(self._name, ask.key), Exchange(self.rules, ask, most)
 
     def recorded(self, key: str, value: object) -> Recorded:
         """Return the answer that stands in the ledger.

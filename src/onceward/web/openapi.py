@@ -39,7 +39,7 @@ def document(schema: Schema, rules: Rules) -> Schema:
     for path, operations in schema.get("paths", {}).items():
         for method in _METHODS:
             if method in operations:
-                route = next((route for route in rules.routes if route.covers(method.upper(), path)), None)
+                route = rules.route(method.upper(), path)
                 if route is not None:
                     describe(operations[method], rules, route)
     return schema

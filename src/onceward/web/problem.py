@@ -108,6 +108,16 @@ def bodiless(status: int, why: str) -> Problem:
     )
 
 
+def failed() -> Problem:
+    """Return the problem of a request whose handler has failed, where failures are recorded."""
+    return Problem(
+        "failed",
+        500,
+        "The operation failed",
+        "A request with this Idempotency-Key was carried out and failed, and will not be carried out again.",
+    )
+
+
 def refused(error: OncewardError) -> Problem | None:
     """Return the problem of a request that the guard has refused; None for an error that is no matter of the request's."""
     match error:

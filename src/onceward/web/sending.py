@@ -5,17 +5,19 @@ request again and get the same. When the client leaves before that, the rest is 
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from threading import Thread
 from typing import Final, Self, TypeVar
 
 from onceward.claim import CURRENT, Claim
-from onceward.guard import Guard
-from onceward.web.answer import Answer, Recorded
+from onceward.endings import GivenBack
+from onceward.web.answer import CUT_SHORT, PENDING, Answer, Recorded
 from onceward.web.exchange import Exchange, Unrecorded
 from onceward.web.guarded import Guarded
+from onceward.web.recording import Recording
 from onceward.web.rules import Ask
+from onceward.web.trouble import tell
 
 T = TypeVar("T")
-CUT_SHORT: Final = "it was not sent to its end"
 _EVENTS: Final = "text/event-stream"
 
 
@@ -90,7 +92,7 @@ def claim(guarded: Guarded, ask: Ask) -> "Held | Answer":
         entry = guarded.guard.enter(key, ask.fingerprint)
         if isinstance(entry, Claim):
             exchange.begun()
-            return Held(guarded.guard, exchange, entry)
+            return Held(guarded, exchange, entry)
         answer = exchange.repeated(guarded.recorded(key, entry.value))
     except Exception as error:  # noqa: BLE001 - translated, or raised there
         answer = exchange.refused(error)
@@ -102,34 +104,41 @@ class Held:
     """A request whose key is claimed, until its outcome is recorded.
 
     Attributes:
-        is_over: whether the claim has ended.
+        began: whether the endpoint itself began; None when nobody can tell. The face sets it.
+        is_over: whether the claim has ended, as far as its answer is concerned.
+        pending: whether the answer goes out before its record, see :mod:`onceward.web.recording`.
+        recorder: the thread that goes on with that.
         error: why the answer could not be recorded under this claim, when something else is to be answered.
     """
 
-    def __init__(self, guard: Guard, exchange: Exchange, claim: Claim) -> None:
+    began: bool | None = None
+    pending = False
+    recorder: Thread | None = None
+
+    def __init__(self, guarded: Guarded, exchange: Exchange, claim: Claim) -> None:
         self.is_over = False
         self.error: Exception | None = None
-        self._guard = guard
+        self._guarded = guarded
         self._exchange = exchange
         self._claim = claim
 
     @property
-    def parts(self) -> tuple[Guard, Exchange, Claim]:
+    def parts(self) -> tuple[Guarded, Exchange, Claim]:
         """What it was made of."""
-        return self._guard, self._exchange, self._claim
+        return self._guarded, self._exchange, self._claim
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call a part of the handler under the claim. What it raises gives the key back, and goes on."""
+        """Call a part of the handler under the claim. What it raises gives the key back, or is recorded, and goes on."""
         CURRENT.set(self._claim)
         try:
             return function()
         except Exception as error:
             self.is_over = True
-            self._guard.fail(self._claim, error)
+            self._failed(error)
             raise
         except BaseException:
             self.is_over = True
-            self._guard.drop(self._claim)
+            self._guarded.guard.drop(self._claim)
             raise
         finally:
             CURRENT.set(self._claim.outer)
@@ -140,26 +149,38 @@ class Held:
         Returns:
             What the client gets instead of it; None for the answer itself.
         """
-        return self._end(lambda: self._exchange.answered(answer))
+        return self._end(lambda: self._exchange.answered(answer, self.began))
 
     def cut(self, answer: Answer) -> None:
         """Record that the handler has answered, and was not asked for all of it."""
-        self._end(lambda: self._exchange.headed(answer.status, answer.headers, CUT_SHORT))
+        self._end(lambda: self._exchange.headed(answer.status, answer.headers, CUT_SHORT, self.began))
+
+    def _failed(self, error: Exception) -> None:
+        try:
+            self._settle(self._exchange.raised(error, self.began))
+        except Exception as trouble:  # noqa: BLE001 - the handler's own exception goes on
+            tell(self._claim.record.key, trouble)
 
     def _end(self, outcome: Callable[[], Recorded]) -> Answer | None:
         self.is_over = True
         try:
-            record = outcome()
-        except Unrecorded as error:
-            self._guard.fail(self._claim, error)
-            return None
+            record: Recorded | Exception = outcome()
+        except (Unrecorded, GivenBack) as error:
+            record = error
         try:
-            self._guard.finish(self._claim, record)
+            self._settle(record)
         except Exception as error:  # noqa: BLE001 - translated, or raised there
             instead = self._exchange.refused(error)
             self.error = None if instead is None else error
             return instead
         return None
+
+    def _settle(self, outcome: Recorded | Exception) -> None:
+        recording = Recording(self._guarded.guard, self._claim, outcome, self._guarded.within)
+        recording.settle()
+        if recording.pending:
+            self.pending = True
+            self.recorder = recording.start()
 
 
 class Sending:
@@ -222,6 +243,8 @@ class Sending:
         if self._held.call(self._take):
             return
         self.instead = self._held.end(self._passage.answer)
+        if self._held.pending and not self.begun:
+            self._passage.headers.append(PENDING)
         if self.instead is None:
             if self._passage.held:
                 self._ready.append(self._passage.held)

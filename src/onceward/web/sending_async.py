@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from threading import Thread
 from typing import Final, TypeVar
 
 from onceward.claim import CURRENT, Claim
-from onceward.guard import Guard
-from onceward.web.answer import Answer, Recorded
+from onceward.endings import GivenBack
+from onceward.web.answer import CUT_SHORT, Answer, Recorded
 from onceward.web.exchange import Exchange, Unrecorded
 from onceward.web.guarded import Guarded
+from onceward.web.recording import Recording
 from onceward.web.rules import Ask
-from onceward.web.sending import CUT_SHORT, Held, Passage
+from onceward.web.sending import Held, Passage
+from onceward.web.trouble import tell
 
 T = TypeVar("T")
 _RUNNING: Final[set["asyncio.Task[None]"]] = set()
@@ -23,7 +26,7 @@ async def claim_async(guarded: Guarded, ask: Ask) -> "HeldAsync | Answer":
         entry = await guarded.guard.enter_async(key, ask.fingerprint)
         if isinstance(entry, Claim):
             exchange.begun()
-            return HeldAsync(guarded.guard, exchange, entry)
+            return HeldAsync(guarded, exchange, entry)
         answer = exchange.repeated(guarded.recorded(key, entry.value))
     except Exception as error:  # noqa: BLE001 - translated, or raised there
         answer = exchange.refused(error)
@@ -70,62 +73,82 @@ class HeldAsync:
         ends_with_client: set it before the handler is cancelled because nobody takes the rest of its answer.
     """
 
-    def __init__(self, guard: Guard, exchange: Exchange, claim: Claim) -> None:
+    began: bool | None = None
+    pending = False
+    recorder: Thread | None = None
+
+    def __init__(self, guarded: Guarded, exchange: Exchange, claim: Claim) -> None:
         self.ends_with_client = False
         self.is_over = False
         self.error: Exception | None = None
-        self._guard = guard
+        self._guarded = guarded
         self._exchange = exchange
         self._claim = claim
 
     @classmethod
     def of(cls, held: Held) -> "HeldAsync":
         """Return a request for who awaits; ``held`` is not to be used any more then."""
-        return cls(*held.parts)
+        made = cls(*held.parts)
+        made.began = held.began
+        return made
 
     def blocking(self) -> Held:
         """Return the same request for who does not await; this is not to be used any more then."""
-        return Held(self._guard, self._exchange, self._claim)
+        made = Held(self._guarded, self._exchange, self._claim)
+        made.began = self.began
+        return made
 
     async def call(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Await a part of the handler under the claim. What it raises gives the key back, and goes on."""
+        """Await a part of the handler under the claim. What it raises gives the key back, or is recorded, and goes on."""
         CURRENT.set(self._claim)
         try:
             return await function()
         except Exception as error:
             self.is_over = True
-            await self._guard.fail_async(self._claim, error)
+            await self._failed(error)
             raise
         except BaseException:
             if not self.ends_with_client:
                 self.is_over = True
-                self._guard.drop(self._claim)
+                self._guarded.guard.drop(self._claim)
             raise
         finally:
             CURRENT.set(self._claim.outer)
 
     async def end(self, answer: Answer) -> Answer | None:
         """Record the handler's answer; returns as :meth:`onceward.web.sending.Held.end` does."""
-        return await self._end(lambda: self._exchange.answered(answer))
+        return await self._end(lambda: self._exchange.answered(answer, self.began))
 
     async def cut(self, answer: Answer) -> None:
         """Record that the handler has answered, and was not asked for all of it."""
-        await self._end(lambda: self._exchange.headed(answer.status, answer.headers, CUT_SHORT))
+        await self._end(lambda: self._exchange.headed(answer.status, answer.headers, CUT_SHORT, self.began))
+
+    async def _failed(self, error: Exception) -> None:
+        try:
+            await self._settle(self._exchange.raised(error, self.began))
+        except Exception as trouble:  # noqa: BLE001 - the handler's own exception goes on
+            tell(self._claim.record.key, trouble)
 
     async def _end(self, outcome: Callable[[], Recorded]) -> Answer | None:
         self.is_over = True
         try:
-            record = outcome()
-        except Unrecorded as error:
-            await self._guard.fail_async(self._claim, error)
-            return None
+            record: Recorded | Exception = outcome()
+        except (Unrecorded, GivenBack) as error:
+            record = error
         try:
-            await self._guard.finish_async(self._claim, record)
+            await self._settle(record)
         except Exception as error:  # noqa: BLE001 - translated, or raised there
             instead = self._exchange.refused(error)
             self.error = None if instead is None else error
             return instead
         return None
+
+    async def _settle(self, outcome: Recorded | Exception) -> None:
+        recording = Recording(self._guarded.guard, self._claim, outcome, self._guarded.within)
+        await recording.settle_async()
+        if recording.pending:
+            self.pending = True
+            self.recorder = recording.start()  # a thread, for the loop ends with its server
 
 
 class SendingAsync:

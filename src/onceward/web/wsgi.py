@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, Unpack
 
 from onceward.core.policy import Options
 from onceward.web.answer import Answer
-from onceward.web.environ import ask
+from onceward.web.coverage import known_routes
+from onceward.web.environ import ask, request_of
 from onceward.web.guarded import Guarded
-from onceward.web.rules import Rules
+from onceward.web.rules import Passed, Rules
 from onceward.web.sending import Held, Passage, Sending, claim
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ class WsgiIdempotency:
     Args:
         app: a WSGI application.
         once: the ledger and the defaults of the policy.
-        rules: which requests carry a key and how they are answered; by default ``Rules()``: all POST and PATCH, required.
-        name: the namespace of the keys; by default that of ``once``, or else "http".
+        rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` are all POST and PATCH.
+        name: the namespace of the keys, another one for each service that shares the ledger. It is required, unless ``once`` has one.
         wait: seconds for which a request waits for the answer to the one before it; without it, it gets a 409 at once.
         **options: see :class:`onceward.Policy`; ``cache`` means nothing here.
 
@@ -72,14 +73,28 @@ class WsgiIdempotency:
         """Handle one request by the rules; what is none of theirs, as without this."""
         if str(environ["REQUEST_METHOD"]).upper() not in self._guarded.methods:
             return self._app(environ, start_response)
+        coverage = self._guarded.coverage
+        if not coverage.looked:
+            coverage.look(lambda: known_routes(self._app))
         asked = ask(self._guarded.rules, environ)
         if asked is None:
+            if not coverage.told:
+                self._tell(environ)
             return self._app(environ, start_response)
+        if isinstance(asked, Passed):
+            with asked:
+                return self._app(environ, _watched(asked, start_response))
         held = asked if isinstance(asked, Answer) else claim(self._guarded, asked)
         if isinstance(held, Answer):
             _begin(held, start_response)
             return [held.body]
-        return self._handle(held, environ, _Head(start_response, self._guarded.rules.max_response))
+        return self._handle(held, environ, _Head(start_response, environ, self._guarded.rules.max_response))
+
+    def _tell(self, environ: Environ) -> None:
+        """Tell of a request that no route covers."""
+        request = request_of(environ)
+        if not self._guarded.rules.covers(request.method, request.path):
+            self._guarded.coverage.uncovered(request.method, request.path)
 
     def _handle(self, held: Held, environ: Environ, head: "_Head") -> Sending:
         body = held.call(lambda: self._app(environ, head.start))
@@ -92,6 +107,7 @@ class WsgiIdempotency:
             raise
         sending = Sending(held, passage, parts, close)
         sending.begun = head.begun
+        held.began = head.endpoint_began
         try:
             if not passage.is_events:
                 # An answer of one part is made to its end, so that something else can be answered if it is not recorded.
@@ -107,11 +123,20 @@ class WsgiIdempotency:
         return sending
 
 
+def _began(environ: Environ, status: int) -> bool | None:
+    """Tell, as the answer begins, whether the endpoint began: not where Flask has found none. Otherwise nobody can tell."""
+    routing_failed = getattr(environ.get("werkzeug.request"), "routing_exception", None) is not None
+    return False if routing_failed and status >= 300 else None
+
+
 class _Head:
     """The head of the application's answer, which goes to the server when something of the answer can be sent."""
 
-    def __init__(self, start_response: StartResponse, most: int) -> None:
+    endpoint_began: bool | None = None  # None when nobody can tell
+
+    def __init__(self, start_response: StartResponse, environ: Environ, most: int) -> None:
         self.begun = False
+        self._environ = environ
         self._start_response = start_response
         self._most = most
         self._line = ""
@@ -129,6 +154,7 @@ class _Head:
         elif self._passage is not None:
             raise AssertionError("start_response was called again, and without exc_info")
         self._line = status
+        self.endpoint_began = _began(self._environ, int(status[:3]))
         self._passage = Passage(int(status[:3]), headers, self._most)
         return self.write
 
@@ -164,6 +190,16 @@ class _Head:
         """Hand the head of another answer to the server."""
         self.begun = True
         _begin(answer, self._start_response)
+
+
+def _watched(passed: Passed, start_response: StartResponse) -> StartResponse:
+    """Return a ``start_response`` that takes in the status of the answer to a request that has passed."""
+
+    def watching(status: str, headers: Headers, *more: ExcInfo | None) -> Write:
+        passed.answered(int(status[:3]))
+        return start_response(status, headers, *more)
+
+    return watching
 
 
 def _begin(answer: Answer, start_response: StartResponse) -> None:

@@ -1,6 +1,7 @@
 """HTTP on Lambda: functions behind API Gateway, a function URL or a load balancer, whose requests take effect once."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from functools import wraps
 from typing import TYPE_CHECKING, Final, Unpack, cast
 
@@ -13,10 +14,11 @@ from onceward.codec import Codec
 from onceward.core import steps
 from onceward.core.policy import Options
 from onceward.guard import Guard
-from onceward.keys import ledger_key
+from onceward.keys import scoped_key
 from onceward.web.answer import Answer, Recorded, bodiless, recorded
+from onceward.web.coverage import Coverage
 from onceward.web.exchange import Exchange
-from onceward.web.rules import Ask, Rules, rules_of
+from onceward.web.rules import Ask, Passed, Pending, Rules, rules_of
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -43,8 +45,8 @@ def on_api(
 
     Args:
         once: the ledger and the defaults of the policy.
-        rules: which requests carry a key and how they are answered; by default ``Rules()``: all POST and PATCH, required.
-            Their default scope is the caller whom API Gateway has authenticated, if it has (IAM, Cognito, JWT).
+        rules: which requests carry a key and how they are answered. ``Rules(scope=Scope.HOST)`` are all POST and PATCH, of the
+            callers that API Gateway has authenticated (IAM, Cognito, JWT).
         name: the namespace of the keys; by default the function's module and qualified name.
         wait: seconds for which a request waits for the answer to the one before it; without it, it gets a 409 at once. It
             ends a second before the function's own time does.
@@ -87,6 +89,7 @@ class _Api:
                 'on_busy="skip" is not for HTTP, where each request is answered; give wait=SECONDS or nothing'
             )
         self.rules = rules
+        self.coverage = Coverage(rules.routes)
         self.function = function
         self.is_async = handler.is_async
         self.parameter = handler.parameter
@@ -115,30 +118,43 @@ class _Request:
         self._given = (event, context)
         self._shape, request, body = api_event.read(event)
         asked = api.rules.begin(request)
-        self._asked = api.rules.ask(asked, body) if asked is not None and not isinstance(asked, Answer) else asked
+        if asked is None and not api.coverage.told and not api.rules.covers(request.method, request.path):
+            api.coverage.uncovered(request.method, request.path)
+        self._asked = api.rules.ask(asked, body) if isinstance(asked, Pending) else asked
         self._response: object = None
+        self._failure: Exception | None = None  # what the function has raised, where that is recorded
         self._deadline: float | None = None  # when the invocation is stopped, on the guard's clock
 
     def answer(self) -> object:
         asked = self._asked
         if not isinstance(asked, Ask):
-            return self._called(None) if asked is None else api_event.response_of(self._shape, asked)
+            if isinstance(asked, Answer):
+                return api_event.response_of(self._shape, asked)
+            with asked or nullcontext():
+                return self._watched(asked, self._called(None))
         guard, exchange, key = self._begin(asked)
         try:
             record = guard.call(key, asked.fingerprint, lambda: self._run(exchange), (), {})
         except Exception as error:  # noqa: BLE001 - translated, or raised there
             return self._translated(exchange.refused(error))
+        if self._failure is not None:
+            raise self._failure
         return self._translated(exchange.repeated(self._recorded(record)))
 
     async def answer_async(self) -> object:
         asked = self._asked
         if not isinstance(asked, Ask):
-            return await self._called_async(None) if asked is None else api_event.response_of(self._shape, asked)
+            if isinstance(asked, Answer):
+                return api_event.response_of(self._shape, asked)
+            with asked or nullcontext():
+                return self._watched(asked, await self._called_async(None))
         guard, exchange, key = self._begin(asked)
         try:
             record = await guard.call_async(key, asked.fingerprint, lambda: self._run_async(exchange), (), {})
         except Exception as error:  # noqa: BLE001 - as above
             return self._translated(exchange.refused(error))
+        if self._failure is not None:
+            raise self._failure
         return self._translated(exchange.repeated(self._recorded(record)))
 
     # --- around the guard -------------------------------------------------------------------------------------------
@@ -149,7 +165,13 @@ class _Request:
         self._deadline = None if left is None else guard.clock() + left
         most = guard.policy.max_result
         assert most is not None  # the guard has asked the store
-        return guard, Exchange(self._api.rules, asked, most), ledger_key(self._api.name, asked.key)
+        return guard, Exchange(self._api.rules, asked, most), scoped_key(self._api.name, asked.key)
+
+    def _watched(self, passed: Passed | None, response: object) -> object:
+        if passed is not None:
+            answer = api_event.answer_of(self._shape, response)
+            passed.answered(502 if answer is None else answer.status)
+        return response
 
     def _translated(self, answer: Answer | None) -> object:
         return self._response if answer is None else api_event.response_of(self._shape, answer)
@@ -158,15 +180,29 @@ class _Request:
 
     def _run(self, exchange: Exchange) -> Recorded:
         claim = self._claimed(exchange)
-        with exchange.handling():
-            self._response = self._called(claim)
+        try:
+            with exchange.handling():
+                self._response = self._called(claim)
+        except Exception as error:  # noqa: BLE001 - raised there, or when it is recorded
+            return self._failed(exchange, error)
         return self._kept(exchange)
 
     async def _run_async(self, exchange: Exchange) -> Recorded:
         claim = self._claimed(exchange)
-        with exchange.handling():
-            self._response = await self._called_async(claim)
+        try:
+            with exchange.handling():
+                self._response = await self._called_async(claim)
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._failed(exchange, error)
         return self._kept(exchange)
+
+    def _failed(self, exchange: Exchange, error: Exception) -> Recorded:
+        """Return what is recorded of a function that has raised, or raise what gives the key back."""
+        record = exchange.raised(error)
+        if isinstance(record, Exception):
+            raise record
+        self._failure = error
+        return exchange.ended(record)
 
     def _claimed(self, exchange: Exchange) -> Claim:
         claim = current()

@@ -1,0 +1,118 @@
+"""FastAPI's dependencies as scopes: whose key it is, is who a dependency of the application's own says the caller is."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+from weakref import WeakKeyDictionary
+
+from fastapi import Depends
+from fastapi.requests import Request as FastApiRequest
+from fastapi.routing import APIRoute
+
+from onceward.arguments import check_hook
+from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send
+from onceward.web.request import Request
+from onceward.web.rules import Rules
+from onceward.web.scope import Scope as Whose
+
+_FOUND: Final = "onceward.caller"  # where what the dependency returned stands in ASGI's scope
+
+
+def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = None) -> Whose:
+    """Return the scope of the caller that a dependency finds, as in ``Rules(scope=dependency(current_user, lambda user: user.id))``.
+
+    The dependency is called before the key is looked at, so no answer is replayed to a caller whom it refuses: what it raises
+    is the answer. When the endpoint depends on it as well, it is called a second time.
+
+    Args:
+        call: the dependency, as it is given to ``Depends``.
+        who: returns what tells a caller from all others; by default it is what the dependency returns.
+    """
+    if who is not None:
+        check_hook("who", who)
+
+    def caller(request: Request) -> object:
+        if _FOUND not in request.native:
+            raise RuntimeError(
+                "dependency(...) says whose a key is only in routes of idempotent_route, or with Depends(idempotent(...)); "
+                "nothing has run"
+            )
+        found: object = request.native[_FOUND][0]  # type: ignore[index]  # a list of ours
+        return found if who is None or found is None else who(found)
+
+    return Whose(caller, "dependency(...)", call)
+
+
+class Caller:
+    """Calls the dependency that says who the caller is, in a route of its own: only a route can call one."""
+
+    def __init__(self, call: Callable[..., Any], rules: Rules) -> None:
+        async def found(request: FastApiRequest, caller: Annotated[Any, Depends(call)]) -> None:
+            request.scope[_FOUND].append(caller)
+
+        self._endpoint = found
+        self._most = rules.max_request
+        self._methods = sorted({method for route in rules.routes for method in route.methods})
+        # By application, for that may replace dependencies, and by the parameters in the path.
+        self._routes: WeakKeyDictionary[Any, dict[frozenset[str], APIRoute]] = WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, rules: Rules) -> "Caller | None":
+        """Return what finds the caller of a request, or None when no dependency does."""
+        call = None if rules.scope is None else rules.scope.dependency
+        return None if call is None else cls(call, rules)
+
+    async def found(self, scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive] | None:
+        """Return what to go on with, in which the caller stands; None for a request that was refused, and has its answer."""
+        if scope["method"] not in self._methods:
+            return scope, receive
+        messages = await _first(receive, self._most)
+        inner = {**scope, _FOUND: []}
+        sent: list[Message] = []
+
+        async def keep(message: Message) -> None:
+            sent.append(message)
+
+        await self._route(scope).handle(inner, _again(messages, receive), keep)
+        if inner[_FOUND]:
+            return {**scope, _FOUND: inner[_FOUND]}, _again(messages, receive)
+        for message in sent:
+            await send(message)
+        return None
+
+    def _route(self, scope: Scope) -> APIRoute:
+        app, names = scope.get("app"), frozenset(scope.get("path_params", ()))
+        routes = self._routes.setdefault(self if app is None else app, {})
+        if names not in routes:
+            path = "/" + "/".join(f"{{{name}}}" for name in sorted(names))
+            routes[names] = APIRoute(
+                path,
+                self._endpoint,
+                methods=self._methods,
+                response_model=None,
+                dependency_overrides_provider=app if hasattr(app, "dependency_overrides") else None,
+            )
+        return routes[names]
+
+
+async def _first(receive: Receive, most: int) -> list[Message]:
+    """Return the messages of a request's body, as far as it has not more than ``most`` bytes."""
+    messages: list[Message] = []
+    size = 0
+    while size <= most:
+        message = await receive()
+        messages.append(message)
+        size += len(message.get("body", b""))
+        if message["type"] == DISCONNECT or not message.get("more_body", False):
+            break
+    return messages
+
+
+def _again(messages: list[Message], receive: Receive) -> Receive:
+    """Return a ``receive`` that gives messages which were taken already, and then goes on."""
+    left = iter(messages)
+
+    async def receive_again() -> Message:
+        message = next(left, None)
+        return await receive() if message is None else message
+
+    return receive_again

@@ -1,0 +1,144 @@
+"""Verified users as scopes: whom Starlette's, Django's or Django REST framework's authentication has found.
+
+Each is given to ``Rules(scope=...)``. A request of nobody is refused; with ``.or_pass()`` it passes to the application, which must
+answer it with 4xx. None of them imports its framework.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from onceward.arguments import check_hook
+from onceward.web.answer import Answer
+from onceward.web.request import Request
+from onceward.web.scope import Nobody, Scope
+
+Who = Callable[[Any], object]  # from a framework's user to what tells it from all others
+
+
+def starlette_user(who: Who | None = None) -> Scope:
+    """Return the scope of the user whom Starlette's ``AuthenticationMiddleware`` has found.
+
+    That middleware must run first: add it to the application after :class:`onceward.web.AsgiIdempotency`.
+
+    Args:
+        who: returns what tells a user from all others; by default its ``identity``.
+    """
+    identify = _checked(who) or _identity_of
+
+    def user_of(request: Request) -> object:
+        if "user" not in request.native:
+            raise RuntimeError(
+                "starlette_user(): the request has no user yet, so nobody knows whose its idempotency key is. Add "
+                "AuthenticationMiddleware after AsgiIdempotency, for what is added last runs first; nothing has run"
+            )
+        return _authenticated(request.native["user"], identify)
+
+    return Scope(user_of, "starlette_user()")
+
+
+def django_user(who: Who | None = None) -> Scope:
+    """Return the scope of Django's ``request.user``.
+
+    Args:
+        who: returns what tells a user from all others; by default its primary key.
+    """
+    identify = _checked(who) or _pk_of
+
+    def user_of(request: Request) -> object:
+        user = getattr(_django(request, "django_user()"), "user", None)
+        if user is None:
+            raise RuntimeError(
+                "django_user(): the request has no user yet, so nobody knows whose its idempotency key is. Put "
+                "AuthenticationMiddleware before IdempotencyMiddleware in MIDDLEWARE; nothing has run"
+            )
+        return _authenticated(user, identify)
+
+    return Scope(user_of, "django_user()")
+
+
+def rest_framework_user(who: Who | None = None) -> Scope:
+    """Return the scope of the user whom a view of Django REST framework authenticates.
+
+    The framework authenticates inside the view, which is too late for a guard. So this calls the view's authenticators
+    before, and the view calls them again. A request that they refuse gets the view's own answer to that.
+
+    Args:
+        who: returns what tells a user from all others; by default its primary key.
+    """
+    identify = _checked(who) or _pk_of
+
+    def user_of(request: Request) -> object:
+        native = _django(request, "rest_framework_user()")
+        from django.urls import Resolver404, resolve  # type: ignore[import-untyped]  # noqa: PLC0415 - Django users only
+        from rest_framework.exceptions import APIException  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+
+        try:
+            match = native.resolver_match or resolve(native.path_info, getattr(native, "urlconf", None))
+        except Resolver404:
+            return Scope.PASS  # there is no view, which Django answers with 404
+        view = _rest_view(native, match)
+        try:
+            user = view.request.user  # which authenticates
+        except APIException as error:
+            return _rest_refusal(view, error)
+        if user is None:  # UNAUTHENTICATED_USER may be so
+            raise Nobody("the request has no user")
+        return _authenticated(user, identify)
+
+    return Scope(user_of, "rest_framework_user()")
+
+
+def _rest_view(native: Any, match: Any) -> Any:
+    """Return the view of a request, as far as it is made before it is dispatched."""
+    made = cast("Any", getattr(match.func, "cls", None))
+    if not hasattr(made, "initialize_request"):
+        raise RuntimeError(
+            f"rest_framework_user(): {native.path_info} is no view of Django REST framework, so nobody knows whose its "
+            "idempotency key is. Guard other views with @idempotent and rules of their own; nothing has run"
+        )
+    native.body  # noqa: B018 - read now and kept, for an authenticator may read the form
+    view = made(**getattr(match.func, "initkwargs", {}))
+    view.args, view.kwargs, view.headers = match.args, match.kwargs, {}
+    view.action_map = getattr(match.func, "actions", None) or {}  # of a view set
+    view.request = view.initialize_request(native, *match.args, **match.kwargs)
+    return view
+
+
+def _rest_refusal(view: Any, error: Exception) -> Answer:
+    """Return what a view answers to a request that its authenticators refuse."""
+    from onceward.web.django_response import answer  # noqa: PLC0415 - Django users only
+
+    response = view.finalize_response(view.request, view.handle_exception(error), *view.args, **view.kwargs)
+    return answer(response.render())
+
+
+def _django(request: Request, helper: str) -> Any:
+    if "request" not in request.native:
+        raise RuntimeError(f"{helper} needs Django's request: guard with onceward.web.django instead; nothing has run")
+    return request.native["request"]
+
+
+def _authenticated(user: Any, identify: Who) -> object:
+    if not user.is_authenticated:
+        raise Nobody("the request has no user")
+    return identify(user)
+
+
+def _identity_of(user: Any) -> object:
+    try:
+        return user.identity
+    except (NotImplementedError, AttributeError):
+        raise RuntimeError(
+            f"starlette_user(): {type(user).__name__} has no identity: say what tells users apart, as in "
+            "starlette_user(lambda user: user.id); nothing has run"
+        ) from None
+
+
+def _pk_of(user: Any) -> object:
+    return user.pk
+
+
+def _checked(who: Who | None) -> Who | None:
+    if who is not None:
+        check_hook("who", who)
+    return who

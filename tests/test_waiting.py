@@ -1,0 +1,119 @@
+"""Many who wait for one key: one of them asks the store, whatever thread or task each is in."""
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from onceward import Busy, Once
+from onceward.stores.memory import MemoryStore
+
+LONG = 20
+
+
+def looks(proxy):
+    return proxy.actions.count("GetItem")
+
+
+def test_a_hundred_waiters_of_a_process_ask_dynamodb_as_one(proxy, url):
+    once = Once(url, name="n")
+    waiting = once.using(on_busy=LONG)
+
+    async def main():
+        claim = once.acquire("k")
+        waiters = [asyncio.create_task(waiting.run_async("k", never)) for _ in range(60)]
+        with ThreadPoolExecutor(40) as pool:
+            threads = [pool.submit(waiting.run, "k", never) for _ in range(40)]
+            await asyncio.sleep(3)
+            before = looks(proxy)
+            await claim.complete_async("done")
+            assert set(await asyncio.gather(*waiters)) == {"done"}
+            assert set(await asyncio.gather(*map(asyncio.wrap_future, threads))) == {"done"}
+        return before
+
+    def never():
+        raise AssertionError("it ran twice")
+
+    before = asyncio.run(main())
+    assert 3 <= before <= 40
+    assert looks(proxy) - before <= 5
+    once.close()
+
+
+def test_each_waiter_gives_up_at_its_own_time(proxy, url):
+    once = Once(url, name="n")
+
+    async def wait(seconds):
+        began = time.monotonic()
+        with pytest.raises(Busy):
+            await once.using(on_busy=seconds).run_async("k", int)
+        return time.monotonic() - began
+
+    async def main():
+        claim = once.acquire("k")
+        waited = await asyncio.gather(wait(0.3), wait(0.8), wait(1.5))
+        await claim.release_async()
+        return waited
+
+    first, second, third = asyncio.run(main())
+    assert 0.3 <= first < 0.75
+    assert 0.8 <= second < 1.4
+    assert 1.5 <= third < 2.5
+    once.close()
+
+
+def test_a_waiter_that_is_cancelled_as_it_asks_leaves_the_others_waiting():
+    class Slow(MemoryStore):
+        """Hangs at the first look, until whoever looks is cancelled."""
+
+        looked = 0
+        asker = None
+
+        async def exchange_async(self, request):
+            if "MemoryStore.load" in repr(request):
+                self.looked += 1
+                if self.looked == 1:
+                    self.asker = asyncio.current_task()
+                    await asyncio.sleep(LONG)
+            return await super().exchange_async(request)
+
+    store = Slow()
+    once = Once(store, name="n")
+
+    async def main():
+        claim = once.acquire("k")
+        waiters = [asyncio.create_task(once.using(on_busy=LONG).run_async("k", int)) for _ in range(5)]
+        while not store.looked:
+            assert time.monotonic() < began + LONG
+            await asyncio.sleep(0.01)
+        store.asker.cancel()
+        await asyncio.sleep(0.05)
+        await claim.complete_async(7)
+        return await asyncio.gather(*waiters, return_exceptions=True)
+
+    began = time.monotonic()
+    outcomes = asyncio.run(main())
+    assert time.monotonic() - began < LONG / 2
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["CancelledError", *["int"] * 4]
+
+
+def test_waiters_compete_for_a_key_that_is_given_back(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
+    waiting = once.using(on_busy=LONG)
+    ran = []
+
+    def handler():
+        ran.append(threading.get_ident())
+        time.sleep(0.05)
+        return "done"
+
+    claim = once.acquire("k")
+    with ThreadPoolExecutor(20) as pool:
+        waiters = [pool.submit(waiting.run, "k", handler) for _ in range(20)]
+        time.sleep(0.3)
+        claim.release()
+        assert {waiter.result() for waiter in waiters} == {"done"}
+    assert len(ran) == 1
+    once.close()

@@ -1,0 +1,334 @@
+"""What is recorded, in every face: whether the endpoint began decides."""
+
+import asyncio
+from typing import Annotated
+
+import flask
+import httpx
+import pytest
+from django.http import HttpResponse
+from django.test import AsyncClient, Client, override_settings
+from django.urls import path
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
+from pydantic import BaseModel
+from werkzeug.test import Client as WsgiClient
+
+import test_web_django  # it configures Django
+from onceward import Once
+from onceward.aws import on_api
+from onceward.core.record import COMPLETED, RELEASED
+from onceward.web import AsgiIdempotency, Rules, Scope, WsgiIdempotency
+from onceward.web import django as django_face
+from onceward.web import fastapi as fastapi_face
+from onceward.web import flask as flask_face
+from test_lambda_api import http
+
+assert test_web_django.settings.configured
+VIEW = {}  # what Django's URLs lead to
+JSON = "application/json"
+
+
+class Broken(Exception):
+    """What the endpoint raises."""
+
+
+class Service:
+    """What the endpoint of every face does, and how often it began."""
+
+    def __init__(self, once, record):
+        more = {} if record is None else {"record": record}
+        self.once, self.rules, self.status, self.runs = once, Rules(scope=Scope.EVERYBODY, **more), 201, 0
+
+    def run(self):
+        self.runs += 1
+        if self.status == "raises":
+            raise Broken
+        return self.status
+
+
+def with_httpx(app):
+    def send(url, body):
+        async def main():
+            transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                headers = {"Idempotency-Key": "k", "Content-Type": JSON}
+                return (await client.post(url, content=body, headers=headers)).status_code
+
+        return asyncio.run(main())
+
+    return send
+
+
+def with_werkzeug(app):
+    def send(url, body):
+        client = WsgiClient(app)
+        try:
+            reply = client.post(url, data=body, content_type=JSON, headers={"Idempotency-Key": "k"})
+        except Broken:
+            return 500
+        reply.get_data()
+        return reply.status_code
+
+    return send
+
+
+def asgi(service):
+    async def app(scope, receive, send):
+        status = service.run()
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def outside(scope, receive, send):
+        try:
+            await guarded(scope, receive, send)
+        except Broken:
+            await send({"type": "http.response.start", "status": 500, "headers": []})
+            await send({"type": "http.response.body"})
+
+    guarded = AsgiIdempotency(app, service.once, service.rules, name="n")
+    return with_httpx(outside)
+
+
+def wsgi(service):
+    def app(environ, start_response):
+        start_response(f"{service.run()} X", [])
+        return [b""]
+
+    return with_werkzeug(WsgiIdempotency(app, service.once, service.rules, name="n"))
+
+
+def function(service):
+    def handler(event, context=None):
+        return {"statusCode": service.run()}
+
+    def send(url, body):
+        try:
+            return guarded(http(url, body=body.decode(), headers=[("Idempotency-Key", "k")]))["statusCode"]
+        except Broken:
+            return 500
+
+    guarded = on_api(service.once, service.rules, name="n")(handler)
+    return send
+
+
+def flask_app(service, decorate):
+    app = flask.Flask(__name__)
+
+    @app.post("/orders")
+    @decorate
+    def order():
+        return "", service.run()
+
+    return app
+
+
+def flask_view(service):
+    guard = flask_face.idempotent(service.once, service.rules, name="n")
+    return with_werkzeug(flask_app(service, guard))
+
+
+def flask_middleware(service):
+    app = flask_app(service, lambda view: view)
+    return with_werkzeug(WsgiIdempotency(app, service.once, service.rules, name="n"))
+
+
+class Payment(BaseModel):
+    amount: int
+
+
+def allowed(request: Request):
+    if request.url.query == "nobody":
+        raise HTTPException(403)
+
+
+def fastapi_app(service, router, **more):
+    @router.post("/orders", **more)
+    def order(payment: Payment, _: Annotated[None, Depends(allowed)]):
+        status = service.run()
+        if status >= 400:
+            raise HTTPException(status)
+        return Response(status_code=status)
+
+    app = FastAPI()
+    app.include_router(router)
+    return app
+
+
+def fastapi_route(service):
+    return with_httpx(
+        fastapi_app(
+            service, APIRouter(route_class=fastapi_face.idempotent_route(service.once, service.rules, name="n"))
+        )
+    )
+
+
+def fastapi_dependency(service):
+    guard = fastapi_face.idempotent(service.once, service.rules, name="n")
+    router = APIRouter(route_class=fastapi_face.IdempotentRoute)
+    return with_httpx(fastapi_app(service, router, dependencies=[Depends(guard)]))
+
+
+def fastapi_middleware(service):
+    app = fastapi_app(service, APIRouter())
+    app.add_middleware(AsgiIdempotency, once=service.once, rules=service.rules, name="n")
+    return with_httpx(app)
+
+
+def view(request):
+    return VIEW["now"](request)
+
+
+async def view_async(request):
+    return await VIEW["now"](request)
+
+
+urlpatterns = [path("orders", view), path("later", view_async)]
+
+
+def with_django(decorate, *, middleware, service, is_async):
+    VIEW["now"] = decorate(plain_async(service) if is_async else plain(service))
+    own = ["onceward.web.django.IdempotencyMiddleware"] if middleware else []
+    guard = {"once": service.once, "rules": service.rules, "name": "n"}
+
+    def send(url, body):
+        headers = {"Idempotency-Key": "k"}
+        with override_settings(ROOT_URLCONF=__name__, MIDDLEWARE=own, ONCEWARD=guard):
+            if is_async:
+                client = AsyncClient(raise_request_exception=False)
+                url = url.replace("/orders", "/later")
+                return asyncio.run(client.post(url, body, JSON, headers=headers)).status_code
+            return Client(raise_request_exception=False).post(url, body, JSON, headers=headers).status_code
+
+    return send
+
+
+def plain(service):
+    return lambda request: HttpResponse(status=service.run())
+
+
+def plain_async(service):
+    async def later(request):
+        return HttpResponse(status=service.run())
+
+    return later
+
+
+def django_middleware(service):
+    return with_django(lambda view: view, middleware=True, service=service, is_async=False)
+
+
+def django_middleware_async(service):
+    return with_django(lambda view: view, middleware=True, service=service, is_async=True)
+
+
+def django_view(service):
+    guard = django_face.idempotent(service.once, service.rules, name="n")
+    return with_django(guard, middleware=False, service=service, is_async=False)
+
+
+def django_view_async(service):
+    guard = django_face.idempotent(service.once, service.rules, name="n")
+    return with_django(guard, middleware=False, service=service, is_async=True)
+
+
+KNOWING = [flask_view, fastapi_route, fastapi_dependency, django_view, django_view_async]
+ROUTING = [flask_middleware, fastapi_middleware, django_middleware, django_middleware_async]
+FACES = [*KNOWING, *ROUTING, asgi, wsgi, function]
+FASTAPI = [fastapi_route, fastapi_dependency, fastapi_middleware]
+
+# what the endpoint does, record=, whether it is recorded by who knows that it began, and by who cannot tell
+TABLE = [
+    (201, None, True, True),
+    (302, None, True, True),
+    (403, None, True, True),
+    (404, None, True, True),
+    (409, None, True, True),
+    (422, None, True, True),
+    (401, None, True, False),
+    (408, None, True, False),
+    (425, None, True, False),
+    (429, None, True, False),
+    (500, None, False, False),
+    ("raises", None, False, False),
+    (500, [201, 500], True, True),
+    ("raises", [201, 500], True, True),
+    ("raises", lambda status: True, True, True),
+    (404, [201, 500], False, False),
+    (401, [201, 401], True, True),
+]
+
+
+@pytest.fixture
+def serve():
+    once = Once("memory:")
+
+    def served(face, record=None):
+        service = Service(once, record)
+        return service, face(service)
+
+    yield served
+    once.close()
+
+
+def statuses(service):
+    return [record.status for record, _ in service.once.ledger.records()]
+
+
+@pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row[0]}-{row[2]}-{row[3]}")
+def test_what_an_endpoint_answers_is_recorded(serve, face, row):
+    does, record, knowing, unsure = row
+    service, send = serve(face, record)
+    service.status = does
+    first = send("/orders", b'{"amount": 1}')
+    is_recorded = knowing if face in KNOWING else unsure
+    assert statuses(service) == [COMPLETED if is_recorded else RELEASED]
+    assert service.runs == 1
+    second = send("/orders", b'{"amount": 1}')
+    assert service.runs == (1 if is_recorded else 2)
+    assert first == second == (500 if does == "raises" else does)
+
+
+@pytest.mark.parametrize("record", [None, lambda status: True], ids=["default", "all"])
+@pytest.mark.parametrize("face", [flask_middleware, fastapi_middleware, django_middleware, django_middleware_async])
+def test_a_request_that_routing_refuses_may_be_corrected_under_its_key(serve, face, record):
+    service, send = serve(face, record)
+    assert send("/nothing", b'{"amount": 1}') == 404
+    assert send("/orders", b'{"amount": 2}') == 201
+    assert service.runs == 1
+
+
+@pytest.mark.parametrize("record", [None, lambda status: True], ids=["default", "all"])
+@pytest.mark.parametrize("face", FASTAPI)
+def test_a_request_that_is_not_valid_may_be_corrected_under_its_key(serve, face, record):
+    service, send = serve(face, record)
+    assert send("/orders", b'{"amount": "much"}') == 422
+    assert statuses(service) == [RELEASED]
+    assert send("/orders", b'{"amount": 2}') == 201
+    assert service.runs == 1
+
+
+@pytest.mark.parametrize("face", [fastapi_route, fastapi_dependency])
+def test_a_request_that_a_dependency_refuses_may_be_corrected_under_its_key(serve, face):
+    service, send = serve(face)
+    assert send("/orders?nobody", b'{"amount": 1}') == 403
+    assert send("/orders", b'{"amount": 1}') == 201
+    assert service.runs == 1
+
+
+def test_a_refusal_is_no_attempt(serve):
+    service, send = serve(fastapi_route)
+    for _ in range(3):
+        send("/orders?nobody", b'{"amount": 1}')
+    ((record, _),) = service.once.ledger.records()
+    assert (record.attempts, record.fingerprint) == (0, None)
+
+
+def test_a_refusal_does_not_free_the_input_of_an_earlier_run(serve):
+    service, send = serve(fastapi_route)
+    service.status = 500
+    assert send("/orders", b'{"amount": 1}') == 500
+    assert send("/orders", b'{"amount": 2}') == 422
+    assert service.runs == 1
+    ((record, _),) = service.once.ledger.records()
+    assert (record.attempts, record.status) == (1, RELEASED)

@@ -1,0 +1,149 @@
+"""Applications for test_web_recording.py: each takes effect, waits for the file GO, and answers. LOG has a line for each effect."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+import django
+import flask
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+from django.core.wsgi import get_wsgi_application
+from django.http import HttpResponse
+from django.urls import path
+from fastapi import APIRouter, Depends, FastAPI
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Route
+
+from onceward import Claim, Once, current
+from onceward.web import AsgiIdempotency, Rules, Scope, WsgiIdempotency
+from onceward.web.fastapi import idempotent_route
+from onceward.web.flask import idempotent
+
+once = Once(os.environ["LEDGER"], lease=float(os.environ.get("LEASE", "20")), name="n")
+rules = Rules(scope=Scope.EVERYBODY, record_within=1)
+go = Path(os.environ["GO"])
+
+
+def effect(what="effect"):
+    with Path(os.environ["LOG"]).open("a") as log:
+        log.write(f"{what}\n")
+
+
+def handle():
+    effect()
+    while not go.exists():
+        time.sleep(0.02)
+
+
+async def handle_async():
+    effect()
+    while not go.exists():
+        await asyncio.sleep(0.02)
+
+
+# --- ASGI -----------------------------------------------------------------------------------------------------------
+
+
+async def home(request):
+    return PlainTextResponse("")
+
+
+async def slow(request):
+    await handle_async()
+    return PlainTextResponse("done", 201)
+
+
+async def events(request):
+    async def made():
+        for number in range(100):
+            yield f"data: {number}\n\n"
+            await asyncio.sleep(0.05)
+        effect("all events")
+
+    return StreamingResponse(made(), media_type="text/event-stream")
+
+
+async def torn(request):
+    async def made():
+        yield "one "
+        effect("torn")
+        raise LookupError("its own")
+
+    return StreamingResponse(made(), media_type="text/plain")
+
+
+class Passing(BaseHTTPMiddleware):
+    async def dispatch(self, request, call_next):
+        return await call_next(request)
+
+
+routes = [Route("/", home)] + [Route(f"/{view.__name__}", view, methods=["POST"]) for view in (slow, events, torn)]
+outer = [Middleware(AsgiIdempotency, once=once, rules=rules)]
+starlette = Starlette(routes=routes, middleware=outer)
+middled = Starlette(routes=routes, middleware=[*outer, Middleware(Passing)])
+
+router = APIRouter(route_class=idempotent_route(once, rules))
+
+
+@router.post("/slow", status_code=201)
+async def slow_endpoint(claim: Annotated[Claim, Depends(current)]) -> str:
+    await handle_async()
+    return "done"
+
+
+fastapi = FastAPI()
+fastapi.include_router(router)
+
+# --- WSGI -----------------------------------------------------------------------------------------------------------
+
+flask_app = flask.Flask(__name__)
+
+
+@flask_app.post("/slow")
+@idempotent(once, rules)
+def slow_view():
+    handle()
+    return "done", 201
+
+
+plain = flask.Flask(__name__)
+
+
+@plain.post("/slow")
+def slow_plain():
+    handle()
+    return "done", 201
+
+
+wsgi = WsgiIdempotency(plain, once, rules)
+
+# --- Django ---------------------------------------------------------------------------------------------------------
+
+
+def slow_django(request):
+    handle()
+    return HttpResponse("done", status=201)
+
+
+async def slow_django_async(request):
+    await handle_async()
+    return HttpResponse("done", status=201)
+
+
+settings.configure(
+    SECRET_KEY="nobody's",
+    ALLOWED_HOSTS=["*"],
+    ROOT_URLCONF=__name__,
+    MIDDLEWARE=["onceward.web.django.IdempotencyMiddleware"],
+    ONCEWARD={"once": once, "rules": rules},
+)
+django.setup()
+urlpatterns = [path("slow", slow_django), path("later", slow_django_async)]
+django_wsgi = get_wsgi_application()
+django_asgi = get_asgi_application()
