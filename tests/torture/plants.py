@@ -1,0 +1,69 @@
+"""Bugs that the campaign must find, planted into a process by name."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from onceward.core import drive, protocol
+from onceward.stores.contract import Store
+
+
+def store(plant: str | None, url: str) -> str | Store:
+    """Return the ledger's URL, or a store with the bug."""
+    if plant == "wall-clock":
+        import time
+
+        from onceward.stores.sqlite import SqliteStore
+
+        return SqliteStore(url.removeprefix("sqlite:///"), clock=time.time)
+    return url
+
+
+def plant(name: str | None) -> None:
+    """Plant the bug with this name into this process."""
+    if name is not None:
+        PLANTS[name]()
+
+
+def _lost_claim() -> None:
+    """A claim whose reply was lost is not recognised."""
+    protocol.RULES = tuple(rule for rule in protocol.RULES if rule.when != "same owner as mine")
+
+
+def _abandoned() -> None:
+    """Settling ends where it is interrupted, and the outcome is not recorded."""
+    import onceward.claim
+    import onceward.guard
+
+    def settle(make: Callable, store: Store, patience: int = 2) -> object:
+        return drive.drive(make(), store)
+
+    async def settle_async(make: Callable, store: Store, patience: int = 2) -> object:
+        return await drive.drive_async(make(), store)
+
+    for module in (onceward.claim, onceward.guard):
+        module.settle, module.settle_async = settle, settle_async
+
+
+def _failed_commit() -> None:
+    """A COMMIT that fails counts as made."""
+    from onceward.transaction import Transaction
+
+    execute = Transaction._execute
+
+    def executed(self: Transaction, statement: str) -> None:
+        with suppress(Exception) if statement == "COMMIT" else suppress():
+            execute(self, statement)
+
+    Transaction._execute = executed
+
+
+def _wall_clock() -> None:
+    """Leases in SQLite are judged by each worker's wall clock; see ``store``."""
+
+
+PLANTS = {
+    "lost-claim": _lost_claim,
+    "abandoned": _abandoned,
+    "failed-commit": _failed_commit,
+    "wall-clock": _wall_clock,
+}

@@ -1,0 +1,112 @@
+"""Strikes at the n-th point at which CPython may run a signal handler, or raise an asynchronous exception, in onceward.
+
+CPython looks for signals only after certain instructions: at the start of a function, after a call of C code, and at a
+jump backwards. So a strike between two other instructions would prove nothing. The tracer here follows the instructions
+of onceward's own files, counts these points, and strikes at those that a plan names. That is the same in each replay.
+"""
+
+import dis
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import onceward
+
+HOME = str(Path(onceward.__file__).parent)
+_CALLS = {dis.opmap[name] for name in ("CALL", "PRECALL", "CALL_KW", "CALL_FUNCTION_EX") if name in dis.opmap}
+_JUMPS = {code for name, code in dis.opmap.items() if "JUMP_BACKWARD" in name and "NO_INTERRUPT" not in name}
+_RESUME = dis.opmap["RESUME"]
+_NOT_AFTER_AWAIT = 2  # RESUME with a larger argument continues an await, and does not look
+
+
+class Points:
+    """Counts the points of this thread, by phase, and calls ``strike(kind, frame)`` at those that are armed.
+
+    Attributes:
+        phase: which count goes on; None counts nothing.
+        counts: how many points each phase has had since :meth:`arm`.
+    """
+
+    def __init__(self, strike: Callable[[str, FrameType], None]) -> None:
+        self.phase: str | None = None
+        self.counts: dict[str, int] = {}
+        self._strike = strike
+        self._armed: dict[tuple[str, int], str] = {}
+        self._codes: dict[object, bytes] = {}
+
+    def arm(self, strikes: list[tuple[str, int, str]]) -> None:
+        """Take the strikes of one delivery: (phase, number of the point, kind)."""
+        self.counts = {}
+        self._armed = {(phase, n): kind for phase, n, kind in strikes}
+        if self._armed:
+            sys.settrace(self._enter)
+
+    def disarm(self) -> None:
+        """Count and strike no more."""
+        self.phase = None
+        sys.settrace(None)
+        sys.setprofile(None)
+
+    def code(self, frame: FrameType) -> bytes:
+        code = frame.f_code
+        found = self._codes.get(code)
+        if found is None:
+            found = self._codes[code] = code.co_code
+        return found
+
+    def hit(self, frame: FrameType) -> None:
+        """Take in that ``frame`` is at a point."""
+        if self.phase is None:
+            return
+        n = self.counts[self.phase] = self.counts.get(self.phase, 0) + 1
+        kind = self._armed.pop((self.phase, n), None)
+        if kind is not None:
+            if self._armed:
+                sys.setprofile(self._again)  # a trace function that raises is taken out
+            self._strike(kind, frame)
+            sys.setprofile(None)
+
+    def _enter(self, frame: FrameType, event: str, arg: object) -> "_Follow | None":
+        back = frame.f_back
+        if back is not None and type(back.f_trace) is _Follow:
+            back.f_trace.in_python = True
+        return self._followed(frame)
+
+    def _followed(self, frame: FrameType) -> "_Follow | None":
+        if not frame.f_code.co_filename.startswith(HOME):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return _Follow(self, self.code(frame))
+
+    def _again(self, frame: FrameType | None, event: str, arg: object) -> None:
+        sys.setprofile(None)
+        sys.settrace(self._enter)
+        while frame is not None:
+            follow = self._followed(frame)
+            if follow is not None:
+                frame.f_trace = follow
+            frame = frame.f_back
+
+
+class _Follow:
+    """The trace function of one frame."""
+
+    __slots__ = ("_code", "_points", "_was", "in_python")
+
+    def __init__(self, points: Points, code: bytes) -> None:
+        self._points, self._code, self._was = points, code, -1
+        self.in_python = False  # whether the call that is under way entered Python code, after which nobody looks
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> "_Follow":
+        if event != "opcode":
+            return self
+        was, at = self._was, frame.f_lasti
+        looks = self._code[at] in _CALLS or self._code[at] in _JUMPS
+        looks = looks or (self._code[at] == _RESUME and self._code[at + 1] < _NOT_AFTER_AWAIT)
+        self._was = self._code[at] if looks else -1
+        if was >= 0 and not (was in _CALLS and self.in_python):
+            self._points.hit(frame)
+        if was in _CALLS:
+            self.in_python = False
+        return self

@@ -1,0 +1,200 @@
+"""The oracle: what must never be seen, by the journal and the ledger alone. DESIGN.md's invariants are its source.
+
+An effect that commits with its record: never twice, never missing. Any other effect:
+
+- once for each claim, by the process that claimed;
+- again only if the run before did not return (killed, interrupted, raised), or its caller was told that the outcome is
+  not recorded (LeaseLost, ResultNotRecorded), or its process died before it could record it;
+- after a kill or an interrupt, not before the lease was over.
+
+Each rule is a function that yields sentences; ``RULES`` has them all.
+"""
+
+from collections.abc import Callable, Iterator
+
+from torture.facts import Call, Facts, Run, Told
+from torture.plan import ATOMIC, WITHIN_CLAIM
+
+SLACK = 0.05  # seconds: what the journal's lines are late
+OWN = {"Busy", "Completed", "LeaseLost", "ResultNotRecorded", "StoreError"}
+RAISED = {"SoftLimit", "HardStop", "KeyboardInterrupt", "CancelledError", "Declined", "ChildReturns"}
+UNRECORDED = ("LeaseLost", "ResultNotRecorded", "claim was lost before", "could not be recorded", "StoreError")
+PATIENCE = 3  # so many interrupts of one settling mean it
+
+
+def never_twice(facts: Facts) -> Iterator[str]:
+    """No effect happens again without a reason that the rules name."""
+    for key in facts.plan.keys:
+        made = [run for run in facts.runs_of(key) if run.effect is not None]
+        for before, again in zip(made, made[1:], strict=False):
+            if again.by_child:
+                yield f"{key}: the effect of run {again.name} was made by a forked child, which has not claimed"
+            elif not _may_follow(facts, before):
+                yield f"{key}: run {before.name} returned ({_what(before)}), and run {again.name} made the effect again"
+        for run, count in facts.rows.get(key, ()):
+            if count > 1 or len(facts.rows[key]) > 1:
+                yield f"{key}: {len(facts.rows[key])} effects committed with a record; run {run} {count} times"
+
+
+def _may_follow(facts: Facts, before: Run) -> bool:
+    if before.left is None:
+        return True
+    told = before.call.told.get(before.key)
+    if told is None:
+        return before.call.pid in facts.deaths
+    if told.error is None or not any(word in told.all for word in UNRECORDED):
+        settling = [one for one in before.call.interrupts if one["t"] >= before.left]
+        return told.error is not None and len(settling) >= PATIENCE
+    return True
+
+
+def _what(run: Run) -> str:
+    told = run.call.told.get(run.key)
+    strikes = ", ".join(f"{one['kind']} at {one['where']}" for one in run.call.strikes)
+    return f"told {told.all if told and told.error else told and told.value!r}; strikes: {strikes or 'none'}"
+
+
+def not_before_the_lease_was_over(facts: Facts) -> Iterator[str]:
+    """What was killed or interrupted in its handler keeps its key to the end of its lease."""
+    for key in facts.plan.keys:
+        runs = facts.runs_of(key)
+        for before, again in zip(runs, runs[1:], strict=False):
+            if facts.plan.shape in WITHIN_CLAIM or before.by_child or again.by_child or before.left is not None:
+                continue
+            gone = before.raised is None and before.call.pid in facts.deaths and key not in before.call.told
+            interrupted = before.raised is not None and not before.raised["exception"]
+            early = before.call.began + facts.plan.lease - facts.plan.resolution - SLACK - again.entered
+            if (gone or interrupted) and early > 0:
+                yield f"{key}: run {again.name} began {early:.2f} s before the lease of {before.name} was over"
+
+
+def never_two_owners(facts: Facts) -> Iterator[str]:
+    """While a worker believes in its claim, no later one of that key begins; and fences grow."""
+    for key in facts.plan.keys:
+        runs = [run for run in facts.runs_of(key) if not run.by_child]
+        for before, again in zip(runs, runs[1:], strict=False):
+            for look in before.looked:
+                if not look["lost"] and look["at"] > again.entered:
+                    yield f"{key}: run {before.name} believed in its claim after run {again.name} had begun"
+            if before.fence is not None and again.fence is not None and again.fence <= before.fence:
+                yield f"{key}: the fence of {again.name} is {again.fence}, after {before.fence}"
+
+
+def never_missing(facts: Facts) -> Iterator[str]:
+    """At the end each key is completed, by a handler that returned."""
+    for key in facts.plan.keys:
+        record = facts.records.get(key)
+        if record is None or record.status != "COMPLETED":
+            yield f"{key}: {'has no record' if record is None else f'is {record.status}'} after the leases were over"
+            continue
+        runs = facts.runs_of(key)
+        if facts.plan.shape.startswith("checkpoint"):
+            if not any(run.left is not None and run.effect is not None for run in runs):
+                yield f"{key}: is completed, and no flush of it returned"
+            continue
+        name = str(record.result).partition("/")[2]
+        if facts.plan.shape in ATOMIC:
+            made = [run for run, _ in facts.rows.get(key, ())]
+            if made != [name]:
+                yield f"{key}: is completed by run {name or record.result!r}, and the effects are of {made}"
+        elif not any(run.name == name and run.left is not None and run.effect is not None for run in runs):
+            yield f"{key}: is completed with {record.result!r}, and no such run made its effect and returned"
+
+
+def never_a_falsehood(facts: Facts) -> Iterator[str]:
+    """What callers were told is true."""
+    for call in facts.calls.values():
+        for told in call.told.values():
+            for false in _false(facts, call, told):
+                yield f"{told.key}: call {call.name} was told {told.error or repr(told.value)}: {false}"
+        for told in call.child_told:
+            record = facts.records.get(told.key)
+            if told.error is None and (record is None or told.value != record.result):
+                yield f"{told.key}: a forked child of call {call.name} was told that it is done: {told.value!r}"
+    for event in facts.acknowledged:
+        record = facts.records.get(event["key"])
+        if record is None or record.status != "COMPLETED":
+            yield f"{event['key']}: was acknowledged, and is not completed"
+    for event in facts.inner:
+        if "error" not in event and event["value"] != event["key"]:
+            yield f"a call from within returned {event['value']!r} for {event['key']}"
+
+
+def _false(facts: Facts, call: Call, told: Told) -> Iterator[str]:
+    record = facts.records.get(told.key)
+    if told.error in {None, "Completed"}:
+        if record is None or record.status != "COMPLETED":
+            yield f"the record is {record and record.status}"
+        elif record.result != told.value:
+            yield f"the recorded result is {record.result!r}"
+        raising = [one for one in call.interrupts if one["kind"] != "cancel" and one["phase"] in {"call", "settle"}]
+        if raising and not facts.plan.shape.startswith("checkpoint"):
+            yield f"the interrupt did not reach the caller: {raising[0]['kind']} at {raising[0]['where']}"
+    elif told.error == "Busy":
+        yield from _nobody_holds(facts, call, told)
+    elif told.error in {"LeaseLost", "ResultNotRecorded", "StoreError"}:
+        yield from _no_reason(facts, call, told)
+    elif told.error not in RAISED and not (told.error == "OncewardError" and "checkpoint has failed" in told.text):
+        yield f"an error that nobody should see: {told.text[:200]}"
+
+
+def _nobody_holds(facts: Facts, call: Call, told: Told) -> Iterator[str]:
+    for other in facts.calls_of(told.key):
+        if other is not call and other.began <= told.at and _holds_until(facts, other, told.key) >= call.began:
+            return
+    yield f"nobody can hold the key (retry_after {told.retry_after})"
+
+
+def _holds_until(facts: Facts, call: Call, key: str) -> float:
+    """Return the latest time at which a claim that this call made may be live."""
+    told = call.told.get(key)
+    ended = told.at if told is not None else facts.deaths.get(call.pid, call.ended)
+    if ended is None:
+        return float("inf")
+    clean = told is not None and not told.notes and not call.strikes
+    if clean and told is not None and told.error in {None, "Completed", "Busy", "Declined"}:
+        return ended
+    if facts.wire and facts.plan.store == "dynamodb":
+        return float("inf")  # a late request may claim at any time
+    return ended + facts.plan.lease + 2 * facts.plan.resolution + 0.5
+
+
+def _no_reason(facts: Facts, call: Call, told: Told) -> Iterator[str]:
+    plan = facts.plan
+    lapse = 0.9 * (plan.lease - plan.lease / 100 - plan.resolution)
+    others = [one for one in facts.calls_of(told.key) if one is not call and one.began <= told.at]
+    lapsed = told.at - call.began >= lapse
+    if told.error == "LeaseLost":
+        overtaken = any((one.ended or facts.deaths.get(one.pid, told.at)) >= call.began for one in others)
+        if not overtaken and not lapsed:
+            yield f"nobody took over, and no lease lapsed within {told.at - call.began:.2f} s"
+    elif told.error == "ResultNotRecorded":
+        if not lapsed:
+            yield f"the store was there, and no lease lapsed within {told.at - call.began:.2f} s: {told.text[-200:]}"
+    elif not (facts.wire or facts.stops or call.strikes or "FOREIGN KEY" in told.text):
+        yield f"the store was there: {told.text[:200]}"
+
+
+def never_hangs(facts: Facts) -> Iterator[str]:
+    """Every call ends."""
+    for event in facts.hung:
+        call = next((one for one in reversed(facts.calls.values()) if one.pid == event["actor"]), None)
+        strikes = ", ".join(f"{one['kind']} at {one['where']}" for one in (call.strikes if call else ()))
+        yield f"actor {event['number']} hangs in call {call and call.name} of {call and call.keys}; strikes: {strikes}"
+    for event in facts.broken:
+        yield f"an actor ended with {event['code']}"
+
+
+RULES: tuple[Callable[[Facts], Iterator[str]], ...] = (
+    never_twice,
+    not_before_the_lease_was_over,
+    never_two_owners,
+    never_missing,
+    never_a_falsehood,
+    never_hangs,
+)
+
+
+def check(facts: Facts) -> list[str]:
+    """Return everything that was seen and must not be."""
+    return [f"{rule.__name__}: {sentence}" for rule in RULES for sentence in rule(facts)]
