@@ -16,6 +16,8 @@ from torture.episode import Episode, Server
 from torture.plants import PLANTS
 from torture.rules import check
 
+MOST = 12  # findings that are told of one episode
+
 
 def main() -> int:
     asked = _asked()
@@ -67,7 +69,7 @@ def _begin(made: plans.Plan, folder: Path, server: Dynoxide | None, plant: str |
         facts = Episode(made, folder, None if server is None else Server(server.port), plant).run()
         found = check(facts)
         took = time.monotonic() - began
-        told = "".join(f"\n  {sentence}" for sentence in found)
+        told = "".join(f"\n  {sentence}" for sentence in found[:MOST])
         print(f"{made}, {len(facts.calls)} calls, {took:.1f} s: {'FOUND' if found else 'ok'}{told}", flush=True)
         code = 1 if found else 0
     except BaseException:

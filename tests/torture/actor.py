@@ -110,7 +110,7 @@ class Actor:
         self.points.phase = phase
 
     def _tell_error(self, key: str, error: BaseException) -> None:
-        if not isinstance(error, onceward.Completed):
+        if not isinstance(error, onceward.Completed | onceward.ResultUnavailable):
             self.wait = error.retry_after if isinstance(error, Busy) else 0.05
         self.journal(
             "told",

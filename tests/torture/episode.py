@@ -5,6 +5,7 @@ import select
 import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
 import traceback
 from contextlib import closing, suppress
@@ -18,7 +19,7 @@ from torture.journal import Journal, now
 from torture.plan import Plan
 from torture.shapes import EFFECTS
 
-HANG = 30.0  # seconds beyond all leases and stops after which an actor hangs
+HANG = 15.0  # seconds beyond all leases and stops after which an actor hangs
 TICK = 0.005
 
 
@@ -48,6 +49,7 @@ class Episode:
 
     def run(self) -> Facts:
         """Run it, and return what the journal and the ledger say at the end."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # of actors that do not handle it yet
         url = self._ledger()
         began = now()
         due = sorted((began + worker.start, number) for number, worker in enumerate(self.plan.workers))
@@ -133,11 +135,10 @@ class Episode:
 
     def _be(self, number: int, url: str) -> None:
         skew = self.plan.workers[number].skew if number >= 0 else 0
-        faketime = shutil.which("faketime")
-        if skew and faketime:
+        if skew and (wrong := _faketime(skew)):
             shown = [str(self.plan.seed), self.plan.store, self.plan.shape, str(number), str(self.folder), url]
-            wrong = [faketime, "--exclude-monotonic", "-f", f"{skew:+d}h", sys.executable, "-m", "torture.skewed"]
-            os.execv(faketime, [*wrong, *shown, self.plant or ""])
+            own = [sys.executable, "-m", "torture.skewed", *shown, self.plant or ""]
+            os.execve(sys.executable, own, {**os.environ, **wrong})
         actor.run(self.plan, number, self.folder, url, self.plant)
 
     def _turn(self) -> None:
@@ -197,3 +198,17 @@ class Episode:
             os.kill(self._proxy, signal.SIGKILL)
             os.waitpid(self._proxy, 0)
         self.journal.close()
+
+
+def _faketime(hours: int) -> dict[str, str]:
+    """Return the environment of a process whose wall clock is wrong; empty without Debian's faketime.
+
+    The command itself starts a process of its own, which would get our signals in the actor's place.
+    """
+    faketime = shutil.which("faketime")
+    if faketime is None:
+        return {}
+    asked = [faketime, "--exclude-monotonic", "-f", f"{hours:+d}h", "env"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    found = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
+    return {name: found[name] for name in found if name == "LD_PRELOAD" or ("FAKE" in name and "SHARED" not in name)}

@@ -71,6 +71,7 @@ class Record:
     status: str
     fence: int
     result: object
+    stored: bool  # whether there is a result, which may be None
 
 
 class Facts:
@@ -201,4 +202,7 @@ def dynamodb_ledger(items: list[dict], effects: list[dict]) -> tuple[list[Record
 
 
 def _record(key: str, status: str, fence: int, result: str | None) -> Record:
-    return Record(key.partition(":")[2], status, fence, None if result is None else json.loads(result))
+    value = None if result is None else json.loads(result)
+    if isinstance(value, dict):  # told with its type
+        value = value["value"]
+    return Record(key.partition(":")[2], status, fence, value, result is not None)

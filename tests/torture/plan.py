@@ -11,11 +11,19 @@ SHAPES = {
 }
 MANY = {"batch", "batch_async", "checkpoint", "checkpoint_async"}
 ATOMIC = {"transaction", "claim_transaction", "transact", "transact_async", "claim_transact", "claim_transact_async"}
-WITHIN_CLAIM = {"transaction", "transact", "transact_async"}  # there is no claim that outlives a failure
+WITHIN_REQUEST = {"transact", "transact_async"}  # there is no handler
+WITHIN_CLAIM = {"transaction", *WITHIN_REQUEST}  # there is no claim that outlives a failure
 LEASES = {"sqlite": 0.6, "dynamodb": 3.0}
 RESOLUTIONS = {"sqlite": 0.01, "dynamodb": 1.0}
-# About how many points a delivery has before its handler and after it, by what it is measured to have.
-POINTS = {"sqlite": (260, 160), "dynamodb": (900, 600)}
+# How many points a delivery has before its handler and after it, measured, and a little more.
+POINTS = {
+    ("sqlite", "one"): (160, 100),
+    ("sqlite", "many"): (660, 420),
+    ("sqlite", "atomic"): (130, 220),
+    ("dynamodb", "one"): (450, 340),
+    ("dynamodb", "many"): (1300, 1400),
+    ("dynamodb", "atomic"): (500, 440),
+}
 
 RAISES = ("soft", "soft", "hard", "sigint")
 IN_HANDLER = (*RAISES, "fork-return", "fork-return", "fork-exit", "fork-raise", "kill", "pause", "reenter", "fails")
@@ -155,8 +163,9 @@ def _delivery(chance: random.Random, made: Plan, keys: list[str]) -> Delivery:
         if made.shape in ATOMIC and made.store == "sqlite" and chance.random() < 0.3:
             delivery.steps = {"before": "commit-fails"}
     elif where < 0.75:
-        phase = chance.choice(("call", "settle", "settle"))
-        first = 1 + int(chance.random() * POINTS[made.store][phase == "settle"])
+        phase = chance.choice(("call", "settle", "settle")) if made.shape not in WITHIN_REQUEST else "call"
+        form = "atomic" if made.shape in ATOMIC else "many" if made.shape in MANY else "one"
+        first = 1 + int(chance.random() * POINTS[made.store, form][phase == "settle"])
         kind = chance.choice(IN_CALL if phase == "call" else IN_SETTLING)
         if is_async and kind in RAISES and chance.random() < 0.5:
             kind = "cancel"

@@ -2,9 +2,10 @@
 
 CPython looks for signals only after certain instructions: at the start of a function, after a call of C code, and at a
 jump backwards. So a strike between two other instructions would prove nothing. The tracer here follows the instructions
-of onceward's own files, counts these points, and strikes at those that a plan names. That is the same in each replay.
+of onceward's own files and of what these call, counts these points, and strikes at those that a plan names. That is the same in each replay.
 """
 
+import asyncio
 import dis
 import sys
 from collections.abc import Callable
@@ -14,9 +15,11 @@ from types import FrameType
 import onceward
 
 HOME = str(Path(onceward.__file__).parent)
-_CALLS = {dis.opmap[name] for name in ("CALL", "PRECALL", "CALL_KW", "CALL_FUNCTION_EX") if name in dis.opmap}
+_CALLS = {dis.opmap[name] for name in ("CALL", "CALL_KW", "CALL_FUNCTION_EX") if name in dis.opmap}
 _JUMPS = {code for name, code in dis.opmap.items() if "JUMP_BACKWARD" in name and "NO_INTERRUPT" not in name}
 _RESUME = dis.opmap["RESUME"]
+# The handlers of the campaign, imports, and asyncio, whose loop an exception from a signal handler breaks anyway.
+_NOT_THESE = (str(Path(__file__).parent), "<", str(Path(asyncio.__file__).parent))
 _NOT_AFTER_AWAIT = 2  # RESUME with a larger argument continues an await, and does not look
 
 
@@ -69,12 +72,14 @@ class Points:
 
     def _enter(self, frame: FrameType, event: str, arg: object) -> "_Follow | None":
         back = frame.f_back
-        if back is not None and type(back.f_trace) is _Follow:
+        from_ours = back is not None and type(back.f_trace) is _Follow
+        if from_ours:
             back.f_trace.in_python = True
-        return self._followed(frame)
+        return self._followed(frame, from_ours)
 
-    def _followed(self, frame: FrameType) -> "_Follow | None":
-        if not frame.f_code.co_filename.startswith(HOME):
+    def _followed(self, frame: FrameType, from_ours: bool) -> "_Follow | None":
+        name = frame.f_code.co_filename
+        if not name.startswith(HOME) and (not from_ours or name.startswith(_NOT_THESE)):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return _Follow(self, self.code(frame))
@@ -83,7 +88,7 @@ class Points:
         sys.setprofile(None)
         sys.settrace(self._enter)
         while frame is not None:
-            follow = self._followed(frame)
+            follow = self._followed(frame, from_ours=False)
             if follow is not None:
                 frame.f_trace = follow
             frame = frame.f_back

@@ -88,6 +88,10 @@ def never_missing(facts: Facts) -> Iterator[str]:
             yield f"{key}: {'has no record' if record is None else f'is {record.status}'} after the leases were over"
             continue
         runs = facts.runs_of(key)
+        if not record.stored and facts.plan.shape not in ATOMIC:
+            if not any(run.left is not None and run.call.interrupts for run in runs):
+                yield f"{key}: is completed without a result, and no interrupt struck when it was recorded"
+            continue
         if facts.plan.shape.startswith("checkpoint"):
             if not any(run.left is not None and run.effect is not None for run in runs):
                 yield f"{key}: is completed, and no flush of it returned"
@@ -120,16 +124,28 @@ def never_a_falsehood(facts: Facts) -> Iterator[str]:
             yield f"a call from within returned {event['value']!r} for {event['key']}"
 
 
+def never_swallowed(facts: Facts) -> Iterator[str]:
+    """An interrupt reaches the caller, once the outcome is recorded; also when it is an Exception."""
+    if facts.plan.shape.startswith(("checkpoint", "batch")):
+        return  # which report what happened to each key by itself
+    for call in facts.calls.values():
+        for told in call.told.values():
+            struck = [one for one in call.interrupts if one["kind"] != "cancel" and one["phase"] in {"call", "settle"}]
+            if struck and told.error in {None, "Completed"}:
+                where = ", ".join(f"{one['kind']} at {one['where']}" for one in struck)
+                yield f"{told.key}: call {call.name} was told {told.value!r}, and never of {where}"
+
+
 def _false(facts: Facts, call: Call, told: Told) -> Iterator[str]:
     record = facts.records.get(told.key)
     if told.error in {None, "Completed"}:
         if record is None or record.status != "COMPLETED":
             yield f"the record is {record and record.status}"
-        elif record.result != told.value:
+        elif record.stored and record.result != told.value:
             yield f"the recorded result is {record.result!r}"
-        raising = [one for one in call.interrupts if one["kind"] != "cancel" and one["phase"] in {"call", "settle"}]
-        if raising and not facts.plan.shape.startswith("checkpoint"):
-            yield f"the interrupt did not reach the caller: {raising[0]['kind']} at {raising[0]['where']}"
+    elif told.error == "ResultUnavailable":
+        if record is None or record.status != "COMPLETED" or record.stored:
+            yield f"the record is {record}"
     elif told.error == "Busy":
         yield from _nobody_holds(facts, call, told)
     elif told.error in {"LeaseLost", "ResultNotRecorded", "StoreError"}:
@@ -191,10 +207,11 @@ RULES: tuple[Callable[[Facts], Iterator[str]], ...] = (
     never_two_owners,
     never_missing,
     never_a_falsehood,
+    never_swallowed,
     never_hangs,
 )
 
 
 def check(facts: Facts) -> list[str]:
     """Return everything that was seen and must not be."""
-    return [f"{rule.__name__}: {sentence}" for rule in RULES for sentence in rule(facts)]
+    return list(dict.fromkeys(f"{rule.__name__}: {sentence}" for rule in RULES for sentence in rule(facts)))

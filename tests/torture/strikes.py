@@ -93,12 +93,14 @@ class Timers:
         self._kind: str | None = None
         signal.signal(signal.SIGALRM, self._alarm)
         signal.signal(signal.SIGINT, self._alarm)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see Episode.run
 
     def arm(self, timer: tuple[str, float] | None) -> None:
         if timer is None:
             return
         kind, seconds = timer
         how, _, self._kind = kind.partition("-")
+        sys.setswitchinterval(0.5 if how == "async" else 0.005)  # so that nothing comes between a look and a throw
         if how == "timer":
             signal.setitimer(signal.ITIMER_REAL, seconds)
         else:
