@@ -14,8 +14,9 @@ from servers import Dynoxide
 from torture import plan as plans
 from torture.episode import Episode, Server
 from torture.plants import PLANTS
-from torture.rules import check
+from torture.rules import RULES, check
 
+FOUND, UNTIL = 1, 3  # how an episode ends that found something, and what was looked for
 MOST = 12  # findings that are told of one episode
 
 
@@ -36,7 +37,7 @@ def main() -> int:
             if len(running) < asked.jobs and time.monotonic() < limit and begun != asked.episodes:
                 made = plans.plan(seed + begun, stores, asked.shape)
                 folder = Path(tempfile.mkdtemp(prefix=f"torture-{made.seed}-"))
-                running[_begin(made, folder, server, asked.plant)] = made.seed, folder
+                running[_begin(made, folder, server, asked)] = made.seed, folder
                 begun += 1
                 continue
             pid, status = os.wait()
@@ -45,6 +46,8 @@ def main() -> int:
             which, folder = running.pop(pid)
             if status:
                 failed += 1
+                if status == UNTIL << 8:
+                    limit = 0.0
                 print(
                     f"  replay: make torture SEED={which} EPISODES=1 {shared}\n  journal: {folder}/journal", flush=True
                 )
@@ -57,8 +60,8 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _begin(made: plans.Plan, folder: Path, server: Dynoxide | None, plant: str | None) -> int:
-    """Run an episode in a process of its own; it ends with 1 when something was found."""
+def _begin(made: plans.Plan, folder: Path, server: Dynoxide | None, asked: argparse.Namespace) -> int:
+    """Run an episode in a process of its own; it does not end with 0 when something was found."""
     pid = os.fork()
     if pid:
         return pid
@@ -66,12 +69,15 @@ def _begin(made: plans.Plan, folder: Path, server: Dynoxide | None, plant: str |
     try:
         os.setpgid(0, 0)
         began = time.monotonic()
-        facts = Episode(made, folder, None if server is None else Server(server.port), plant).run()
+        facts = Episode(made, folder, None if server is None else Server(server.port), asked.plant).run()
         found = check(facts)
         took = time.monotonic() - began
         told = "".join(f"\n  {sentence}" for sentence in found[:MOST])
         print(f"{made}, {len(facts.calls)} calls, {took:.1f} s: {'FOUND' if found else 'ok'}{told}", flush=True)
-        code = 1 if found else 0
+        if found:
+            code = UNTIL if asked.until and any(one.startswith(asked.until) for one in found) else FOUND
+        else:
+            code = 0
     except BaseException:
         import traceback
 
@@ -91,6 +97,7 @@ def _asked() -> argparse.Namespace:
         "--shape", choices=sorted({*plans.SHAPES["sqlite"], *plans.SHAPES["dynamodb"]}), help="only this"
     )
     parser.add_argument("--plant", choices=sorted(PLANTS), help="a bug that must be found")
+    parser.add_argument("--until", choices=[rule.__name__ for rule in RULES], help="end when this rule is broken")
     return parser.parse_args()
 
 

@@ -87,7 +87,7 @@ class Facts:
         self.runs: dict[str, Run] = {}
         self.deaths: dict[int, float] = {}
         self.stops: list[tuple[int, float, float]] = []  # (pid, from, to)
-        self.wire = 0
+        self.wire: list[float] = []
         self.acknowledged: list[dict] = []
         self.inner: list[dict] = []
         self.hung: list[dict] = []
@@ -167,7 +167,7 @@ class Facts:
             self.stops.append((event["actor"], at, event["t"]))
 
     def _wire(self, event: dict) -> None:
-        self.wire += 1
+        self.wire.append(event["t"])
 
     def _acknowledged(self, event: dict) -> None:
         self.acknowledged.append(event)

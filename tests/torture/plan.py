@@ -17,12 +17,12 @@ LEASES = {"sqlite": 0.6, "dynamodb": 3.0}
 RESOLUTIONS = {"sqlite": 0.01, "dynamodb": 1.0}
 # How many points a delivery has before its handler and after it, measured, and a little more.
 POINTS = {
-    ("sqlite", "one"): (160, 100),
-    ("sqlite", "many"): (660, 420),
-    ("sqlite", "atomic"): (130, 220),
-    ("dynamodb", "one"): (450, 340),
-    ("dynamodb", "many"): (1300, 1400),
-    ("dynamodb", "atomic"): (500, 440),
+    ("sqlite", "one"): (70, 34),
+    ("sqlite", "many"): (470, 190),
+    ("sqlite", "atomic"): (80, 125),
+    ("dynamodb", "one"): (180, 135),
+    ("dynamodb", "many"): (900, 680),
+    ("dynamodb", "atomic"): (230, 190),
 }
 
 RAISES = ("soft", "soft", "hard", "sigint")
@@ -171,7 +171,7 @@ def _delivery(chance: random.Random, made: Plan, keys: list[str]) -> Delivery:
             kind = "cancel"
         delivery.strikes.append((phase, first, kind))
         if kind in RAISES and chance.random() < 0.3:  # and another right behind it
-            delivery.strikes.append((phase, first + 1 + int(chance.random() * 60), chance.choice(RAISES)))
+            delivery.strikes.append((phase, first + 1 + int(chance.random() * 25), chance.choice(RAISES)))
     elif where < 0.9:
         how = chance.choice(("timer", "async"))
         delivery.timer = (
