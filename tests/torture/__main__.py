@@ -74,16 +74,19 @@ def _begin(made: plans.Plan, folder: Path, server: Dynoxide | None, asked: argpa
         took = time.monotonic() - began
         told = "".join(f"\n  {sentence}" for sentence in found[:MOST])
         print(f"{made}, {len(facts.calls)} calls, {took:.1f} s: {'FOUND' if found else 'ok'}{told}", flush=True)
-        if found:
-            code = UNTIL if asked.until and any(one.startswith(asked.until) for one in found) else FOUND
-        else:
-            code = 0
+        code = _code(found, asked.until)
     except BaseException:
         import traceback
 
         print(f"{made}: {traceback.format_exc()}", flush=True)
     finally:
         os._exit(code)
+
+
+def _code(found: list[str], until: str | None) -> int:
+    if not found:
+        return 0
+    return UNTIL if until and any(one.startswith(until) for one in found) else FOUND
 
 
 def _asked() -> argparse.Namespace:

@@ -20,7 +20,7 @@ from torture.journal import Journal
 from torture.plan import Delivery, Plan
 from torture.points import Points
 from torture.shapes import SHAPES
-from torture.strikes import ChildReturns, Declined, Timers, strike
+from torture.strikes import Declined, Timers, strike
 from torture.wire import lose_replies
 
 REPLAY_PATIENCE = 4.0  # seconds beyond the lease, on a busy machine

@@ -51,7 +51,7 @@ def _failed_commit() -> None:
     execute = Transaction._execute
 
     def executed(self: Transaction, statement: str) -> None:
-        with suppress(Exception) if statement == "COMMIT" else suppress():
+        with suppress(*([Exception] if statement == "COMMIT" else [])):
             execute(self, statement)
 
     Transaction._execute = executed

@@ -11,6 +11,7 @@ Each rule is a function that yields sentences; ``RULES`` has them all.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from torture.facts import Call, Facts, Run, Told
 from torture.plan import ATOMIC, WITHIN_CLAIM
@@ -27,7 +28,7 @@ def never_twice(facts: Facts) -> Iterator[str]:
     """No effect happens again without a reason that the rules name."""
     for key in facts.plan.keys:
         made = [run for run in facts.runs_of(key) if run.effect is not None]
-        for before, again in zip(made, made[1:], strict=False):
+        for before, again in pairwise(made):
             if not _may_follow(facts, before):
                 child = " of a forked child" if again.by_child else ""
                 yield f"{key}: run {before.name} returned ({_what(before)}), and run {again.name}{child} made it again"
@@ -60,7 +61,7 @@ def not_before_the_lease_was_over(facts: Facts) -> Iterator[str]:
     """What was killed or interrupted in its handler keeps its key to the end of its lease."""
     for key in facts.plan.keys:
         runs = facts.runs_of(key)
-        for before, again in zip(runs, runs[1:], strict=False):
+        for before, again in pairwise(runs):
             if facts.plan.shape in WITHIN_CLAIM or before.by_child or again.by_child or before.left is not None:
                 continue
             gone = before.raised is None and before.call.pid in facts.deaths and key not in before.call.told
@@ -74,7 +75,7 @@ def never_two_owners(facts: Facts) -> Iterator[str]:
     """While a worker believes in its claim, no later one of that key begins; and fences grow."""
     for key in facts.plan.keys:
         runs = [run for run in facts.runs_of(key) if not run.by_child]
-        for before, again in zip(runs, runs[1:], strict=False):
+        for before, again in pairwise(runs):
             for look in before.looked:
                 if not look["lost"] and look["at"] > again.entered:
                     yield f"{key}: run {before.name} believed in its claim after run {again.name} had begun"
