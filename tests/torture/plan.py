@@ -159,7 +159,10 @@ def _delivery(chance: random.Random, made: Plan, keys: list[str]) -> Delivery:
     is_async = made.shape.endswith("async")
     where = chance.random()
     if where < 0.2:
-        delivery.steps[chance.choice(("before", "after"))] = chance.choice(IN_HANDLER)
+        kind = chance.choice(IN_HANDLER)
+        if is_async and kind.startswith("fork"):
+            kind = "fork-exit"  # asyncio's loops do not go on in a child
+        delivery.steps[chance.choice(("before", "after"))] = kind
         if made.shape in ATOMIC and made.store == "sqlite" and chance.random() < 0.3:
             delivery.steps = {"before": "commit-fails"}
     elif where < 0.75:
@@ -167,6 +170,8 @@ def _delivery(chance: random.Random, made: Plan, keys: list[str]) -> Delivery:
         form = "atomic" if made.shape in ATOMIC else "many" if made.shape in MANY else "one"
         first = 1 + int(chance.random() * POINTS[made.store, form][phase == "settle"])
         kind = chance.choice(IN_CALL if phase == "call" else IN_SETTLING)
+        if is_async and kind == "fork-on":
+            kind = "fork-exit"
         if is_async and kind in RAISES and chance.random() < 0.5:
             kind = "cancel"
         delivery.strikes.append((phase, first, kind))

@@ -7,6 +7,7 @@ of onceward's own files and of what these call, counts these points, and strikes
 
 import asyncio
 import dis
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -82,7 +83,7 @@ class Points:
         if not name.startswith(HOME) and (not from_ours or name.startswith(_NOT_THESE)):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return _Follow(self, self.code(frame))
+        return _Follow(self, self.code(frame), first=not _is_callback(frame))
 
     def _again(self, frame: FrameType | None, event: str, arg: object) -> None:
         sys.setprofile(None)
@@ -94,13 +95,20 @@ class Points:
             frame = frame.f_back
 
 
+def _is_callback(frame: FrameType) -> bool:
+    """Tell whether an event loop calls it, and no task runs in it: as it begins, it cannot have caught anything yet."""
+    back = frame.f_back
+    coroutine = frame.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_GENERATOR)
+    return not coroutine and back is not None and back.f_code.co_filename.startswith(_NOT_THESE[-1])
+
+
 class _Follow:
     """The trace function of one frame."""
 
-    __slots__ = ("_code", "_points", "_was", "in_python")
+    __slots__ = ("_code", "_first", "_points", "_was", "in_python")
 
-    def __init__(self, points: Points, code: bytes) -> None:
-        self._points, self._code, self._was = points, code, -1
+    def __init__(self, points: Points, code: bytes, *, first: bool) -> None:
+        self._points, self._code, self._was, self._first = points, code, -1, first
         self.in_python = False  # whether the call that is under way entered Python code, after which nobody looks
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> "_Follow":
@@ -108,7 +116,7 @@ class _Follow:
             return self
         was, at = self._was, frame.f_lasti
         looks = self._code[at] in _CALLS or self._code[at] in _JUMPS
-        looks = looks or (self._code[at] == _RESUME and self._code[at + 1] < _NOT_AFTER_AWAIT)
+        looks = looks or (self._first and self._code[at] == _RESUME and self._code[at + 1] < _NOT_AFTER_AWAIT)
         self._was = self._code[at] if looks else -1
         if was >= 0 and not (was in _CALLS and self.in_python):
             self._points.hit(frame)

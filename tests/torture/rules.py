@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from torture.facts import Call, Facts, Run, Told
-from torture.plan import ATOMIC, WITHIN_CLAIM
+from torture.plan import ATOMIC, MANY, WITHIN_CLAIM
 
 SLACK = 0.05  # seconds: what the journal's lines are late
 OWN = {"Busy", "Completed", "LeaseLost", "ResultNotRecorded", "StoreError"}
@@ -129,7 +129,7 @@ def never_a_falsehood(facts: Facts) -> Iterator[str]:
 
 def never_swallowed(facts: Facts) -> Iterator[str]:
     """An interrupt reaches the caller, once the outcome is recorded; also when it is an Exception."""
-    if facts.plan.shape.startswith(("checkpoint", "batch")):
+    if facts.plan.shape in MANY:
         return  # which report what happened to each key by itself
     for call in facts.calls.values():
         for told in call.told.values():
