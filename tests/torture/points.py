@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import onceward
 
@@ -37,7 +37,7 @@ class Points:
         self.counts: dict[str, int] = {}
         self._strike = strike
         self._armed: dict[tuple[str, int], str] = {}
-        self._codes: dict[object, bytes] = {}
+        self._codes: dict[CodeType, Code] = {}
 
     def arm(self, strikes: list[tuple[str, int, str]]) -> None:
         """Take the strikes of one delivery: (phase, number of the point, kind)."""
@@ -52,11 +52,11 @@ class Points:
         sys.settrace(None)
         sys.setprofile(None)
 
-    def code(self, frame: FrameType) -> bytes:
-        code = frame.f_code
-        found = self._codes.get(code)
+    def code(self, frame: FrameType) -> "Code":
+        """Return what a frame's code is, looked at once."""
+        found = self._codes.get(frame.f_code)
         if found is None:
-            found = self._codes[code] = code.co_code
+            found = self._codes[frame.f_code] = Code(frame.f_code)
         return found
 
     def hit(self, frame: FrameType) -> None:
@@ -102,24 +102,40 @@ def _is_callback(frame: FrameType) -> bool:
     return not coroutine and back is not None and back.f_code.co_filename.startswith(_NOT_THESE[-1])
 
 
+class Code:
+    """The instructions of a function, and which of them catch exceptions together."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.bytes = code.co_code
+        self._caught = sorted((one.start, one.end, one.target) for one in dis.Bytecode(code).exception_entries)
+
+    def catcher(self, at: int) -> int:
+        """Return where an exception that is raised at an instruction goes on."""
+        return next((target for start, end, target in self._caught if start <= at < end), -1)
+
+
 class _Follow:
     """The trace function of one frame."""
 
-    __slots__ = ("_code", "_first", "_points", "_was", "in_python")
+    __slots__ = ("_at", "_code", "_first", "_points", "in_python")
 
-    def __init__(self, points: Points, code: bytes, *, first: bool) -> None:
-        self._points, self._code, self._was, self._first = points, code, -1, first
+    def __init__(self, points: Points, code: Code, *, first: bool) -> None:
+        self._points, self._code, self._first = points, code, first
+        self._at = -1  # of the instruction before, if CPython looks for signals after it
         self.in_python = False  # whether the call that is under way entered Python code, after which nobody looks
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> "_Follow":
         if event != "opcode":
             return self
-        was, at = self._was, frame.f_lasti
-        looks = self._code[at] in _CALLS or self._code[at] in _JUMPS
-        looks = looks or (self._first and self._code[at] == _RESUME and self._code[at + 1] < _NOT_AFTER_AWAIT)
-        self._was = self._code[at] if looks else -1
-        if was >= 0 and not (was in _CALLS and self.in_python):
-            self._points.hit(frame)
-        if was in _CALLS:
-            self.in_python = False
+        code, was, at = self._code, self._at, frame.f_lasti
+        kind = code.bytes[at]
+        looks = kind in _CALLS or kind in _JUMPS
+        looks = looks or (self._first and kind == _RESUME and code.bytes[at + 1] < _NOT_AFTER_AWAIT)
+        self._at = at if looks else -1
+        if was >= 0:
+            called = code.bytes[was] in _CALLS
+            in_python, self.in_python = self.in_python and called, False
+            # The strike comes one instruction late: never where another `try` or `with` would catch it.
+            if not in_python and code.catcher(was) == code.catcher(at):
+                self._points.hit(frame)
         return self
