@@ -19,8 +19,11 @@ HOME = str(Path(onceward.__file__).parent)
 _CALLS = {dis.opmap[name] for name in ("CALL", "CALL_KW", "CALL_FUNCTION_EX") if name in dis.opmap}
 _JUMPS = {code for name, code in dis.opmap.items() if "JUMP_BACKWARD" in name and "NO_INTERRUPT" not in name}
 _RESUME = dis.opmap["RESUME"]
-# The handlers of the campaign, imports, and asyncio, whose loop an exception from a signal handler breaks anyway.
-_NOT_THESE = (str(Path(__file__).parent), "<", str(Path(asyncio.__file__).parent))
+_LIBRARY = Path(asyncio.__file__).parent.parent
+ASYNCIO = str(_LIBRARY / "asyncio")
+# The handlers of the campaign, imports, and what an exception from a signal handler breaks whoever calls it: event loops,
+# and the start of a thread.
+_NOT_THESE = (str(Path(__file__).parent), "<", ASYNCIO, str(_LIBRARY / "threading.py"), str(_LIBRARY / "concurrent"))
 _NOT_AFTER_AWAIT = 2  # RESUME with a larger argument continues an await, and does not look
 
 
@@ -99,7 +102,7 @@ def _is_callback(frame: FrameType) -> bool:
     """Tell whether an event loop calls it, and no task runs in it: as it begins, it cannot have caught anything yet."""
     back = frame.f_back
     coroutine = frame.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_GENERATOR)
-    return not coroutine and back is not None and back.f_code.co_filename.startswith(_NOT_THESE[-1])
+    return not coroutine and back is not None and back.f_code.co_filename.startswith(ASYNCIO)
 
 
 class Code:

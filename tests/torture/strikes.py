@@ -14,7 +14,6 @@ from torture.points import HOME
 if TYPE_CHECKING:
     from torture.actor import Actor
 
-TORTURE = os.path.dirname(os.path.abspath(__file__))
 AGAIN = 0.00005  # seconds until a timer that met the actor's own code tries again
 
 
@@ -40,9 +39,8 @@ class ChildReturns(BaseException):
 def strike(actor: "Actor", kind: str, frame: FrameType | None = None) -> None:
     """Do to this process what ``kind`` says."""
     actor.strikes += 1
-    where = "" if frame is None else f"{os.path.relpath(frame.f_code.co_filename, HOME)}:{frame.f_lineno}"
     serial = f"{os.getpid()}-{actor.strikes}"
-    actor.journal("strike", kind=kind, serial=serial, where=where, phase=actor.points.phase, call=actor.call)
+    actor.journal("strike", kind=kind, serial=serial, **_place(frame), phase=actor.points.phase, call=actor.call)
     if kind in RAISED:
         raise RAISED[kind](serial)
     if kind == "kill":
@@ -56,6 +54,13 @@ def strike(actor: "Actor", kind: str, frame: FrameType | None = None) -> None:
         actor.reenter()
     else:
         _fork(actor, kind)
+
+
+def _place(frame: FrameType | None) -> dict[str, str]:
+    if frame is None:
+        return {"where": "the handler", "function": ""}
+    where = f"{os.path.relpath(frame.f_code.co_filename, HOME)}:{frame.f_lineno}"
+    return {"where": where, "function": frame.f_code.co_name}
 
 
 def _fork(actor: "Actor", kind: str) -> None:
@@ -74,15 +79,8 @@ def _fork(actor: "Actor", kind: str) -> None:
 
 
 def in_onceward(frame: FrameType | None) -> bool:
-    """Tell whether the innermost frame that is ours is onceward's, not the actor's: only there does a timer strike."""
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if name.startswith(TORTURE):
-            return False
-        if name.startswith(HOME):
-            return True
-        frame = frame.f_back
-    return False
+    """Tell whether the innermost frame is onceward's: only there does a timer strike."""
+    return frame is not None and frame.f_code.co_filename.startswith(HOME)
 
 
 class Timers:
@@ -131,8 +129,7 @@ class Timers:
             if in_onceward(frame) and self._kind is not None:
                 kind, self._kind = self._kind, None
                 actor.strikes += 1
-                where = f"{os.path.relpath(frame.f_code.co_filename, HOME)}:{frame.f_lineno}"
-                actor.journal("strike", kind=kind, serial="", where=where, phase=actor.points.phase, call=call)
+                actor.journal("strike", kind=kind, serial="", **_place(frame), phase=actor.points.phase, call=call)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(target), ctypes.py_object(RAISED[kind]))
                 return
             time.sleep(AGAIN)
