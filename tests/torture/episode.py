@@ -1,5 +1,6 @@
 """Runs one episode: starts its actors, does to them from outside what the plan says, and reads what is left."""
 
+import functools
 import os
 import select
 import shutil
@@ -205,10 +206,17 @@ def _faketime(hours: int) -> dict[str, str]:
 
     The command itself starts a process of its own, which would get our signals in the actor's place.
     """
+    library = faketime_library()
+    if library is None:
+        return {}
+    return {"LD_PRELOAD": library, "FAKETIME": f"{hours:+d}h", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+
+@functools.cache
+def faketime_library() -> str | None:
+    """Return what faketime has the linker load; asked for once, for two at a time get into each other's way."""
     faketime = shutil.which("faketime")
     if faketime is None:
-        return {}
-    asked = [faketime, "--exclude-monotonic", "-f", f"{hours:+d}h", "env"]
-    told = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
-    found = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
-    return {name: found[name] for name in found if name == "LD_PRELOAD" or ("FAKE" in name and "SHARED" not in name)}
+        return None
+    told = subprocess.run([faketime, "-f", "+1h", "env"], capture_output=True, text=True, check=True).stdout
+    return next(line.partition("=")[2] for line in told.splitlines() if line.startswith("LD_PRELOAD="))

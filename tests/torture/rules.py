@@ -163,7 +163,7 @@ def _false(facts: Facts, call: Call, told: Told) -> Iterator[str]:
 
 
 def _nobody_holds(facts: Facts, call: Call, told: Told) -> Iterator[str]:
-    if any(run.by_child for run in facts.runs_of(told.key)):
+    if any(one["kind"].startswith("fork") for call in facts.calls_of(told.key) for one in call.strikes):
         return  # a child that goes on with its own deliveries has its own claims
     for other in facts.calls_of(told.key):
         if other is not call and other.began <= told.at and _holds_until(facts, other, told.key) >= call.began:

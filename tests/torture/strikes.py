@@ -128,8 +128,9 @@ class Timers:
             frame = sys._current_frames().get(target)
             if in_onceward(frame) and self._kind is not None:
                 kind, self._kind = self._kind, None
+                # First, for the journal lets other threads run.
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(target), ctypes.py_object(RAISED[kind]))
                 actor.strikes += 1
                 actor.journal("strike", kind=kind, serial="", **_place(frame), phase=actor.points.phase, call=call)
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(target), ctypes.py_object(RAISED[kind]))
                 return
             time.sleep(AGAIN)
