@@ -86,7 +86,7 @@ class Points:
         if not name.startswith(HOME) and (not from_ours or name.startswith(_NOT_THESE)):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return _Follow(self, self.code(frame), first=not _is_callback(frame))
+        return _Follow(self, self.code(frame), first=not is_callback(frame))
 
     def _again(self, frame: FrameType | None, event: str, arg: object) -> None:
         sys.setprofile(None)
@@ -98,7 +98,7 @@ class Points:
             frame = frame.f_back
 
 
-def _is_callback(frame: FrameType) -> bool:
+def is_callback(frame: FrameType) -> bool:
     """Tell whether an event loop calls it, and no task runs in it: as it begins, it cannot have caught anything yet."""
     back = frame.f_back
     coroutine = frame.f_code.co_flags & (inspect.CO_COROUTINE | inspect.CO_GENERATOR)

@@ -9,7 +9,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from torture.points import HOME
+from torture.points import ASYNCIO, HOME, is_callback
 
 if TYPE_CHECKING:
     from torture.actor import Actor
@@ -56,11 +56,14 @@ def strike(actor: "Actor", kind: str, frame: FrameType | None = None) -> None:
         _fork(actor, kind)
 
 
-def _place(frame: FrameType | None) -> dict[str, str]:
+def _place(frame: FrameType | None) -> dict[str, object]:
     if frame is None:
-        return {"where": "the handler", "function": ""}
+        return {"where": "the handler", "function": "", "callback": False}
     where = f"{os.path.relpath(frame.f_code.co_filename, HOME)}:{frame.f_lineno}"
-    return {"where": where, "function": frame.f_code.co_name}
+    outermost = frame
+    while outermost.f_back is not None and not outermost.f_back.f_code.co_filename.startswith(ASYNCIO):
+        outermost = outermost.f_back
+    return {"where": where, "function": frame.f_code.co_name, "callback": is_callback(outermost)}
 
 
 def _fork(actor: "Actor", kind: str) -> None:
