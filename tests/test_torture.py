@@ -38,7 +38,7 @@ def test_a_torture_campaign_finds_no_double_effect_no_lost_one_and_no_falsehood(
         ("lost-claim", "run", "never_a_falsehood"),  # the reply to a claim is lost, and its own claim is not recognised
         ("abandoned", "run", "never_twice"),  # an interrupt ends the settling before the outcome is recorded
         ("failed-commit", "transaction", "never_a_falsehood"),  # a COMMIT that failed counts as made
-        ("wall-clock", "run", "never_two_owners"),  # each worker judges leases by its own wall clock
+        ("forked-child", "run", "never_a_falsehood"),  # a forked child ends what its parent has claimed
     ],
 )
 def test_the_campaign_finds_a_planted_bug(plant, shape, seen):

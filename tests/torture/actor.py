@@ -46,7 +46,7 @@ class Actor:
         warnings.simplefilter("ignore")
         logging.disable()
         sys.unraisablehook = lambda _: None
-        self.once = Once(plants.store(plant, url), name="t", lease=plan.lease)
+        self.once = Once(url, name="t", lease=plan.lease)
         if plan.store == "sqlite":
             self.path = url.removeprefix("sqlite:///")
             self.connection = sqlite3.connect(self.path, timeout=5, isolation_level=None)

@@ -7,17 +7,6 @@ from onceward.core import drive, protocol
 from onceward.stores.contract import Store
 
 
-def store(plant: str | None, url: str) -> str | Store:
-    """Return the ledger's URL, or a store with the bug."""
-    if plant == "wall-clock":
-        import time
-
-        from onceward.stores.sqlite import SqliteStore
-
-        return SqliteStore(url.removeprefix("sqlite:///"), clock=time.time)
-    return url
-
-
 def plant(name: str | None) -> None:
     """Plant the bug with this name into this process."""
     if name is not None:
@@ -57,13 +46,17 @@ def _failed_commit() -> None:
     Transaction._execute = executed
 
 
-def _wall_clock() -> None:
-    """Leases in SQLite are judged by each worker's wall clock; see ``store``."""
+def _forked_child() -> None:
+    """A forked child may end what its parent has claimed."""
+    from onceward.claim import Claim
+
+    Claim.inherited = False
+    Claim.check_own = lambda self: None
 
 
 PLANTS = {
     "lost-claim": _lost_claim,
     "abandoned": _abandoned,
     "failed-commit": _failed_commit,
-    "wall-clock": _wall_clock,
+    "forked-child": _forked_child,
 }
