@@ -1,8 +1,8 @@
 """Bugs that the campaign must find, planted into a process by name."""
 
 from collections.abc import Callable
-from contextlib import suppress
 
+from onceward import StoreError
 from onceward.core import drive, protocol
 from onceward.stores.contract import Store
 
@@ -40,8 +40,12 @@ def _failed_commit() -> None:
     execute = Transaction._execute
 
     def executed(self: Transaction, statement: str) -> None:
-        with suppress(*([Exception] if statement == "COMMIT" else [])):
+        try:
             execute(self, statement)
+        except StoreError:
+            if statement != "COMMIT":
+                raise
+            execute(self, "ROLLBACK")
 
     Transaction._execute = executed
 
