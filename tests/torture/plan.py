@@ -163,7 +163,7 @@ def _delivery(chance: random.Random, made: Plan, keys: list[str]) -> Delivery:
         if is_async and kind.startswith("fork"):
             kind = "fork-exit"  # asyncio's loops do not go on in a child
         delivery.steps[chance.choice(("before", "after"))] = kind
-        if made.shape in ATOMIC and made.store == "sqlite" and chance.random() < 0.3:
+        if made.shape in ATOMIC and made.store == "sqlite" and chance.random() < 0.7:
             delivery.steps = {"before": "commit-fails"}
     elif where < 0.75:
         phase = chance.choice(("call", "settle", "settle")) if made.shape not in WITHIN_REQUEST else "call"
