@@ -50,6 +50,7 @@ class Actor:
         if plan.store == "sqlite":
             self.path = url.removeprefix("sqlite:///")
             self.connection = sqlite3.connect(self.path, timeout=5, isolation_level=None)
+            self.connection.execute("PRAGMA foreign_keys=ON")
             if number >= 0:
                 lose_replies(self.once.store, plan, self.journal, number)
         plants.plant(plant)
