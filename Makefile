@@ -3,7 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types bench clean
+# `--seed 7` for SEED=7, and nothing when it is not given.
+upper = $(shell echo $(1) | tr a-z A-Z)
+asked = $(if $($(call upper,$(1))),--$(1) $($(call upper,$(1))))
+
+.PHONY: demo test lint types bench torture clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onceward needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -24,6 +28,11 @@ demo: $(VENV)/installed
 # Some tests need Debian's faketime and root; without them they say so and are skipped, but in CI they fail.
 test: $(VENV)/installed
 	$(BIN)/python -m pytest
+
+# Random faults at random points, for an hour: `make torture SECONDS=600 SEED=7`; `make torture SEED=7 EPISODES=1` replays one.
+# Also STORE=sqlite, SHAPE=batch, JOBS=3.
+torture: $(VENV)/installed
+	cd tests && $(abspath $(BIN))/python -m torture $(foreach option,seconds seed episodes jobs store shape plant until,$(call asked,$(option)))
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -1,0 +1,13 @@
+"""The torture campaign: random faults at random points, and a checker that reads only a journal and the ledger.
+
+``make torture`` runs it for an hour, ``make torture SEED=7 EPISODES=1`` replays one episode. An episode is made from its
+seed alone:
+
+- ``plan`` says who delivers which keys, and what goes wrong where;
+- ``actor`` is a worker: a process that delivers keys through ``shapes``, and journals what it did and was told;
+- ``points`` strikes at the n-th point where CPython may interrupt onceward's code; ``strikes`` says how;
+- ``wire`` loses requests and replies;
+- ``episode`` starts the actors, kills, pauses and interrupts them, and delivers each key once more at the end;
+- ``facts`` reads the journal and the ledger, and ``rules`` is the oracle;
+- ``plants`` are bugs that the campaign must find.
+"""

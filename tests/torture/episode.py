@@ -1,0 +1,222 @@
+"""Runs one episode: starts its actors, does to them from outside what the plan says, and reads what is left."""
+
+import functools
+import os
+import select
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import traceback
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from servers import Dynoxide, Proxy
+from torture import actor, wire
+from torture.facts import Facts, dynamodb_ledger, sqlite_ledger
+from torture.journal import Journal, now
+from torture.plan import Plan
+from torture.shapes import EFFECTS
+
+HANG = 15.0  # seconds beyond all leases and stops after which an actor hangs
+TICK = 0.005
+
+
+class Server(NamedTuple):
+    """The DynamoDB-compatible server that episodes share."""
+
+    port: int
+
+    def ask(self, action: str, **body: object) -> dict:
+        return Dynoxide.ask(self, action, **body)  # type: ignore[arg-type]  # it asks for the port only
+
+    def table(self, name: str) -> str:
+        return Dynoxide.table(self, name)  # type: ignore[arg-type]  # as above
+
+
+class Episode:
+    """One plan on its way."""
+
+    def __init__(self, plan: Plan, folder: Path, server: Server | None, plant: str | None = None) -> None:
+        self.plan, self.folder, self.server, self.plant = plan, folder, server, plant
+        self.journal = Journal(folder / "journal")
+        self._pids: dict[int, int] = {}  # process → number of its actor
+        self._stopped: dict[int, float] = {}  # process → when it is continued
+        self._stops = 0
+        self._signals: list[tuple[float, int, str]] = []
+        self._proxy: int | None = None
+
+    def run(self) -> Facts:
+        """Run it, and return what the journal and the ledger say at the end."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # of actors that do not handle it yet
+        url = self._ledger()
+        began = now()
+        due = sorted((began + worker.start, number) for number, worker in enumerate(self.plan.workers))
+        self._limit = began + HANG + 4 * self.plan.lease
+        try:
+            while due or self._pids:
+                while due and due[0][0] <= now():
+                    at, number = due.pop(0)
+                    pid = self._start(number, url)
+                    self._signals += [(at + after, pid, name) for after, name in self.plan.workers[number].signals]
+                self._turn()
+            self._limit = now() + HANG + 4 * self.plan.lease
+            self._start(-1, url)
+            while self._pids:
+                self._turn()
+        finally:
+            self._end()
+        return self._facts()
+
+    # --- ledgers --------------------------------------------------------------------------------------------------
+
+    def _ledger(self) -> str:
+        if self.plan.store == "sqlite":
+            path = self.folder / "ledger.db"
+            with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("CREATE TABLE parents (id INTEGER PRIMARY KEY)")
+                connection.execute("INSERT INTO parents VALUES (1)")
+                connection.execute(
+                    f"CREATE TABLE {EFFECTS} (key TEXT, run TEXT, "
+                    "parent INTEGER REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED)"
+                )
+            return f"sqlite:///{path}"
+        assert self.server is not None
+        self._table = self.server.table(f"{self.plan.seed}-{os.getpid()}")
+        self._effects = self.server.table(f"{self._table}-{EFFECTS}")
+        os.environ["TORTURE_EFFECTS"] = self._effects
+        return f"dynamodb://{self._table}?endpoint=http://127.0.0.1:{self._fronted(self.server.port)}"
+
+    def _fronted(self, port: int) -> int:
+        """Start a proxy with the plan's faults, in a process of its own; return its port."""
+        reading, writing = os.pipe()
+        self._proxy = os.fork()
+        if not self._proxy:
+            with suppress(BaseException):
+                proxy: Proxy = wire.faulty_proxy(self.plan, port, self.journal)
+                os.write(writing, proxy.url.rpartition(":")[2].encode())
+                os.close(reading)
+                while os.getppid() != 1:
+                    signal.sigtimedwait([], 1.0)
+            os._exit(0)
+        os.close(writing)
+        with open(reading) as pipe:
+            select.select([pipe], [], [], 10)
+            return int(os.read(reading, 16))
+
+    def _facts(self) -> Facts:
+        if self.plan.store == "sqlite":
+            return Facts(self.plan, self.folder, *sqlite_ledger(self.folder / "ledger.db"))
+        assert self.server is not None
+        items, effects = (self.server.ask("Scan", TableName=name)["Items"] for name in (self._table, self._effects))
+        for name in (self._table, self._effects):
+            self.server.ask("DeleteTable", TableName=name)
+        return Facts(self.plan, self.folder, *dynamodb_ledger(items, effects))
+
+    # --- actors ---------------------------------------------------------------------------------------------------
+
+    def _start(self, number: int, url: str) -> int:
+        pid = os.fork()
+        if pid:
+            self._pids[pid] = number
+            return pid
+        code = 1
+        try:
+            os.setpgid(0, 0)
+            self._be(number, url)
+            code = 0
+        except BaseException:
+            trace = traceback.format_exc()
+            self.journal("crash", number=number, trace=trace)
+        finally:
+            os._exit(code)
+
+    def _be(self, number: int, url: str) -> None:
+        skew = self.plan.workers[number].skew if number >= 0 else 0
+        if skew and (wrong := _faketime(skew)):
+            shown = [str(self.plan.seed), self.plan.store, self.plan.shape, str(number), str(self.folder), url]
+            own = [sys.executable, "-m", "torture.skewed", *shown, self.plant or ""]
+            os.execve(sys.executable, own, {**os.environ, **wrong})
+        actor.run(self.plan, number, self.folder, url, self.plant)
+
+    def _turn(self) -> None:
+        """Do what is due, and take in which actors have ended or stopped."""
+        for at, pid, name in [one for one in self._signals if one[0] <= now()]:
+            self._signals.remove((at, pid, name))
+            if pid in self._pids:
+                os.kill(pid, getattr(signal, name))
+        for pid, at in list(self._stopped.items()):
+            if at <= now():
+                del self._stopped[pid]
+                self.journal("was-continued", actor=pid)
+                os.kill(pid, signal.SIGCONT)
+        for pid in list(self._pids):
+            self._look(pid)
+        if now() > self._limit:
+            self._hung()
+        signal.sigtimedwait([], TICK)
+
+    def _look(self, pid: int) -> None:
+        found, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
+        if not found:
+            return
+        if os.WIFSTOPPED(status):
+            pauses = self.plan.pauses
+            pause = pauses[self._stops % len(pauses)]
+            self._stops += 1
+            self._stopped[pid] = now() + pause
+            self._limit += pause
+            self.journal("was-stopped", actor=pid)
+            return
+        del self._pids[pid]
+        self._stopped.pop(pid, None)
+        if os.WIFSIGNALED(status):
+            self.journal("killed", actor=pid, signal=os.WTERMSIG(status))
+        elif os.WEXITSTATUS(status):
+            self.journal("broke", actor=pid, code=os.WEXITSTATUS(status))
+        with suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)  # what it forked
+
+    def _hung(self) -> None:
+        for pid in list(self._pids):
+            os.kill(pid, signal.SIGUSR2)  # its stacks
+            signal.sigtimedwait([], 0.2)
+            self.journal("hung", actor=pid, number=self._pids[pid])
+            with suppress(OSError):
+                os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            del self._pids[pid]
+
+    def _end(self) -> None:
+        for pid in self._pids:
+            with suppress(OSError):
+                os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        if self._proxy:
+            os.kill(self._proxy, signal.SIGKILL)
+            os.waitpid(self._proxy, 0)
+        self.journal.close()
+
+
+def _faketime(hours: int) -> dict[str, str]:
+    """Return the environment of a process whose wall clock is wrong; empty without Debian's faketime.
+
+    The command itself starts a process of its own, which would get our signals in the actor's place.
+    """
+    library = faketime_library()
+    if library is None:
+        return {}
+    return {"LD_PRELOAD": library, "FAKETIME": f"{hours:+d}h", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+
+
+@functools.cache
+def faketime_library() -> str | None:
+    """Return what faketime has the linker load; asked for once, for two at a time get into each other's way."""
+    faketime = shutil.which("faketime")
+    if faketime is None:
+        return None
+    told = subprocess.run([faketime, "-f", "+1h", "env"], capture_output=True, text=True, check=True).stdout
+    return next(line.partition("=")[2] for line in told.splitlines() if line.startswith("LD_PRELOAD="))

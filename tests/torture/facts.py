@@ -1,0 +1,208 @@
+"""What the journal and the ledger say, put in order: calls, runs of handlers, strikes, deaths, stops and records."""
+
+import json
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torture.journal import events
+from torture.plan import Plan
+
+
+@dataclass
+class Told:
+    """What a caller was told about a key, in its own process."""
+
+    at: float
+    key: str
+    value: object = None
+    error: str | None = None
+    text: str = ""
+    exception: bool = True
+    notes: tuple[str, ...] = ()
+    retry_after: float | None = None
+
+    @property
+    def all(self) -> str:
+        """Everything that was said, notes and causes included."""
+        return " | ".join((f"{self.error}: {self.text}", *self.notes))
+
+
+@dataclass
+class Call:
+    """One delivery."""
+
+    name: str
+    pid: int
+    began: float
+    keys: list[str]
+    told: dict[str, Told] = field(default_factory=dict)
+    child_told: list[Told] = field(default_factory=list)
+    ended: float | None = None
+    strikes: list[dict] = field(default_factory=list)
+
+    @property
+    def interrupts(self) -> list[dict]:
+        return [one for one in self.strikes if one["kind"] in {"soft", "hard", "sigint", "cancel"}]
+
+
+@dataclass
+class Run:
+    """One run of a handler for one key."""
+
+    name: str
+    key: str
+    call: Call
+    entered: float
+    fence: int | None
+    by_child: bool
+    effect: float | None = None
+    left: float | None = None
+    raised: dict | None = None
+    looked: list[dict] = field(default_factory=list)
+
+
+@dataclass
+class Record:
+    """A record, as it stands in the ledger at the end."""
+
+    key: str
+    status: str
+    fence: int
+    result: object
+    stored: bool  # whether there is a result, which may be None
+
+
+class Facts:
+    """Everything that the rules may ask."""
+
+    def __init__(self, plan: Plan, folder: Path, records: list[Record], rows: list[tuple[str, str, int]]) -> None:
+        self.plan = plan
+        self.records = {record.key: record for record in records}
+        self.rows: dict[str, list[tuple[str, int]]] = {}  # effects that commit with their record: (run, how often)
+        for key, run, count in rows:
+            self.rows.setdefault(key, []).append((run, count))
+        self.calls: dict[str, Call] = {}
+        self.runs: dict[str, Run] = {}
+        self.deaths: dict[int, float] = {}
+        self.stops: list[tuple[int, float, float]] = []  # (pid, from, to)
+        self.wire: list[float] = []
+        self.acknowledged: list[dict] = []
+        self.inner: list[dict] = []
+        self.hung: list[dict] = []
+        self.broken: list[dict] = []
+        self._stopped: dict[int, float] = {}
+        for event in events(folder / "journal"):
+            getattr(self, f"_{event['what'].replace('-', '_')}", lambda _: None)(event)
+
+    def runs_of(self, key: str) -> list[Run]:
+        return sorted((run for run in self.runs.values() if run.key == key), key=lambda run: run.entered)
+
+    def calls_of(self, key: str) -> list[Call]:
+        return [call for call in self.calls.values() if key in call.keys]
+
+    def stopped(self, pid: int, begin: float, end: float) -> float:
+        """Return the seconds that a process was stopped in a time."""
+        return sum(max(0.0, min(end, to) - max(begin, at)) for who, at, to in self.stops if who == pid)
+
+    # --- events ---------------------------------------------------------------------------------------------------
+
+    def _call(self, event: dict) -> None:
+        self.calls[event["call"]] = Call(event["call"], event["pid"], event["t"], event["keys"])
+
+    def _told(self, event: dict) -> None:
+        call = self.calls[event["call"]]
+        told = Told(event["t"], event["key"], event.get("value"))
+        if "error" in event:
+            told.error, told.text, told.exception = event["error"], event["text"], event["exception"]
+            told.notes, told.retry_after = tuple(event["notes"]), event["retry_after"]
+        if event["pid"] == call.pid:
+            call.told[event["key"]] = told
+        else:
+            call.child_told.append(told)
+
+    def _told_all(self, event: dict) -> None:
+        call = self.calls[event["call"]]
+        if event["pid"] == call.pid:
+            call.ended = event["t"]
+
+    def _enter(self, event: dict) -> None:
+        call = self.calls[event["call"]]
+        by_child = event["pid"] != call.pid
+        self.runs[event["run"]] = Run(event["run"], event["key"], call, event["t"], event["fence"], by_child)
+
+    def _mine(self, event: dict) -> Run | None:
+        run = self.runs[event["run"]]
+        return run if run.by_child or event["pid"] == run.call.pid else None
+
+    def _effect(self, event: dict) -> None:
+        if (run := self._mine(event)) is not None:
+            run.effect = event["t"]
+
+    def _leave(self, event: dict) -> None:
+        if (run := self._mine(event)) is not None:
+            run.left = event["t"]
+
+    def _raised(self, event: dict) -> None:
+        if (run := self._mine(event)) is not None:
+            run.raised = event
+
+    def _looked(self, event: dict) -> None:
+        self.runs[event["run"]].looked.append(event)
+
+    def _strike(self, event: dict) -> None:
+        if event["call"] in self.calls:
+            self.calls[event["call"]].strikes.append(event)
+
+    def _killed(self, event: dict) -> None:
+        self.deaths[event["actor"]] = event["t"]
+
+    def _was_stopped(self, event: dict) -> None:
+        self._stopped[event["actor"]] = event["t"]
+
+    def _was_continued(self, event: dict) -> None:
+        at = self._stopped.pop(event["actor"], None)
+        if at is not None:
+            self.stops.append((event["actor"], at, event["t"]))
+
+    def _wire(self, event: dict) -> None:
+        self.wire.append(event["t"])
+
+    def _acknowledged(self, event: dict) -> None:
+        self.acknowledged.append(event)
+
+    def _inner(self, event: dict) -> None:
+        self.inner.append(event)
+
+    def _hung(self, event: dict) -> None:
+        self.hung.append(event)
+        self.deaths[event["actor"]] = event["t"]
+
+    def _broke(self, event: dict) -> None:
+        self.broken.append(event)
+        self.deaths[event["actor"]] = event["t"]
+
+
+def sqlite_ledger(path: Path) -> tuple[list[Record], list[tuple[str, str, int]]]:
+    """Read the records and the effects of a ledger in SQLite."""
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("SELECT key, status, fence, result FROM onceward").fetchall()
+        rows = connection.execute("SELECT key, run, 1 FROM effects").fetchall()
+    return [_record(*one) for one in found], rows
+
+
+def dynamodb_ledger(items: list[dict], effects: list[dict]) -> tuple[list[Record], list[tuple[str, str, int]]]:
+    """Read the records and the effects of a ledger in DynamoDB from its items."""
+    records = []
+    for item in items:
+        plain = {name: next(iter(value.values())) for name, value in item.items()}
+        records.append(_record(plain["key"], plain["status"], int(plain["fence"]), plain.get("result")))
+    return records, [(one["key"]["S"], one["run"]["S"], int(one["n"]["N"])) for one in effects]
+
+
+def _record(key: str, status: str, fence: int, result: str | None) -> Record:
+    value = None if result is None else json.loads(result)
+    if isinstance(value, dict):  # told with its type
+        value = value["value"]
+    return Record(key.partition(":")[2], status, fence, value, result is not None)

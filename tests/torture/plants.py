@@ -1,0 +1,66 @@
+"""Bugs that the campaign must find, planted into a process by name."""
+
+from collections.abc import Callable
+
+from onceward import StoreError
+from onceward.core import drive, protocol
+from onceward.stores.contract import Store
+
+
+def plant(name: str | None) -> None:
+    """Plant the bug with this name into this process."""
+    if name is not None:
+        PLANTS[name]()
+
+
+def _lost_claim() -> None:
+    """A claim whose reply was lost is not recognised."""
+    protocol.RULES = tuple(rule for rule in protocol.RULES if rule.when != "same owner as mine")
+
+
+def _abandoned() -> None:
+    """Settling ends where it is interrupted, and the outcome is not recorded."""
+    import onceward.claim
+    import onceward.guard
+
+    def settle(make: Callable, store: Store, patience: int = 2) -> object:
+        return drive.drive(make(), store)
+
+    async def settle_async(make: Callable, store: Store, patience: int = 2) -> object:
+        return await drive.drive_async(make(), store)
+
+    for module in (onceward.claim, onceward.guard):
+        module.settle, module.settle_async = settle, settle_async
+
+
+def _failed_commit() -> None:
+    """A COMMIT that fails counts as made."""
+    from onceward.transaction import Transaction
+
+    execute = Transaction._execute
+
+    def executed(self: Transaction, statement: str) -> None:
+        try:
+            execute(self, statement)
+        except StoreError:
+            if statement != "COMMIT":
+                raise
+            execute(self, "ROLLBACK")
+
+    Transaction._execute = executed
+
+
+def _forked_child() -> None:
+    """A forked child may end what its parent has claimed."""
+    from onceward.claim import Claim
+
+    Claim.inherited = False
+    Claim.check_own = lambda self: None
+
+
+PLANTS = {
+    "lost-claim": _lost_claim,
+    "abandoned": _abandoned,
+    "failed-commit": _failed_commit,
+    "forked-child": _forked_child,
+}

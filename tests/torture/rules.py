@@ -1,0 +1,235 @@
+"""The oracle: what must never be seen, by the journal and the ledger alone. DESIGN.md's invariants are its source.
+
+An effect that commits with its record: never twice, never missing. Any other effect:
+
+- once for each claim, by the process that claimed;
+- again only if the run before did not return (killed, interrupted, raised), or its caller was told that the outcome is
+  not recorded (LeaseLost, ResultNotRecorded), or its process died before it could record it;
+- after a kill or an interrupt, not before the lease was over.
+
+Each rule is a function that yields sentences; ``RULES`` has them all.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from torture.facts import Call, Facts, Run, Told
+from torture.plan import ATOMIC, MANY, WITHIN_CLAIM
+
+SLACK = 0.05  # seconds: what the journal's lines are late
+OWN = {"Busy", "Completed", "LeaseLost", "ResultNotRecorded", "StoreError"}
+RAISED = {"SoftLimit", "HardStop", "KeyboardInterrupt", "CancelledError", "Declined", "ChildReturns"}
+UNRECORDED = ("LeaseLost", "ResultNotRecorded", "claim was lost before", "could not be recorded", "StoreError")
+# claim.complete() is called by the block itself: what strikes before it has begun has struck in the block.
+_IN_BLOCK = {"complete", "complete_async", "_begin_end", "_check_free", "__exit__", "__aexit__"}
+_TRIES = 4  # requests and replies lost in one call after which it may give up
+PATIENCE = 3  # so many interrupts of one settling mean it
+
+
+def never_twice(facts: Facts) -> Iterator[str]:
+    """No effect happens again without a reason that the rules name."""
+    for key in facts.plan.keys:
+        made = [run for run in facts.runs_of(key) if run.effect is not None]
+        for before, again in pairwise(made):
+            if not _may_follow(facts, before):
+                child = " of a forked child" if again.by_child else ""
+                yield f"{key}: run {before.name} returned ({_what(before)}), and run {again.name}{child} made it again"
+        for run, count in facts.rows.get(key, ()):
+            if count > 1 or len(facts.rows[key]) > 1:
+                yield f"{key}: {len(facts.rows[key])} effects committed with a record; run {run} {count} times"
+
+
+def _may_follow(facts: Facts, before: Run) -> bool:
+    if before.left is None:
+        return True
+    told = before.call.told.get(before.key)
+    if before.by_child:
+        return all(one.error is not None for one in before.call.child_told)
+    if told is None:
+        return before.call.pid in facts.deaths
+    if told.error is None or not any(word in told.all for word in UNRECORDED):
+        settling = [one for one in before.call.interrupts if one["t"] >= before.left]
+        if facts.plan.shape.startswith("claim") and any(one["function"] in _IN_BLOCK for one in settling):
+            return True
+        return told.error is not None and len(settling) >= PATIENCE
+    return True
+
+
+def _what(run: Run) -> str:
+    told = run.call.told.get(run.key)
+    strikes = ", ".join(f"{one['kind']} at {one['where']}" for one in run.call.strikes)
+    return f"told {told.all if told and told.error else told and told.value!r}; strikes: {strikes or 'none'}"
+
+
+def not_before_the_lease_was_over(facts: Facts) -> Iterator[str]:
+    """What was killed or interrupted in its handler keeps its key to the end of its lease."""
+    for key in facts.plan.keys:
+        runs = facts.runs_of(key)
+        for before, again in pairwise(runs):
+            if facts.plan.shape in WITHIN_CLAIM or before.by_child or again.by_child or before.left is not None:
+                continue
+            gone = before.raised is None and before.call.pid in facts.deaths and key not in before.call.told
+            interrupted = before.raised is not None and not before.raised["exception"]
+            early = before.call.began + facts.plan.lease - facts.plan.resolution - SLACK - again.entered
+            if (gone or interrupted) and early > 0:
+                yield f"{key}: run {again.name} began {early:.2f} s before the lease of {before.name} was over"
+
+
+def never_two_owners(facts: Facts) -> Iterator[str]:
+    """While a worker believes in its claim, no later one of that key begins; and fences grow."""
+    for key in facts.plan.keys:
+        runs = [run for run in facts.runs_of(key) if not run.by_child]
+        for before, again in pairwise(runs):
+            for look in before.looked:
+                if not look["lost"] and look["at"] > again.entered:
+                    yield f"{key}: run {before.name} believed in its claim after run {again.name} had begun"
+            if before.raised is not None and facts.plan.shape in WITHIN_CLAIM:
+                continue  # its claim was rolled back, and its fence with it
+            if before.fence is not None and again.fence is not None and again.fence <= before.fence:
+                yield f"{key}: the fence of {again.name} is {again.fence}, after {before.fence}"
+
+
+def never_missing(facts: Facts) -> Iterator[str]:
+    """At the end each key is completed, by a handler that returned."""
+    for key in facts.plan.keys:
+        record = facts.records.get(key)
+        if record is None or record.status != "COMPLETED":
+            yield f"{key}: {'has no record' if record is None else f'is {record.status}'} after the leases were over"
+            continue
+        runs = facts.runs_of(key)
+        if not record.stored and facts.plan.shape not in ATOMIC:
+            if not any(run.left is not None and run.call.interrupts for run in runs):
+                yield f"{key}: is completed without a result, and no interrupt struck when it was recorded"
+            continue
+        if facts.plan.shape.startswith("checkpoint"):
+            if not any(run.left is not None and run.effect is not None for run in runs):
+                yield f"{key}: is completed, and no flush of it returned"
+            continue
+        name = str(record.result).partition("/")[2]
+        if facts.plan.shape in ATOMIC:
+            made = [run for run, _ in facts.rows.get(key, ())]
+            if made != [name] and (record.stored or len(made) != 1):
+                yield f"{key}: is completed by run {name or record.result!r}, and the effects are of {made}"
+        elif not any(run.name == name and run.left is not None and run.effect is not None for run in runs):
+            yield f"{key}: is completed with {record.result!r}, and no such run made its effect and returned"
+
+
+def never_a_falsehood(facts: Facts) -> Iterator[str]:
+    """What callers were told is true."""
+    for call in facts.calls.values():
+        for told in call.told.values():
+            for false in _false(facts, call, told):
+                yield f"{told.key}: call {call.name} was told {told.error or repr(told.value)}: {false}"
+        for told in call.child_told:
+            record = facts.records.get(told.key)
+            if told.error is None and (record is None or told.value != record.result):
+                yield f"{told.key}: a forked child of call {call.name} was told that it is done: {told.value!r}"
+    for event in facts.acknowledged:
+        record = facts.records.get(event["key"])
+        if record is None or record.status != "COMPLETED":
+            yield f"{event['key']}: was acknowledged, and is not completed"
+    for event in facts.inner:
+        if "error" not in event and event["value"] != event["key"]:
+            yield f"a call from within returned {event['value']!r} for {event['key']}"
+
+
+def never_swallowed(facts: Facts) -> Iterator[str]:
+    """An interrupt reaches the caller, once the outcome is recorded; also when it is an Exception."""
+    if facts.plan.shape in MANY:
+        return  # which report what happened to each key by itself
+    for call in facts.calls.values():
+        for told in call.told.values():
+            struck = [one for one in call.interrupts if one["kind"] != "cancel" and one["phase"] in {"call", "settle"}]
+            struck = [one for one in struck if "importlib" not in one["where"] and not one["callback"]]
+            # The import system swallows some, and an event loop all but two kinds.
+            if struck and told.error in {None, "Completed"}:
+                where = ", ".join(f"{one['kind']} at {one['where']}" for one in struck)
+                yield f"{told.key}: call {call.name} was told {told.value!r}, and never of {where}"
+
+
+def _false(facts: Facts, call: Call, told: Told) -> Iterator[str]:
+    record = facts.records.get(told.key)
+    if told.error in {None, "Completed"}:
+        if record is None or record.status != "COMPLETED":
+            yield f"the record is {record and record.status}"
+        elif record.stored and record.result != told.value:
+            yield f"the recorded result is {record.result!r}"
+    elif told.error == "ResultUnavailable":
+        if record is None or record.status != "COMPLETED" or record.stored:
+            yield f"the record is {record}"
+    elif told.error == "Busy":
+        yield from _nobody_holds(facts, call, told)
+    elif told.error in {"LeaseLost", "ResultNotRecorded", "StoreError"}:
+        yield from _no_reason(facts, call, told)
+    elif told.error not in RAISED and not (told.error == "OncewardError" and "checkpoint has failed" in told.text):
+        yield f"an error that nobody should see: {told.text[:200]}"
+
+
+def _nobody_holds(facts: Facts, call: Call, told: Told) -> Iterator[str]:
+    if any(one["kind"].startswith("fork") for call in facts.calls_of(told.key) for one in call.strikes):
+        return  # a child that goes on with its own deliveries has its own claims
+    for other in facts.calls_of(told.key):
+        if other is not call and other.began <= told.at and _holds_until(facts, other, told.key) >= call.began:
+            return
+    yield f"nobody can hold the key (retry_after {told.retry_after})"
+
+
+def _holds_until(facts: Facts, call: Call, key: str) -> float:
+    """Return the latest time at which a claim that this call made may be live."""
+    told = call.told.get(key)
+    ended = told.at if told is not None else facts.deaths.get(call.pid, call.ended)
+    if ended is None:
+        return float("inf")
+    clean = told is not None and not told.notes and not call.strikes
+    if clean and told is not None and told.error in {None, "Completed", "Busy", "Declined"}:
+        return ended
+    if facts.wire and facts.plan.store == "dynamodb":
+        return float("inf")  # a late request may claim at any time
+    return ended + facts.plan.lease + 2 * facts.plan.resolution + 0.5
+
+
+def _no_reason(facts: Facts, call: Call, told: Told) -> Iterator[str]:
+    plan = facts.plan
+    lapse = 0.9 * (plan.lease - plan.lease / 100 - plan.resolution)
+    others = [one for one in facts.calls_of(told.key) if one is not call and one.began <= told.at]
+    lapsed = told.at - call.began >= lapse
+    if told.error == "LeaseLost":
+        overtaken = any((one.ended or facts.deaths.get(one.pid, told.at)) >= call.began for one in others)
+        if not overtaken and not lapsed:
+            yield f"nobody took over, and no lease lapsed within {told.at - call.began:.2f} s"
+    elif told.error == "ResultNotRecorded":
+        if not lapsed and not _cut_off(facts, call, told):
+            yield f"the store was there, and no lease lapsed within {told.at - call.began:.2f} s: {told.text[-200:]}"
+    elif not (facts.wire or facts.stops or call.strikes or "FOREIGN KEY" in told.text):
+        yield f"the store was there: {told.text[:200]}"
+
+
+def _cut_off(facts: Facts, call: Call, told: Told) -> bool:
+    """Tell whether the store stayed away: a lease of less than a second has no time for many tries."""
+    return sum(call.began <= at <= told.at for at in facts.wire) >= _TRIES
+
+
+def never_hangs(facts: Facts) -> Iterator[str]:
+    """Every call ends."""
+    for event in facts.hung:
+        call = next((one for one in reversed(facts.calls.values()) if one.pid == event["actor"]), None)
+        strikes = ", ".join(f"{one['kind']} at {one['where']}" for one in (call.strikes if call else ()))
+        yield f"actor {event['number']} hangs in call {call and call.name} of {call and call.keys}; strikes: {strikes}"
+    for event in facts.broken:
+        yield f"an actor ended with {event['code']}"
+
+
+RULES: tuple[Callable[[Facts], Iterator[str]], ...] = (
+    never_twice,
+    not_before_the_lease_was_over,
+    never_two_owners,
+    never_missing,
+    never_a_falsehood,
+    never_swallowed,
+    never_hangs,
+)
+
+
+def check(facts: Facts) -> list[str]:
+    """Return everything that was seen and must not be."""
+    return list(dict.fromkeys(f"{rule.__name__}: {sentence}" for rule in RULES for sentence in rule(facts)))

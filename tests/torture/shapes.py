@@ -1,0 +1,376 @@
+"""The ways to deliver a key: each is told of by ``actor.tell``, and its handler is one of the two here."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from onceward import Busy, Completed, current
+from onceward.claim import Claim
+from torture.strikes import ChildReturns
+
+if TYPE_CHECKING:
+    from torture.actor import Actor
+
+EFFECTS = "effects"  # the table of effects that commit with their record
+
+
+@contextmanager
+def _run_of(actor: "Actor", key: str, claim: Claim | None) -> Iterator[str]:
+    run = actor.enter(key, claim)
+    try:
+        yield run
+    except BaseException as error:
+        actor.raised(run, key, error)
+        raise
+
+
+def handle(actor: "Actor", key: str, claim: Claim | None, effect: Callable[[str], object] | None = None) -> str:
+    """Make the effect of ``key``, with naps and whatever the plan says before and after it."""
+    try:
+        with _run_of(actor, key, claim) as run:
+            actor.step("before")
+            time.sleep(actor.delivery.naps[0])
+            actor.look(run, claim)
+            actor.effect(run, key) if effect is None else effect(run)
+            actor.step("after")
+            time.sleep(actor.delivery.naps[1])
+            actor.look(run, claim)
+    except ChildReturns:
+        return f"{key}/child-{os.getpid()}"
+    return actor.leave(run, key)
+
+
+async def handle_async(actor: "Actor", key: str, claim: Claim | None) -> str:
+    """As ``handle``, for a coroutine."""
+    try:
+        with _run_of(actor, key, claim) as run:
+            actor.step("before")
+            await asyncio.sleep(actor.delivery.naps[0])
+            actor.look(run, claim)
+            actor.effect(run, key)
+            actor.step("after")
+            await asyncio.sleep(actor.delivery.naps[1])
+            actor.look(run, claim)
+    except ChildReturns:
+        return f"{key}/child-{os.getpid()}"
+    return actor.leave(run, key)
+
+
+# --- single calls -------------------------------------------------------------------------------------------------
+
+
+def run(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    actor.tell(key, actor.once.run(key, _handler, actor, key))
+
+
+def _handler(actor: "Actor", key: str) -> str:
+    return handle(actor, key, current())
+
+
+def run_async(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    _awaited(actor, key, lambda: actor.once.run_async(key, _handler_async, actor, key))
+
+
+async def _handler_async(actor: "Actor", key: str) -> str:
+    return await handle_async(actor, key, current())
+
+
+def claim(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    with actor.once.claim(key) as held:
+        value = handle(actor, key, held)
+        held.complete(value)
+    actor.tell(key, value)
+
+
+def claim_async(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+
+    async def block() -> str:
+        async with actor.once.claim(key) as held:
+            value = await handle_async(actor, key, held)
+            await held.complete_async(value)
+        return value
+
+    _awaited(actor, key, block)
+
+
+def _awaited(actor: "Actor", key: str, make: Callable) -> None:
+    async def main() -> None:
+        actor.task = asyncio.current_task()
+        try:
+            actor.tell(key, await make())
+        finally:
+            actor.task = None
+
+    asyncio.run(main())
+
+
+# --- many at once -------------------------------------------------------------------------------------------------
+
+
+def batch(actor: "Actor", keys: list[str]) -> None:
+    def handler(key: str) -> str:
+        return handle(actor, key, current())
+
+    _tell_outcomes(actor, actor.once.batch(handler, key="key").run(keys))
+
+
+def batch_async(actor: "Actor", keys: list[str]) -> None:
+    async def handler(key: str) -> str:
+        return await handle_async(actor, key, current())
+
+    async def main() -> list:
+        actor.task = asyncio.current_task()
+        try:
+            return await actor.once.batch(handler, key="key", concurrency=2).run_async(keys)
+        finally:
+            actor.task = None
+
+    _tell_outcomes(actor, asyncio.run(main()))
+
+
+def _tell_outcomes(actor: "Actor", outcomes: list) -> None:
+    for outcome in outcomes:
+        if outcome.ok and outcome.error is None:
+            actor.tell(outcome.record, outcome.value)
+        elif outcome.status == "deferred":
+            actor.journal("deferred", key=outcome.record, call=actor.call)
+            actor.wait = 0.05
+        else:
+            actor.tell(outcome.record, error=outcome.error)
+
+
+def _flushed(actor: "Actor", items: list[str]) -> list[str]:
+    return [actor.enter(key, None) for key in items]
+
+
+def checkpoint(actor: "Actor", keys: list[str]) -> None:
+    def flush(items: list[str]) -> None:
+        runs = _flushed(actor, items)
+        try:
+            actor.step("before")
+            time.sleep(actor.delivery.naps[0])
+            for key, name in zip(items, runs, strict=True):
+                actor.effect(name, key)
+            actor.step("after")
+            time.sleep(actor.delivery.naps[1])
+        except ChildReturns:
+            return
+        except BaseException as error:
+            for key, name in zip(items, runs, strict=True):
+                actor.raised(name, key, error)
+            raise
+        for key, name in zip(items, runs, strict=True):
+            actor.leave(name, key)
+
+    def done(items: list[str]) -> None:
+        for key in items:
+            actor.journal("acknowledged", key=key, call=actor.call)
+
+    with actor.once.checkpoint(flush, key="@", count=2, on_done=done) as sink:
+        for key in keys:
+            try:
+                if sink.add(key) == "replayed":
+                    actor.tell(key, None)
+            except Busy as busy:
+                actor.tell(key, error=busy)
+    for key in keys:
+        actor.tell(key, None)
+
+
+def checkpoint_async(actor: "Actor", keys: list[str]) -> None:
+    async def flush(items: list[str]) -> None:
+        runs = _flushed(actor, items)
+        try:
+            actor.step("before")
+            await asyncio.sleep(actor.delivery.naps[0])
+            for key, name in zip(items, runs, strict=True):
+                actor.effect(name, key)
+            actor.step("after")
+            await asyncio.sleep(actor.delivery.naps[1])
+        except ChildReturns:
+            return
+        except BaseException as error:
+            for key, name in zip(items, runs, strict=True):
+                actor.raised(name, key, error)
+            raise
+        for key, name in zip(items, runs, strict=True):
+            actor.leave(name, key)
+
+    def done(items: list[str]) -> None:
+        for key in items:
+            actor.journal("acknowledged", key=key, call=actor.call)
+
+    async def main() -> None:
+        actor.task = asyncio.current_task()
+        try:
+            async with actor.once.checkpoint(flush, key="@", count=2, on_done=done) as sink:
+                for key in keys:
+                    try:
+                        if await sink.add(key) == "replayed":
+                            actor.tell(key, None)
+                    except Busy as busy:
+                        actor.tell(key, error=busy)
+        finally:
+            actor.task = None
+
+    asyncio.run(main())
+    for key in keys:
+        actor.tell(key, None)
+
+
+# --- effects that commit with their record ------------------------------------------------------------------------
+
+
+def _insert(actor: "Actor", key: str) -> Callable[[str], object]:
+    parent = 2 if actor.delivery.steps.get("before") == "commit-fails" and "before" in actor.acting else 1
+
+    def insert(run: str) -> None:
+        actor.acting.discard("before")
+        # There is no parent 2, which SQLite finds out at the COMMIT.
+        actor.connection.execute(f"INSERT INTO {EFFECTS} VALUES (?, ?, ?)", (key, run, parent))
+
+    return insert
+
+
+def transaction(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    with actor.once.transaction(key, actor.connection) as tx:
+        value = tx.result = handle(actor, key, tx.claim, _insert(actor, key))
+    actor.tell(key, value)
+
+
+def claim_transaction(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    actor.tell(key, actor.once.run(key, _claim_transaction, actor, key))
+
+
+def _claim_transaction(actor: "Actor", key: str) -> str:
+    held = current()
+    run = actor.enter(key, held)
+    try:
+        time.sleep(actor.delivery.naps[0])
+        actor.look(run, held)
+        actor.points.phase = "settle"
+        with held.transaction(actor.connection) as tx:
+            actor.step("before")
+            _insert(actor, key)(run)
+            actor.step("after")
+            tx.result = f"{key}/{run}"
+    except ChildReturns:
+        return f"{key}/child-{os.getpid()}"
+    except BaseException as error:
+        actor.raised(run, key, error)
+        raise
+    return actor.leave(run, key)
+
+
+def _write(key: str, run: str) -> list[dict]:
+    update = {
+        "TableName": os.environ["TORTURE_EFFECTS"],
+        "Key": {"key": {"S": key}},
+        "UpdateExpression": "ADD n :one SET run = :run",
+        "ExpressionAttributeValues": {":one": {"N": "1"}, ":run": {"S": run}},
+    }
+    return [{"Update": update}]
+
+
+def transact(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    run = actor.enter(key, None)
+    actor.points.phase = "call"
+    actor.tell(key, actor.once.transact(key, _write(key, run), f"{key}/{run}"))
+
+
+def transact_async(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    run = actor.enter(key, None)
+    actor.points.phase = "call"
+    _awaited(actor, key, lambda: actor.once.transact_async(key, _write(key, run), f"{key}/{run}"))
+
+
+def claim_transact(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    actor.tell(key, actor.once.run(key, _claim_transact, actor, key))
+
+
+def _claim_transact(actor: "Actor", key: str) -> str:
+    held = current()
+    run = actor.enter(key, held)
+    try:
+        actor.step("before")
+        time.sleep(actor.delivery.naps[0])
+        actor.look(run, held)
+        actor.points.phase = "settle"
+        value = held.transact(_write(key, run), f"{key}/{run}")
+        actor.step("after")
+    except ChildReturns:
+        return f"{key}/child-{os.getpid()}"
+    except BaseException as error:
+        actor.raised(run, key, error)
+        raise
+    actor.leave(run, key)
+    return value
+
+
+def claim_transact_async(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    _awaited(actor, key, lambda: actor.once.run_async(key, _claim_transact_async, actor, key))
+
+
+async def _claim_transact_async(actor: "Actor", key: str) -> str:
+    held = current()
+    run = actor.enter(key, held)
+    try:
+        actor.step("before")
+        await asyncio.sleep(actor.delivery.naps[0])
+        actor.look(run, held)
+        actor.points.phase = "settle"
+        value = await held.transact_async(_write(key, run), f"{key}/{run}")
+        actor.step("after")
+    except ChildReturns:
+        return f"{key}/child-{os.getpid()}"
+    except BaseException as error:
+        actor.raised(run, key, error)
+        raise
+    actor.leave(run, key)
+    return value
+
+
+def completed(shape: Callable) -> Callable:
+    """Tell of a claim that is completed already as of its result."""
+
+    def deliver(actor: "Actor", keys: list[str]) -> None:
+        try:
+            shape(actor, keys)
+        except Completed as done:
+            actor.tell(keys[0], done.result)
+
+    return deliver
+
+
+SHAPES = {
+    one.__name__: completed(one) if one.__name__ in {"claim", "claim_async", "transaction"} else one
+    for one in (
+        run,
+        run_async,
+        claim,
+        claim_async,
+        batch,
+        batch_async,
+        checkpoint,
+        checkpoint_async,
+        transaction,
+        claim_transaction,
+        transact,
+        transact_async,
+        claim_transact,
+        claim_transact_async,
+    )
+}
