@@ -27,7 +27,7 @@ class ServerClock:
         self._clock = clock
         self._watched = clock is boottime
         self._ahead = 0.0  # this machine's time of day minus the owner's clock, when an answer was last seen
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may call where it interrupts this very thread
         self._offsets: tuple[float, float] | None = None  # earliest and latest of server's time minus ours
         self._fresh_until = 0.0
 

@@ -52,7 +52,7 @@ class CredentialSource:
         self._held: Credentials | None = None
         self._got_at = self._look_at = -math.inf
         self._chain: Chain | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may call where it interrupts this very thread
         if hasattr(os, "register_at_fork"):
             alive = weakref.ref(self)
             os.register_at_fork(after_in_child=lambda: _forget(alive()))
@@ -125,7 +125,7 @@ class CredentialSource:
 
     def start_anew(self) -> None:
         """In a forked child: whoever held a lock, ours or botocore's, has stayed behind in the parent."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may call where it interrupts this very thread
         if self._chain is not None and hasattr(self._chain, "refresh_needed"):
             self._chain = None
             self._look_at = -math.inf

@@ -56,7 +56,7 @@ class AsyncHttpWire:
         self._connect_timeout, self._timeout = connect_timeout, timeout
         self._clock = clock
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
-        self._opening = threading.Lock()
+        self._opening = threading.RLock()  # a signal handler may call where it interrupts this very thread
         weakref.finalize(self, _close, self._pools)
 
     async def send(self, call: Call | ObjectCall, at: float) -> Answer:

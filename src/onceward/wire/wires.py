@@ -25,7 +25,7 @@ class Wires:
         self.renew = renew
         self._wire: Wire | None = None
         self._async_wire: AsyncWire | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may call where it interrupts this very thread
 
     def send(self, request: Call | ObjectCall | Many, at: float) -> Answer | list[Answer | Exception]:
         """Send a call and return its answer, or many side by side and return a list of answers and errors."""
