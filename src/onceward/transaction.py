@@ -1,6 +1,7 @@
 """An effect in the ledger's own SQLite file that commits together with its record: both, or neither."""
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Callable
 from types import TracebackType
@@ -12,7 +13,7 @@ from onceward.core import protocol, steps
 from onceward.core.drive import Steps, drive
 from onceward.core.protocol import Outcome
 from onceward.core.steps import Bid, Lost, Settled, Won
-from onceward.errors import Completed, LeaseLost, OncewardError, Parked, ResultNotRecorded, StoreError
+from onceward.errors import Completed, ForkedClaim, LeaseLost, OncewardError, Parked, ResultNotRecorded, StoreError
 from onceward.guard import Guard
 from onceward.stores.sqlite import SqliteStore, Within
 from onceward.stores.sqlite_file import translated
@@ -29,6 +30,8 @@ class Transaction:
         result: set it in the body to what duplicates shall get.
     """
 
+    _entered = False  # and not left
+
     def __init__(self, store: object, connection: sqlite3.Connection, guard: Guard | None, key: str) -> None:
         if not isinstance(store, SqliteStore):
             raise TypeError(
@@ -43,6 +46,14 @@ class Transaction:
         self._within: Within
         self._bid: Bid | None = None
         self._outer: Claim | None = None
+        self._pid = os.getpid()
+
+    def __del__(self) -> None:
+        """End what was begun, when an interrupt struck as the block was left: the file stays locked for all otherwise."""
+        if self._entered and os.getpid() == self._pid:
+            self.claim.paused = False
+            with contextlib.suppress(StoreError, sqlite3.Error):
+                self._end("ROLLBACK")
 
     @classmethod
     def of_key(cls, guard: Guard, key: str, connection: sqlite3.Connection) -> "Transaction":
@@ -76,16 +87,20 @@ class Transaction:
             else:
                 self.claim = self._claim(self._guard)
             self._execute(f"SAVEPOINT {_MARK}")
+            self.claim.paused = True
+            self._outer = CURRENT.get()
+            CURRENT.set(self.claim)
+            self._entered = True
         except Parked:
             # What was refused may have been written down (a key parked for good): keep that.
             self._end("COMMIT")
             raise
         except BaseException:
             self._end("ROLLBACK")
+            if hasattr(self, "claim") and self.claim.paused:  # interrupted at the last moment
+                self.claim.paused = False
+                CURRENT.set(self._outer)
             raise
-        self.claim.paused = True
-        self._outer = CURRENT.get()
-        CURRENT.set(self.claim)
         return self
 
     def __exit__(
@@ -105,6 +120,7 @@ class Transaction:
                 self._end("ROLLBACK")
                 self._record_failure(error)
         finally:
+            self._entered = self.connection.in_transaction
             self.claim.paused = False
             if self.claim.settled is None and self._guard is not None:
                 self.claim.let_go()  # it was made in the transaction, and went with it
@@ -158,8 +174,8 @@ class Transaction:
                 if isinstance(error, ResultNotRecorded):
                     raise StoreError(f"{error}. The effect was rolled back with it") from error
                 raise
-            if not isinstance(error, Exception):
-                raise
+            if not isinstance(error, OncewardError):
+                raise  # an interrupt, such as a time limit
         self.claim.warn()
 
     def _was_committed(self) -> bool:
@@ -219,6 +235,8 @@ class Transaction:
 
     def _end(self, statement: str) -> None:
         """End the transaction, if there is one, by COMMIT or ROLLBACK."""
+        if os.getpid() != self._pid:
+            return  # the connection is the parent's: whatever is done to it here could undo what others commit meanwhile
         try:
             if self.connection.in_transaction:
                 self._execute(statement)
@@ -227,6 +245,8 @@ class Transaction:
                 self.connection.execute("ROLLBACK")
 
     def _execute(self, statement: str) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedClaim(self._key)
         try:
             self.connection.execute(statement)
         except sqlite3.Error as error:
