@@ -220,8 +220,14 @@ class Batch:
         settler = AsyncSettler(run, self.guard.store)
         gate = asyncio.Semaphore(self.concurrency) if _INSIDE.get() else self._gate()
         width = min(self.concurrency, run.width)
-        tasks = [asyncio.create_task(self._work_async(run, settler, gate)) for _ in range(width)]
+        tasks: list[asyncio.Task[None]] = []
         interrupt: BaseException | None = None
+        try:
+            for _ in range(width):
+                tasks.append(asyncio.create_task(self._work_async(run, settler, gate)))  # noqa: PERF401 - see below
+        except BaseException as met:  # noqa: BLE001 - those that were made run on, so what they handle is recorded first
+            interrupt = met
+            run.stop()
         waiting = set(tasks)
         while waiting:
             try:

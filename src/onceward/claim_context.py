@@ -44,9 +44,15 @@ class ClaimContext:
             self._guard.drop(claim)
 
     def _entered(self, entry: Claim | Answer) -> Claim:
-        self._claim = claimed(self._key, entry)
-        CURRENT.set(self._claim)
-        return self._claim
+        claim = claimed(self._key, entry)
+        try:
+            self._claim = claim
+            CURRENT.set(claim)
+        except BaseException:  # the block is not entered, so nobody else would leave it
+            CURRENT.set(claim.outer)
+            self._guard.drop(claim)
+            raise
+        return claim
 
     def _left(self) -> Claim:
         claim = self._claim

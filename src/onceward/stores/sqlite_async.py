@@ -114,17 +114,13 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
 
 def _wake(futures: "list[asyncio.Future[None]]", error: Exception | None) -> None:
     try:
-        _tell(futures, error)
-    except BaseException:  # an interrupt: nobody must wait for ever because of it
-        _tell(futures, error)
+        for done in futures:
+            if done.done():
+                continue
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+    except BaseException:
+        _wake(futures, error)  # an interrupt strikes here as anywhere, and those who wait must not wait for ever
         raise
-
-
-def _tell(futures: "list[asyncio.Future[None]]", error: Exception | None) -> None:
-    for done in futures:
-        if done.done():
-            continue
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
