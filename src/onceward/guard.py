@@ -430,7 +430,11 @@ def _has_succeeded(claim: Claim, error: Exception) -> bool:
 
 def _is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:
     """Tell whether ``error`` came between the handler's end and what is made of it."""
-    return call is not None and OVER not in call and not (isinstance(error, OncewardError) or was_settled(error))
+    if call is None or OVER in call or isinstance(error, OncewardError) or was_settled(error):
+        return False
+    if RETURNED not in call:
+        call.setdefault(RAISED, error)  # a second interrupt came before the first was noted
+    return True
 
 
 def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | Parked | UnknownStatus:

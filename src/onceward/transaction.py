@@ -120,7 +120,8 @@ class Transaction:
                 self._end("ROLLBACK")
                 self._record_failure(error)
         finally:
-            self._entered = self.connection.in_transaction
+            self._end("ROLLBACK")  # unless an interrupt came before it was ended
+            self._entered = False
             self.claim.paused = False
             if self.claim.settled is None and self._guard is not None:
                 self.claim.let_go()  # it was made in the transaction, and went with it
