@@ -1,13 +1,12 @@
 """An effect in the ledger's own SQLite file that commits together with its record: both, or neither."""
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from onceward import heartbeat
+from onceward import forks, heartbeat
 from onceward.claim import CURRENT, Claim
 from onceward.core import protocol, steps
 from onceward.core.drive import Steps, drive
@@ -46,11 +45,11 @@ class Transaction:
         self._within: Within
         self._bid: Bid | None = None
         self._outer: Claim | None = None
-        self._pid = os.getpid()
+        self._process = forks.generation
 
     def __del__(self) -> None:
         """End what was begun, when an interrupt struck as the block was left: the file stays locked for all otherwise."""
-        if self._entered and os.getpid() == self._pid:
+        if self._entered and forks.generation == self._process:
             self.claim.paused = False
             with contextlib.suppress(StoreError, sqlite3.Error):
                 self._end("ROLLBACK")
@@ -236,7 +235,7 @@ class Transaction:
 
     def _end(self, statement: str) -> None:
         """End the transaction, if there is one, by COMMIT or ROLLBACK."""
-        if os.getpid() != self._pid:
+        if forks.generation != self._process:
             return  # the connection is the parent's: whatever is done to it here could undo what others commit meanwhile
         try:
             if self.connection.in_transaction:
@@ -246,7 +245,7 @@ class Transaction:
                 self.connection.execute("ROLLBACK")
 
     def _execute(self, statement: str) -> None:
-        if os.getpid() != self._pid:
+        if forks.generation != self._process:
             raise ForkedClaim(self._key)
         try:
             self.connection.execute(statement)

@@ -53,9 +53,8 @@ class CredentialSource:
         self._got_at = self._look_at = -math.inf
         self._chain: Chain | None = None
         self._lock = threading.RLock()  # a signal handler may call where it interrupts this very thread
-        if hasattr(os, "register_at_fork"):
-            alive = weakref.ref(self)
-            os.register_at_fork(after_in_child=lambda: _forget(alive()))
+        self._renewing = False
+        _SOURCES.add(self)
 
     def at_hand(self) -> Credentials | None:
         """Return credentials if that takes no I/O, or None: then :meth:`ask`.
@@ -67,7 +66,7 @@ class CredentialSource:
             return found
         # While somebody renews them, those that last for a while yet are good enough.
         held, chain = self._held, self._chain
-        if held is not None and chain is not None and self._lock.locked() and not _ends_soon(chain, ENOUGH):
+        if held is not None and chain is not None and self._renewing and not _ends_soon(chain, ENOUGH):
             return held
         return None
 
@@ -80,6 +79,7 @@ class CredentialSource:
         with self._lock:
             if (found := self._fresh()) is not None:
                 return found
+            self._renewing = True
             try:
                 self._chain = chain = self._chain or _chain(self._profile)
                 frozen = chain.get_frozen_credentials()
@@ -90,6 +90,8 @@ class CredentialSource:
                 raise StoreError(
                     f"the AWS credentials could not be got: {error}", transient=self._held is not None
                 ) from error
+            finally:
+                self._renewing = False
             found = _checked(Credentials(frozen.access_key, frozen.secret_key, frozen.token), "the AWS configuration")
             return self._hold(found, self._clock() + CHECKED if hasattr(chain, "refresh_needed") else math.inf)
 
@@ -168,9 +170,16 @@ def find_region(region: str | None = None, profile: str | None = None) -> str:
     return found
 
 
-def _forget(source: CredentialSource | None) -> None:
-    if source is not None:
+_SOURCES: weakref.WeakSet[CredentialSource] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for source in list(_SOURCES):
         source.start_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _ends_soon(chain: Chain, within: float | None = None) -> bool:
