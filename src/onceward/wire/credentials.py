@@ -127,7 +127,7 @@ class CredentialSource:
 
     def start_anew(self) -> None:
         """In a forked child: whoever held a lock, ours or botocore's, has stayed behind in the parent."""
-        self._lock = threading.RLock()  # a signal handler may call where it interrupts this very thread
+        self._lock, self._renewing = threading.RLock(), False
         if self._chain is not None and hasattr(self._chain, "refresh_needed"):
             self._chain = None
             self._look_at = -math.inf
