@@ -411,6 +411,14 @@ def test_a_scope_may_be_a_cookie():
     assert Rules(scope="cookie:session").begin(keyed(UUID, ("cookie", "sessions=1"))).status == 400
 
 
+def test_a_cookie_that_another_site_has_planted_before_the_callers_own_is_not_the_caller():
+    def mine(line):
+        return scope_of(keyed(UUID, ("cookie", line)), scope="cookie:session")
+
+    assert len({mine("session=planted; session=own"), mine("session=planted"), mine("session=own")}) == 3
+    assert mine("session=own; session=own") == mine("session=own")
+
+
 def test_a_scope_may_be_a_callable():
     assert scope_of(keyed(native={"user": 7}), scope=lambda request: request.native["user"]) == 7
     for nothing in (None, ""):
