@@ -386,7 +386,7 @@ def test_a_validation_error_that_a_handler_of_litestar_raises_after_its_effect_i
     assert twice(Litestar([handler], middleware=[guard]), runs) == 400
 
 
-@pytest.mark.filterwarnings("ignore:.*Litestar 3.0")
+@pytest.mark.filterwarnings("ignore:.*deprecated inferred style")
 def test_a_request_that_litestar_does_not_take_may_be_corrected_under_its_key(serve):
     service, _ = serve(asgi)
     runs = []
