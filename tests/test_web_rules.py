@@ -343,7 +343,8 @@ def test_a_credential_may_be_in_other_headers():
 
 
 def test_requests_without_a_credential_share_no_scope_but_are_refused():
-    for headers in ((), (("x-auth-token", "a"),), (("x-tenant", "a"),)):
+    bare = [(("authorization", line),) for line in ("", " ", "Bearer", "bearer ", "Basic", "Token")]
+    for headers in ((), (("x-auth-token", "a"),), (("x-tenant", "a"),), *bare):
         answer = CREDENTIAL.begin(keyed(UUID, *headers))
         assert (answer.status, kind_of(answer)) == (400, "unscoped")
 
