@@ -70,3 +70,14 @@ class Request:
                 if equals and key.strip() == name:
                     values[value.strip()] = None
         return ";".join(values) if values else None
+
+
+def rooted(path: str) -> str:
+    """Return a path from its slash on, as routers read one that begins otherwise.
+
+    A client may send a whole URL (RFC 9112, section 3.2.2) or leave out the slash, and some servers pass that on.
+    """
+    if path.startswith("/"):
+        return path
+    _, scheme, rest = path.partition("://")
+    return "/" + (rest.partition("/")[2] if scheme else path)
