@@ -1026,3 +1026,18 @@ def test_every_option_and_every_problem_is_documented():
     kinds = set(re.findall(r'Problem\(\s*"([a-z-]+)"', inspect.getsource(onceward.web.problem)))
     assert len(kinds) == 11
     assert [kind for kind in kinds if f"| `{kind}` |" not in DOCS] == []
+
+
+@source
+@pytest.mark.parametrize("path", ["/%6Frders", "/gr%C3%B6%C3%9Fen"])
+def test_a_path_that_comes_percent_encoded_is_guarded(once, source, path):
+    runs = []
+
+    @on_api(once, Rules(Route("/orders"), Route("/größen")))
+    def handler(event, context):
+        runs.append(event)
+        return {"statusCode": 201}
+
+    event = source(path, headers=[("Idempotency-Key", "k")])
+    assert [handler(event, None)["statusCode"] for _ in range(2)] == [201, 201]
+    assert runs == [event]

@@ -233,6 +233,12 @@ def test_a_seal_that_is_no_pair_of_functions_is_refused(seal):
         Once("memory:", seal=seal)
 
 
+def test_a_key_that_is_given_for_a_seal_is_not_told_in_the_error():
+    with pytest.raises(TypeError, match="seal= is a bytes") as told:
+        Once("memory:", seal=b"SECRET")
+    assert "SECRET" not in str(told.value)
+
+
 def test_a_seal_that_nobody_would_await_is_refused():
     async def later(data): ...
 

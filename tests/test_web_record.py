@@ -1,6 +1,7 @@
 """What is recorded, in every face: whether the endpoint began decides."""
 
 import asyncio
+import inspect
 from typing import Annotated
 
 import flask
@@ -10,7 +11,16 @@ from django.http import HttpResponse
 from django.test import AsyncClient, Client, override_settings
 from django.urls import path
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
+from fastapi import routing as fastapi_routing
+from fastapi.exceptions import RequestValidationError
+from litestar import Litestar
+from litestar import post as litestar_post
+from litestar.exceptions import ValidationException
+from litestar.middleware import DefineMiddleware
 from pydantic import BaseModel
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Route as StarletteRoute
 from werkzeug.test import Client as WsgiClient
 
 import test_web_django  # it configures Django
@@ -332,3 +342,131 @@ def test_a_refusal_does_not_free_the_input_of_an_earlier_run(serve):
     assert service.runs == 1
     ((record, _),) = service.once.ledger.records()
     assert (record.attempts, record.status) == (1, RELEASED)
+
+
+# --- what only looks like a refusal -----------------------------------------------------------------------------------
+
+
+def twice(app, runs):
+    send = with_httpx(app)
+    first, second = (send("/orders", b'{"amount": 1}') for _ in range(2))
+    assert first == second
+    assert len(runs) == 1
+    return first
+
+
+def test_a_validation_error_that_an_endpoint_raises_after_its_effect_is_recorded(serve):
+    service, _ = serve(asgi)
+    runs = []
+    app = FastAPI()
+
+    @app.post("/orders")
+    async def order():
+        runs.append(1)
+        raise RequestValidationError([{"loc": ("body",), "msg": "no such order", "type": "value_error"}])
+
+    app.add_middleware(AsgiIdempotency, once=service.once, rules=service.rules, name="n")
+    assert twice(app, runs) == 422
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_validation_error_that_a_handler_of_litestar_raises_after_its_effect_is_recorded(serve, sync):
+    service, _ = serve(asgi)
+    runs = []
+
+    def charge() -> None:
+        runs.append(1)
+        raise ValidationException("no such order")
+
+    async def charge_async() -> None:
+        charge()
+
+    handler = litestar_post("/orders", sync_to_thread=True)(charge) if sync else litestar_post("/orders")(charge_async)
+    guard = DefineMiddleware(AsgiIdempotency, once=service.once, rules=service.rules, name="n")
+    assert twice(Litestar([handler], middleware=[guard]), runs) == 400
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated inferred style")
+def test_a_request_that_litestar_does_not_take_may_be_corrected_under_its_key(serve):
+    service, _ = serve(asgi)
+    runs = []
+
+    @litestar_post("/orders")
+    async def order(amount: int) -> None:
+        runs.append(amount)
+
+    guard = DefineMiddleware(AsgiIdempotency, once=service.once, rules=service.rules, name="n")
+    send = with_httpx(Litestar([order], middleware=[guard]))
+    assert [send("/orders?amount=much", b""), send("/orders?amount=2", b"")] == [400, 201]
+    assert runs == [2]
+
+
+@pytest.mark.parametrize("status", [404, 405])
+def test_an_endpoint_behind_middleware_that_copies_the_scope_is_not_taken_for_missing(serve, status):
+    service, _ = serve(asgi)
+    runs = []
+
+    async def order(request):
+        runs.append(1)
+        raise HTTPException(status)
+
+    class Copying:
+        def __init__(self, app):
+            self.app = app
+
+        async def __call__(self, scope, receive, send):
+            await self.app(dict(scope), receive, send)
+
+    guard = Middleware(AsgiIdempotency, once=service.once, rules=service.rules, name="n")
+    app = Starlette(
+        routes=[StarletteRoute("/orders", order, methods=["POST"])], middleware=[guard, Middleware(Copying)]
+    )
+    assert twice(app, runs) == status
+
+
+def charging(service, runs):
+    router = APIRouter(route_class=fastapi_face.idempotent_route(service.once, service.rules, name="n"))
+
+    @router.post("/orders")
+    def order(payment: Payment):
+        runs.append(1)
+        raise HTTPException(404)
+
+    app = FastAPI()
+    app.include_router(router)
+    return app
+
+
+def test_an_endpoint_is_known_to_have_begun_when_an_integration_wraps_its_handler(serve, monkeypatch):
+    make = fastapi_routing.get_request_handler
+
+    def patched(*args, **settings):
+        handler = make(*args, **settings)
+
+        async def watched(*args, **kwargs):
+            return await handler(*args, **kwargs)
+
+        return watched
+
+    monkeypatch.setattr(fastapi_routing, "get_request_handler", patched)
+    service, _ = serve(asgi)
+    runs = []
+    assert twice(charging(service, runs), runs) == 404
+
+
+def test_nobody_claims_to_know_whether_an_endpoint_began_that_was_replaced_later(serve, monkeypatch):
+    handlers, make = [], fastapi_routing.get_request_handler
+
+    def noted(*args, **settings):
+        handlers.append(make(*args, **settings))
+        return handlers[-1]
+
+    monkeypatch.setattr(fastapi_routing, "get_request_handler", noted)
+    service, _ = serve(asgi)
+    runs = []
+    app = charging(service, runs)
+    with_httpx(app)("/nothing", b"")  # newer versions of FastAPI include routers at the first request
+    for handler in handlers:
+        dependant = inspect.getclosurevars(handler).nonlocals["dependant"]
+        dependant.call = inspect.unwrap(dependant.call)
+    assert twice(app, runs) == 404

@@ -6,9 +6,13 @@ import tracemalloc
 from http import HTTPStatus
 
 import anyio
+import flask
+import litestar
 import pytest
+import quart
 from fastapi import APIRouter, FastAPI
 from httpx import ASGITransport, AsyncClient
+from werkzeug.test import EnvironBuilder
 
 import test_web_asgi as asgi
 import test_web_django as django
@@ -430,3 +434,45 @@ def test_events_that_begin_after_their_request_was_cancelled_come_to_an_end(once
         return statuses(once)  # before the loop is closed, which ends everything
 
     assert asgi.run(main()) == [COMPLETED]
+
+
+@pytest.mark.parametrize("target", ["http://test/orders", "http://test//orders", "orders", "/orders"])
+@pytest.mark.parametrize("framework", ["quart", "litestar", "flask"])
+def test_a_whole_url_or_a_path_without_its_slash_does_not_go_round_the_guard(once, framework, target):
+    runs = []
+
+    def order() -> str:
+        runs.append(1)
+        return "done"
+
+    async def order_async() -> str:
+        return order()
+
+    rules = Rules(Route("/orders"))
+    if framework == "flask":
+        app = flask.Flask(__name__)
+        app.post("/orders")(order)
+        answers = [wsgi_target(WsgiIdempotency(app, once, rules), target) for _ in range(2)]
+    else:
+        quart_app = quart.Quart(__name__)
+        quart_app.post("/orders")(order_async)
+        app = quart_app if framework == "quart" else litestar.Litestar([litestar.post("/orders")(order_async)])
+        answers = [asyncio.run(asgi_target(AsgiIdempotency(app, once, rules), target)) for _ in range(2)]
+    assert len(runs) == (answers[0] < 400)
+    assert answers[0] == answers[1]
+
+
+def wsgi_target(app, target):
+    environ = EnvironBuilder("/", method="POST", headers={"Idempotency-Key": "k"}).get_environ()
+    given = []
+    body = app(environ | {"PATH_INFO": target}, lambda status, *_: given.append(int(status[:3])))
+    list(body)
+    return given[0]
+
+
+async def asgi_target(app, target):
+    async def targeted(scope, receive, send):
+        await app({**scope, "path": target, "raw_path": target.encode()}, receive, send)
+
+    async with AsyncClient(transport=ASGITransport(targeted), base_url="http://test") as client:
+        return (await client.post("/", headers={"Idempotency-Key": "k"})).status_code

@@ -343,7 +343,8 @@ def test_a_credential_may_be_in_other_headers():
 
 
 def test_requests_without_a_credential_share_no_scope_but_are_refused():
-    for headers in ((), (("x-auth-token", "a"),), (("x-tenant", "a"),)):
+    bare = [(("authorization", line),) for line in ("", " ", "Bearer", "bearer ", "Basic", "Token")]
+    for headers in ((), (("x-auth-token", "a"),), (("x-tenant", "a"),), *bare):
         answer = CREDENTIAL.begin(keyed(UUID, *headers))
         assert (answer.status, kind_of(answer)) == (400, "unscoped")
 
@@ -409,6 +410,14 @@ def test_a_scope_may_be_a_cookie():
 
     assert of("session=1; theme=dark") == of("theme=light; session=1") != of("session=2")
     assert Rules(scope="cookie:session").begin(keyed(UUID, ("cookie", "sessions=1"))).status == 400
+
+
+def test_a_cookie_that_another_site_has_planted_before_the_callers_own_is_not_the_caller():
+    def mine(line):
+        return scope_of(keyed(UUID, ("cookie", line)), scope="cookie:session")
+
+    assert len({mine("session=planted; session=own"), mine("session=planted"), mine("session=own")}) == 3
+    assert mine("session=own; session=own") == mine("session=own")
 
 
 def test_a_scope_may_be_a_callable():

@@ -7,6 +7,7 @@ import flask
 import pytest
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException
 from fastapi import Request as FastRequest
+from fastapi.security import APIKeyHeader, HTTPBearer, OAuth2PasswordBearer
 from starlette.applications import Starlette
 from starlette.authentication import AuthCredentials, AuthenticationBackend, BaseUser, SimpleUser
 from starlette.middleware.authentication import AuthenticationMiddleware
@@ -468,3 +469,20 @@ def test_a_dependency_in_the_middleware_is_refused_before_anything_has_run(once)
     guarded = of_asgi.AsgiIdempotency(app, once, Rules(scope=dependency(current_user)), name="shop")
     with pytest.raises(RuntimeError, match="only in routes of idempotent_route"):
         call(guarded, as_user("ann"))
+
+
+@pytest.mark.parametrize("scheme", [OAuth2PasswordBearer("token"), APIKeyHeader(name="X-Key"), HTTPBearer()])
+def test_a_dependency_that_only_reads_a_credential_is_refused_for_it_would_stand_in_the_ledger(scheme):
+    with pytest.raises(TypeError, match=r"only reads the credential.*scope=Scope\.CREDENTIAL"):
+        dependency(scheme)
+    assert dependency(scheme, lambda credential: 7) is not None
+
+
+def test_a_method_in_small_letters_gets_405_with_a_dependency_too(payments, once):
+    app, runs = payments(dependency(current_user))
+
+    async def small(scope, receive, send):
+        await app({**scope, "method": scope["method"].lower()}, receive, send)
+
+    (refused,) = call(small, as_user("ann", json={}))
+    assert (refused.status_code, runs) == (405, [])

@@ -131,7 +131,8 @@ def _check_seal(seal: object) -> None:
     from inspect import iscoroutinefunction  # noqa: PLC0415 - seals are rare, and a cold start is short
 
     if not isinstance(seal, tuple) or len(seal) != 2 or not all(map(callable, seal)):
-        raise TypeError(f"seal={seal!r}: give a pair of functions, as in seal=(fernet.encrypt, fernet.decrypt)")
+        kind = type(seal).__name__  # no more of it, for it may be a secret
+        raise TypeError(f"seal= is a {kind}: give a pair of functions, as in seal=(fernet.encrypt, fernet.decrypt)")
     if any(map(iscoroutinefunction, seal)):
         raise TypeError("seal= has a coroutine function, and nobody would await it: give plain ones")
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from onceward.web.answer import Answer
-from onceward.web.request import Request
+from onceward.web.request import Request, rooted
 
 # As ASGI's own types have it: what a scope or a message holds is told by its "type".
 Scope = MutableMapping[str, Any]
@@ -56,7 +56,7 @@ def request_of(scope: Scope) -> AsgiRequest:
 
 def place_of(scope: Scope) -> tuple[str, str]:
     """Return the path that the application routes by, and the root before it, which is empty when the path does not have it."""
-    path: str = scope["path"]
+    path = rooted(scope["path"])
     root: str = scope.get("root_path") or ""
     if root and (path + "/").startswith(root.rstrip("/") + "/"):
         root = root.rstrip("/")

@@ -5,7 +5,7 @@ from io import BytesIO
 from typing import Protocol, cast
 
 from onceward.web.answer import Answer
-from onceward.web.request import Request
+from onceward.web.request import Request, rooted
 from onceward.web.rules import Ask, Passed, Pending, Rules
 
 
@@ -48,7 +48,7 @@ def request_of(environ: Mapping[str, object], native: Mapping[str, object] | Non
     """
     return Request(
         str(environ["REQUEST_METHOD"]).upper(),  # as Django and Werkzeug read it
-        _text(environ, "PATH_INFO") or "/",
+        rooted(_text(environ, "PATH_INFO")),
         str(environ.get("QUERY_STRING", "")),
         _lines(environ),
         cast("str | None", environ.get("REMOTE_USER") or None),

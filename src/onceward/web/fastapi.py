@@ -52,7 +52,7 @@ from onceward.web.asgi_messages import (
 )
 from onceward.web.endpoint import endpoint_rules
 from onceward.web.fastapi_caller import Caller, dependency
-from onceward.web.fastapi_endpoints import ENDPOINT, dependencies, mark_begin, unguarded, warn_of_late_ends
+from onceward.web.fastapi_endpoints import ENDPOINT, Mark, dependencies, mark_begin, unguarded, warn_of_late_ends
 from onceward.web.route import Route
 from onceward.web.rules import Ask, Passed, Pending, Rules
 
@@ -152,6 +152,7 @@ class IdempotentRoute(APIRoute):
     """
 
     default: ClassVar[Idempotent | None] = None
+    _marks: tuple[Mark, ...] = ()  # one for each router that the route is included in
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
         super().__init__(path, endpoint, **settings)
@@ -211,7 +212,7 @@ class IdempotentRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of a request, which says when the endpoint begins: what FastAPI calls."""
         handler = super().get_route_handler()
-        mark_begin(handler, self.dependant)
+        self._marks = (*self._marks, mark_begin(handler))
         return handler
 
     async def _carry_out(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -223,7 +224,8 @@ class IdempotentRoute(APIRoute):
 
     async def _marked(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request whose key is held, and say in its scope whether the endpoint began."""
-        scope[BEGAN] = False
+        if all(mark.holds for mark in self._marks):
+            scope[BEGAN] = False
         token = ENDPOINT.set(scope)
         try:
             await super().handle(scope, receive, send)

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 from fastapi import Depends
 from fastapi.requests import Request as FastApiRequest
 from fastapi.routing import APIRoute
+from fastapi.security.base import SecurityBase
 
 from onceward.arguments import check_hook
 from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send
@@ -25,8 +26,17 @@ def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = N
 
     Args:
         call: the dependency, as it is given to ``Depends``.
-        who: returns what tells a caller from all others; by default it is what the dependency returns.
+        who: returns what tells a caller from all others; by default it is what the dependency returns. It stands readable
+            in the ledger.
+
+    Raises:
+        TypeError: the dependency is one of ``fastapi.security``, which verifies nobody, and there is no ``who`` that does.
     """
+    if isinstance(call, SecurityBase) and who is None:
+        raise TypeError(
+            f"dependency({type(call).__name__}): it only reads the credential, which would stand readable in the ledger. Give "
+            "a dependency that verifies it and returns the user, who= that does, or scope=Scope.CREDENTIAL"
+        )
     if who is not None:
         check_hook("who", who)
 
@@ -63,7 +73,7 @@ class Caller:
 
     async def found(self, scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive] | None:
         """Return what to go on with, in which the caller stands; None for a request that was refused, and has its answer."""
-        if scope["method"] not in self._methods:
+        if scope["method"].upper() not in self._methods:
             return scope, receive
         messages = await _first(receive, self._most)
         inner = {**scope, _FOUND: []}

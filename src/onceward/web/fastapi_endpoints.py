@@ -5,10 +5,12 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final
+from types import CellType, FunctionType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakSet
 
 from fastapi import FastAPI, routing
+from fastapi.dependencies.models import Dependant
 from starlette.routing import Mount
 
 from onceward.web.asgi import AsgiIdempotency
@@ -17,7 +19,6 @@ from onceward.web.asgi_messages import Scope
 from onceward.web.rules import Rules
 
 if TYPE_CHECKING:
-    from fastapi.dependencies.models import Dependant
     from fastapi.routing import APIRoute
 
 # Endpoints that were warned of: older versions of FastAPI make a route anew where its router is included.
@@ -25,7 +26,7 @@ _WARNED: Final[WeakSet[Callable[..., Any]]] = WeakSet()
 _TO_USER: Final = 5  # frames from a warning to the line with the endpoint's decorator
 
 
-def dependencies(dependant: "Dependant") -> "Iterator[Dependant]":
+def dependencies(dependant: Dependant) -> Iterator[Dependant]:
     """Return all dependencies of an endpoint, those of the router first."""
     for one in dependant.dependencies:
         yield from dependencies(one)
@@ -65,16 +66,36 @@ def _is_first(endpoint: Callable[..., Any]) -> bool:
 
 # --- whether an endpoint began ----------------------------------------------------------------------------------------
 
+_EMPTY: Final = CellType()
 # The scope of a request whose key is held, for its endpoint to say there that it has begun.
 ENDPOINT: Final[ContextVar[Scope | None]] = ContextVar("onceward_fastapi_endpoint", default=None)
 
 
-def mark_begin(handler: Callable[..., Any], fallback: "Dependant") -> None:
+class Mark(NamedTuple):
+    """Where an endpoint says that it has begun.
+
+    Attributes:
+        dependant: what FastAPI calls the endpoint by; None when that was not found.
+        call: what says it.
+    """
+
+    dependant: Dependant | None
+    call: Callable[..., Any] | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether an endpoint that has not said so has not begun. Nobody can tell when something else has replaced the call."""
+        return self.dependant is not None and self.dependant.call is self.call
+
+
+def mark_begin(handler: Callable[..., Any]) -> Mark:
     """Have the endpoint of a handler of FastAPI's say when it begins: after authentication and validation.
 
     FastAPI has integrations wrap ``dependant.call`` as the handler is made. It tells kinds of functions by what is wrapped.
     """
-    dependant: Dependant = inspect.getclosurevars(handler).nonlocals.get("dependant", fallback)
+    dependant = _dependant_of(handler)
+    if dependant is None:
+        return Mark(None)
     call = dependant.call
     assert call is not None  # it is an endpoint's
 
@@ -86,6 +107,15 @@ def mark_begin(handler: Callable[..., Any], fallback: "Dependant") -> None:
         return call(*args, **kwargs)
 
     dependant.call = begun
+    return Mark(dependant, begun)
+
+
+def _dependant_of(handler: object, depth: int = 5) -> Dependant | None:
+    """Return what a handler calls its endpoint by, also when an integration has wrapped the handler."""
+    held = [cell.cell_contents for cell in getattr(handler, "__closure__", None) or () if cell != _EMPTY]
+    found = next((value for value in held if isinstance(value, Dependant)), None)
+    inner = (value for value in held if isinstance(value, FunctionType)) if depth else ()
+    return found or next(filter(None, (_dependant_of(value, depth - 1) for value in inner)), None)
 
 
 # --- what is guarded --------------------------------------------------------------------------------------------------

@@ -58,10 +58,26 @@ class Request:
         return [value for held, value in self.headers if held == name]
 
     def cookie(self, name: str) -> str | None:
-        """Return the value of a cookie (RFC 6265, section 5.4), or None."""
+        """Return the value of a cookie (RFC 6265, section 5.4), or None.
+
+        A cookie may be sent with several values. Frameworks take the first or the last of them, so here it is all of them,
+        with semicolons between.
+        """
+        values: dict[str, None] = {}
         for line in self.lines("cookie"):
             for pair in line.split(";"):
-                key, equals, value = pair.strip().partition("=")
-                if equals and key == name:
-                    return value
-        return None
+                key, equals, value = pair.partition("=")
+                if equals and key.strip() == name:
+                    values[value.strip()] = None
+        return ";".join(values) if values else None
+
+
+def rooted(path: str) -> str:
+    """Return a path from its slash on, as routers read one that begins otherwise.
+
+    A client may send a whole URL (RFC 9112, section 3.2.2) or leave out the slash, and some servers pass that on.
+    """
+    if path.startswith("/"):
+        return path
+    _, scheme, rest = path.partition("://")
+    return "/" + (rest.partition("/")[2] if scheme else path)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from json import dumps
 from typing import Final, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 from onceward.aws.events.delivery import MalformedEvent, at, described
 from onceward.web.answer import Answer
@@ -111,7 +111,7 @@ def _first(event: Event) -> tuple[Shape, Request, bytes]:
     query = _pairs(event, "multiValueQueryStringParameters") or _pairs(event, "queryStringParameters")
     request = Request(
         _text(event, "httpMethod"),
-        _text(event, "path"),
+        _unquoted(_text(event, "path")),
         urlencode(sorted(query, key=lambda pair: pair[0])),  # the values of one name stay in their order
         [(name.lower(), value) for name, value in headers],
         _identity(event),
@@ -133,13 +133,18 @@ def _second(event: Event) -> tuple[Shape, Request, bytes]:
     domain = at(event, "requestContext", "domainName")
     request = Request(
         _text(event, "requestContext", "http", "method"),
-        path,
+        _unquoted(path),
         _text(event, "rawQueryString") if event.get("rawQueryString") else "",
         headers,
         _identity(event),
         event,
     )
     return URL if isinstance(domain, str) and ".lambda-url." in domain else HTTP, request, _body(event)
+
+
+def _unquoted(path: str) -> str:
+    """Return a path as routes are written and as routers read it: load balancers and function URLs pass it on as it was sent."""
+    return unquote(path, errors="surrogateescape") if "%" in path else path
 
 
 def _identity(event: Event) -> str | None:
