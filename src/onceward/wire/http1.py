@@ -12,8 +12,8 @@ HEAD_LIMIT: Final = 65536  # bytes of a status line and headers, or of one line 
 _HEX: Final = b"0123456789abcdefABCDEF"
 _INTERIM: Final = 8  # answers "in between" that one request may get
 _CHUNKED: Final = -1
-# A status line and headers, in lower case. A line that begins with a space goes on the line before it (RFC 9112, 5.2).
-_HEAD: Final = re.compile(rb"http/1\.. (\d\d\d)(?: [^\0\r\n]*+)?(?:\r\n[^\0\r\n \t][^\0\r\n]*+)*+").fullmatch
+# A status line and headers, in lower case. No name has a space in it, and no line goes on in the next one (RFC 9112, 5).
+_HEAD: Final = re.compile(rb"http/1\.. (\d\d\d)(?: [^\0\r\n]*+)?(?:\r\n[^\0\r\n\t :]++:[^\0\r\n]*+)*+").fullmatch
 
 
 class Raw(NamedTuple):
@@ -99,7 +99,7 @@ def _status(head: bytes) -> int:
 
 def _size(head: bytes) -> int | None:
     """Return the size of the content, :data:`_CHUNKED`, or None when it ends with the connection (RFC 9112, 6.3)."""
-    lengths, codings = head.count(b"\r\ncontent-length"), head.count(b"\r\ntransfer-encoding")
+    lengths, codings = head.count(b"\r\ncontent-length:"), head.count(b"\r\ntransfer-encoding:")
     if lengths + codings > 1:
         raise Unreadable("the answer tells its length twice")
     if codings:
