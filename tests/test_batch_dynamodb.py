@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import threading
 import time
 
 import pytest
@@ -232,3 +233,25 @@ def test_the_time_left_ends_a_settling_that_is_throttled(run, url, proxy):
     assert time.monotonic() - began < 4
     assert statuses(outcomes) == ["failed", "failed"]
     assert isinstance(outcomes[0].error, ResultNotRecorded)
+
+
+@pytest.mark.parametrize("begins", ["at the claim", "at the end"])
+def test_the_time_left_ends_a_batch_whose_server_is_silent(run, url, proxy, begins):
+    silent = threading.Event()
+
+    def handle(order):
+        if begins == "at the end":
+            silent.set()
+        return order["id"]
+
+    once = Once(f"{url}&timeout=0.3")
+    batch = once.batch(handle, key="order.id", name="b")
+    run(batch, [{"id": "the first"}])
+    silent.clear()
+    if begins == "at the claim":
+        silent.set()
+    proxy.rule = lambda seen: Fault(delay=0.6, lose_request=True) if silent.is_set() else None
+    began = time.monotonic()
+    outcomes = run(batch, orders(25), time_left=2)
+    assert time.monotonic() - began < 3.5, "each of the 25 keys was waited for in turn, again and again"
+    assert set(statuses(outcomes)) <= {"failed", "deferred"}

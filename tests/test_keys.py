@@ -305,6 +305,29 @@ def test_a_script_shares_its_keys_with_itself_imported(tmp_path, source):
     assert run_script(tmp_path / "other.py", tmp_path) == "script"
 
 
+FINGERPRINTED = """
+import dataclasses, sys
+sys.path.insert(0, {src!r})
+from onceward.keys import fingerprint_of
+
+@dataclasses.dataclass
+class Order:
+    number: int
+
+if __name__ == "__main__":
+    first = fingerprint_of(Order(1))
+    import worker  # as a function does that says `from app import ...`
+    assert fingerprint_of(Order(1)) == first, "the same input is another one since"
+    print(first)
+"""
+
+
+def test_a_scripts_inputs_have_one_fingerprint_whoever_imports_the_script(tmp_path, source):
+    (tmp_path / "worker.py").write_text(FINGERPRINTED.format(src=source))
+    digest = "6a43b585ed4d502d5c8083015900739f5a53c5bb445aab32b1864f694e46bd0a"
+    assert run_script(tmp_path / "worker.py", tmp_path) == digest, "records of earlier versions have this one"
+
+
 def test_functions_of_the_same_name_in_two_modules_do_not_share_keys():
     space = {"__name__": "one"}
     exec("def handle(): return 1", space)

@@ -302,7 +302,9 @@ class Claim:
         if isinstance(outcome, Won):
             # A renewal never lowers what stands in the store, so neither what I believe.
             self.record, self._until = outcome.record, max(self._until, outcome.until)
-            self.due = self._until + self._ahead
+            # Not at once, also when the time left allows only for a short lease: an end takes a moment, and a beat in between
+            # makes it begin anew.
+            self.due = max(self._until + self._ahead, self.clock() + self.interval / 10)
         elif self._ending and outcome.record is not None and outcome.record.owner == self.record.owner:
             self.due = self.clock() + self.interval  # I am ending it at this moment, which is not losing it
         else:

@@ -23,9 +23,21 @@ class NotReplayable(Exception):
     """The value cannot be stored so that it comes back the same."""
 
 
+def own_name(kind: type) -> str:
+    """Return the module and qualified name of a class. Those of a script are of ``__main__``, whatever else is imported."""
+    module = kind.__module__
+    return f"{'__main__' if module in _MAIN else module}:{kind.__qualname__}"
+
+
 def type_name(kind: type) -> str:
     """Return the name that a class is found again by; a script's classes have the name that it would be imported by."""
-    return f"{_importable(kind.__module__)}:{kind.__qualname__}"
+    return importable_name(own_name(kind))
+
+
+def importable_name(name: str) -> str:
+    """Return the name that a class is found again by, made of its :func:`own_name`."""
+    module, _, qualified = name.partition(":")
+    return f"{_importable(module)}:{qualified}"
 
 
 def has_name(kind: type, name: str) -> bool:
@@ -38,12 +50,12 @@ def loaded_class(name: str, tag: str) -> type:
 
     Args:
         name: its module and qualified name, as :func:`type_name` wrote it.
-        tag: what the record says that it is; see :data:`_KINDS`.
+        tag: what the record says that it is; see :data:`KINDS`.
 
     Raises:
         NotReplayable: it is not loaded, or nothing of that kind.
     """
-    is_kind = _KINDS.get(tag)
+    is_kind = KINDS.get(tag)
     if is_kind is None:
         raise NotReplayable(f"the recorded result has a {tag!r}, which this version of onceward does not know")
     module, _, qualified = name.partition(":")
@@ -85,7 +97,7 @@ def is_named_tuple(kind: type) -> bool:
 
 
 # what a class must be, by the tag that names it
-_KINDS: Final[dict[str, Callable[[type], bool]]] = {
+KINDS: Final[dict[str, Callable[[type], bool]]] = {
     "$enum": lambda kind: Enum in _BASES.__get__(kind),
     "$namedtuple": is_named_tuple,
     "$pydantic": is_model,

@@ -17,7 +17,7 @@ import msgspec
 from onceward.alike import same
 from onceward.classes import NotReplayable as NotReplayable  # noqa: PLC0414 - callers of a codec need no classes
 from onceward.classes import has_name, is_model, type_name
-from onceward.values import model_data, tagged, untagged
+from onceward.values import findable, model_data, tagged, untagged
 
 ENVELOPE = '{"$onceward":1,'
 _ENVELOPE = ENVELOPE.encode()
@@ -110,7 +110,8 @@ def encode_exception(error: Exception) -> str:
         args = (
             how[1] if isinstance(how, tuple) and how[0] is type(error) else error.args
         )  # OSError keeps some elsewhere
-        raised = {"type": type_name(type(error)), "args": tagged(args), "state": tagged(dict(error.__dict__))}
+        parts = findable({"args": tagged(args), "state": tagged(dict(error.__dict__))})
+        raised = {"type": type_name(type(error)), **cast("dict[str, object]", parts)}
         text = _dumped({"$onceward": 1, "raised": raised})
         back = decode_exception(text, [type(error)])
         unchanged = same(back.args, error.args) and str(back) == str(error)
@@ -161,6 +162,8 @@ def _encode_open(value: object, *, enveloped: bool) -> str:
     try:
         marked = tagged(value)
         plain = _dumped(marked)
+        if "__main__:" in plain:
+            plain = _dumped(findable(marked))
     except RecursionError:
         raise NotReplayable("it is nested too deeply, or contains itself") from None
     except (TypeError, ValueError, msgspec.MsgspecError) as error:

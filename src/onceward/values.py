@@ -14,7 +14,16 @@ from typing import Any, cast
 
 import msgspec
 
-from onceward.classes import NotReplayable, field_names, is_model, is_named_tuple, loaded_class, type_name
+from onceward.classes import (
+    KINDS,
+    NotReplayable,
+    field_names,
+    importable_name,
+    is_model,
+    is_named_tuple,
+    loaded_class,
+    own_name,
+)
 
 _INT64 = 1 << 63
 _MOST_BITS = 10_000  # Python writes no longer int in decimal than 4300 digits (sys.set_int_max_str_digits)
@@ -80,12 +89,24 @@ def tagged(value: object) -> object:  # noqa: PLR0911 - one line per type
     return _tagged_object(value)
 
 
+def findable(marked: object) -> object:
+    """Return what ``tagged`` made, with a script's classes under the names that they are found again by.
+
+    A fingerprint goes without this, for those names change when somebody imports the script.
+    """
+    if type(marked) is list:
+        return [findable(item) for item in marked]
+    if type(marked) is not dict:
+        return marked
+    return {key: importable_name(item) if key in KINDS else findable(item) for key, item in marked.items()}
+
+
 def _tagged_object(value: object) -> object:
     kind = type(value)
     if isinstance(value, Enum):
-        return {"$enum": type_name(kind), "name": value.name}
+        return {"$enum": own_name(kind), "name": value.name}
     if is_named_tuple(kind):
-        return {"$namedtuple": type_name(kind), "items": [tagged(item) for item in cast("tuple[object, ...]", value)]}
+        return {"$namedtuple": own_name(kind), "items": [tagged(item) for item in cast("tuple[object, ...]", value)]}
     if is_model(kind):
         return _tagged_model(value, kind)
     names = field_names(kind)
@@ -93,7 +114,7 @@ def _tagged_object(value: object) -> object:
         raise NotReplayable(f"{kind.__module__}.{kind.__qualname__} is not a type that can be stored")
     parts = {name: getattr(value, name) for name in names}
     return {
-        "$object": type_name(kind),
+        "$object": own_name(kind),
         "fields": {name: tagged(item) for name, item in parts.items() if item is not msgspec.UNSET},
     }
 
@@ -101,7 +122,7 @@ def _tagged_object(value: object) -> object:
 def _tagged_model(value: Any, kind: Any) -> object:
     fields = {name: item for name, item in value.__dict__.items() if name in kind.model_fields}
     fields |= value.__pydantic_extra__ or {}
-    marked = {"$pydantic": type_name(kind), "value": tagged(fields)}
+    marked = {"$pydantic": own_name(kind), "value": tagged(fields)}
     given: set[str] = value.__pydantic_fields_set__
     return marked if given == fields.keys() else {**marked, "set": sorted(given)}
 

@@ -75,8 +75,11 @@ def _write_once(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[An
         )
     replies: dict[int, Answered] = {}
     for number, code in enumerate(codes):
-        if not code:
-            replies[number] = won(records[number], cast("Answer", answers[number // STATEMENTS]), now)
+        answer = answers[number // STATEMENTS]
+        if isinstance(answer, StoreError):
+            replies[number] = answer  # asked alone, each would wait as long; the steps above ask again
+        elif not code:
+            replies[number] = won(records[number], answer, now)
     lost = [number for number, code in enumerate(codes) if code in _LOST]
     found = yield from _read_back(store, [wanted[number].write.key for number in lost])
     replies.update((number, found[wanted[number].write.key]) for number in lost if wanted[number].write.key in found)
@@ -116,7 +119,7 @@ def _code(error: object) -> str:
 
 
 def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
-    """Make each write with a request of its own, side by side; what fails for a time is asked again twice."""
+    """Make each write with a request of its own, side by side; what is refused for a time is asked again twice."""
     replies: dict[int, Answered] = {}
     todo = list(range(len(wanted)))
     for pause in (*_AGAIN, None):
@@ -128,7 +131,9 @@ def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answer
                 replies[number] = yield from store.reply(call, answer, record, now, inserted=inserted)
             except StoreError as error:
                 replies[number] = error
-        todo = [number for number in todo if getattr(replies[number], "transient", False)]
+        # One that got no answer has waited long: whether there is time for another try, the steps above know.
+        refused = [number for number, answer in zip(todo, answers, strict=True) if isinstance(answer, Answer)]
+        todo = [number for number in refused if getattr(replies[number], "transient", False)]
         if not todo or pause is None:
             break
         yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
@@ -150,8 +155,10 @@ def _read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[dict[str, Ans
             answer = yield from store.ask(store.requests.get_many([store.layout.key(key) for key in asked]))
             left = _left(store, answer)
             read = _read(store, answer)
-        except (StoreError, AttributeError, TypeError, LookupError):  # refused, or an answer that makes no sense
-            return found  # each alone is told what stands in its way
+        except (StoreError, AttributeError, TypeError, LookupError) as error:
+            if isinstance(error, StoreError) and error.transient:
+                return found | dict.fromkeys(todo, error)
+            return found  # refused, or an answer that makes no sense: each alone is told what stands in its way
         now = store.clock.earliest()
         answered = [key for key in asked if key not in left]
         for key in answered:

@@ -74,16 +74,19 @@ class Blobs:
     def _write(self, store: "DynamoStore", call: ObjectCall) -> Steps[None]:
         if self._away is not None and boottime() < self._away[0]:
             raise self._away[1]
+        began = boottime()
         for pause in (*_PAUSES, None):
             try:
                 yield from store.ask(call)
             except StoreError as error:
-                if error.transient and pause is None:
+                over = pause is None or boottime() - began > sum(_PAUSES)  # as after a request without an answer
+                if error.transient and over:
                     self._away = boottime() + _AWAY, error
-                if not error.transient or pause is None:
+                if not error.transient or over:
                     raise
             else:
                 return
+            assert pause is not None
             yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
 
 

@@ -358,7 +358,8 @@ class DynamoStore:
             yield from self.ask(self.requests.get("?", consistent=False))
             if not self.clock.known:
                 raise StoreError(
-                    f"ledger {self.url}: its answers have no Date header, and no lease is safe without its time"
+                    f"ledger {self.url}: its answers have no Date header of DynamoDB's own, and no lease is safe without its time. A "
+                    "server in its place must send Date, and application/x-amz-json-1.0 as the type"
                 )
 
     def _packed(self, record: Record, item: Item) -> Steps[tuple[Record, Item]]:
