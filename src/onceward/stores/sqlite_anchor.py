@@ -98,11 +98,12 @@ def step(connection: sqlite3.Connection, host: HostClock) -> None:
         to = move(host, found)
         if to is not None and found.anchor is not None:
             before = found.anchor + host.uptime()
-            if found.boot == host.boot:  # the claims of workers that have closed the file last as long as before
-                connection.execute(
-                    f"UPDATE {TABLE} SET lease_until = lease_until + ?1, expires_at = expires_at + ?1 WHERE lease_until > ?2",  # noqa: S608 - as above
-                    (to.skipped, before),
-                )
+            # The claims of workers that have closed the file last as long as before; some give each container a boot id.
+            counted = to.skipped if to.skipped <= COUNTED else 0.0
+            connection.execute(
+                f"UPDATE {TABLE} SET lease_until = lease_until + ?, expires_at = expires_at + ? WHERE lease_until > ?",  # noqa: S608 - as above
+                (to.skipped, counted, before),
+            )
             _keep(connection, before, to.skipped)
             _write(connection, host, to.anchor)
         connection.execute("COMMIT")
@@ -114,7 +115,7 @@ def _keep(connection: sqlite3.Connection, before: float, skipped: float) -> None
     """Let no record expire by a long gap: it was a wrong look at the clock, or nobody was there to be answered."""
     if skipped > COUNTED:
         connection.execute(
-            f"UPDATE {TABLE} SET expires_at = expires_at + ?1 WHERE expires_at > ?2 AND lease_until <= ?2",  # noqa: S608 - as above
+            f"UPDATE {TABLE} SET expires_at = expires_at + ? WHERE expires_at > ?",  # noqa: S608 - as above
             (skipped, before),
         )
 
