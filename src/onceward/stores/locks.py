@@ -85,13 +85,28 @@ def watch_forks(store: Forks) -> None:
     weakref.finalize(store, _STORES.pop, id(store), None).atexit = False
 
 
-def _before() -> None:
+def _before(patience: int = 2) -> None:
+    try:
+        _prepare()
+    except BaseException:  # whatever a hook raises, Python prints it and forks, so that everything must be ready
+        if patience:
+            _before(patience - 1)
+        raise
+
+
+def _prepare() -> None:
     stores = [store for weak in list(_STORES.values()) if (store := weak()) is not None]
     inside = {id(store) for store in stores if any(owns(lock)() for lock in store.locks)}
-    take([lock for store in stores for lock in store.locks])
-    _FORKING[threading.get_ident()] = stores
-    for store in stores:
-        store.before_fork(inside=id(store) in inside)
+    locks = [lock for store in stores for lock in store.locks]
+    take(locks)
+    try:
+        _FORKING[threading.get_ident()] = stores
+        for store in stores:
+            store.before_fork(inside=id(store) in inside)
+    except BaseException:
+        _FORKING.pop(threading.get_ident(), None)
+        give(locks)
+        raise
 
 
 def _after() -> None:
