@@ -382,6 +382,22 @@ def test_a_file_of_the_previous_version_goes_on_with_its_clock_and_the_previous_
         assert once.acquire("after").fence == 4000000000000001
 
 
+def test_an_anchor_that_the_previous_version_set_too_low_stays_while_its_worker_runs(machine, path):
+    with using(machine) as once:
+        once.acquire("k").complete()
+        once.ledger.clear("claim:k")  # so that nothing but the mark tells the previous version the time
+    machine.reboot(machine.wall - 2 * HOUR)
+    connection = sqlite3.connect(path)
+    connection.executemany(
+        "INSERT OR REPLACE INTO onceward_meta VALUES (?, ?)",
+        [("boot", machine.boot), ("anchor", repr(machine.wall - machine.uptime))],
+    )
+    connection.commit()
+    connection.close()
+    with using(machine) as once:
+        assert abs(now_of(once) - machine.wall) < 1
+
+
 def test_what_a_worker_writes_keeps_the_mark_of_the_time_up_to_date(machine, path):
     with using(machine) as once:
         for number in range(20):

@@ -20,7 +20,6 @@ class Anchor(NamedTuple):
     boot: str | None
     anchor: float | None
     seen: tuple[float, float] | None  # a time of day that was ahead (less the uptime), and the uptime then
-    marked: float
     written: float
     least: float
 
@@ -37,7 +36,6 @@ def read(connection: sqlite3.Connection, meta: Mapping[str, str] | None = None) 
         boot=meta.get("boot"),
         anchor=float(meta["anchor"]) if "anchor" in meta else None,
         seen=(float(seen[0]), float(seen[1])) if len(seen) == 2 else None,
-        marked=marked,
         written=max(marked, created),
         least=max(marked + MARK_EVERY if marked else 0.0, created),  # the next mark might have been about to be made
     )
@@ -45,8 +43,8 @@ def read(connection: sqlite3.Connection, meta: Mapping[str, str] | None = None) 
 
 def move(host: HostClock, found: Anchor) -> Move | None:
     """Return where the anchor belongs now, or None."""
-    # Within one boot, an earlier version on the same file may have stamped a row by a clock of its own.
-    written = found.marked if found.boot == host.boot else found.written
+    # An anchor of this boot may be in use, also if an earlier version set it too low.
+    written = 0.0 if found.boot == host.boot else found.written
     return wanted(found.anchor, written, found.least, host.uptime(), time.time())
 
 
