@@ -22,7 +22,7 @@ from onceward.core.register import Answered
 from onceward.errors import StoreError
 from onceward.stores import sqlite_async
 from onceward.stores.contract import MORE, Damaged, DamagedRecord, Page, Purged
-from onceward.stores.locks import give, owns, reentered, take, watch_forks
+from onceward.stores.locks import give, holds, owns, reentered, take, watch_forks
 from onceward.stores.sqlite_anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite_clock import RESOLUTION
 from onceward.stores.sqlite_file import SqliteFile, translated
@@ -320,14 +320,15 @@ class SqliteStore:
 
     def close(self) -> None:
         """Close both connections and end the writer thread; the next use opens them again."""
-        take(self.locks)
+        before = holds(self.locks)
         try:
+            take(self.locks)
             if self._thread is not None:
                 self._thread.stop()
                 self._thread = None
             self._file.forget()
         finally:
-            give(self.locks)
+            give(before)
 
     def before_fork(self, *, inside: bool) -> None:
         """Close the connections. The locks are held, by whoever forks.
@@ -411,7 +412,9 @@ def open_url(parts: SplitResult, options: dict[str, str]) -> SqliteStore:
 
 def _close(file: SqliteFile, *locks: "RLock") -> None:
     """Close the connections of a store that is gone, also at exit, unless a daemon thread is using them for ever."""
-    held = [lock for lock in locks if lock.acquire(timeout=1)]
-    if len(held) == len(locks):
-        file.close()
-    give(held)
+    before = holds(locks)
+    try:
+        if all(lock.acquire(timeout=1) for lock in locks):
+            file.close()
+    finally:
+        give(before)
