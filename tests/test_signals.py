@@ -149,3 +149,41 @@ def test_a_signal_handler_that_forks_never_hangs_and_the_interrupted_call_goes_o
 
 def test_a_signal_handler_that_closes_the_ledger_never_hangs(tmp_path):
     run(f"sqlite:///{tmp_path}/ledger.db?synchronous=NORMAL", "threads", "close")
+
+
+LIMIT = """
+import os, signal, sys, threading, time
+from onceward import Once
+once = Once(sys.argv[1])
+once.run("warm", int)
+held = threading.Event()
+def hold():  # as a commit does that waits for the disk
+    with once.store.locks[0]:
+        held.set()
+        time.sleep(0.6)
+class Limit(Exception):
+    pass
+def limit(*_):
+    raise Limit
+signal.signal(signal.SIGALRM, limit)
+threading.Thread(target=hold).start()
+held.wait()
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+child = os.fork()
+if child == 0:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(10)
+    os._exit(once.run("child", int))
+assert os.waitpid(child, 0)[1] == 0
+threading.Thread(target=once.run, args=("parent", int)).start()
+"""
+
+
+def test_a_time_limit_that_strikes_a_fork_leaves_no_lock_held_and_no_connection_shared(tmp_path):
+    for url in (f"sqlite:///{tmp_path / 'ledger.db'}", "memory:"):
+        env = {**os.environ, "PYTHONPATH": str(SRC)}
+        done = subprocess.run(
+            [sys.executable, "-c", LIMIT, url], env=env, capture_output=True, text=True, timeout=30, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Limit" in done.stderr, "Python says that it ignores it"

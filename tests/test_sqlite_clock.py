@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from onceward import Busy, Completed, Once
+from onceward import Busy, Completed, Once, Parked
 from onceward.stores import sqlite_anchor, sqlite_clock, sqlite_file
 from servers import missing
 
@@ -88,6 +88,31 @@ def agree(path, first, second):
     assert ask(other)[0] == "claimed"
     for process in (other, rival):
         process.communicate(timeout=30)
+
+
+UNSHARES = """
+import ctypes, os, time
+from onceward.stores.sqlite_clock import HostClock
+clock = HostClock()
+clock.look()
+before = clock.uptime()
+assert ctypes.CDLL(None).unshare(0x80) == 0, "CLONE_NEWTIME"  # for its children
+with open("/proc/self/timens_offsets", "w") as file:
+    file.write("boottime 260000 0")
+def off():
+    clock.look()
+    return round(clock.uptime() - before)
+print(off(), flush=True)
+if os.fork() == 0:
+    print(off(), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_process_that_has_unshared_the_time_of_its_children_alone_keeps_its_clock(unshare):
+    unshare("--time")
+    assert worker([], UNSHARES).communicate(timeout=30)[0].split() == ["0", "0"]
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -287,6 +312,31 @@ def test_after_a_reboot_with_the_clock_a_month_ahead_completed_records_still_ans
         once.acquire("k", name="pay")
 
 
+def test_after_a_reboot_with_the_clock_a_month_ahead_a_dead_workers_key_is_not_forgotten(machine):
+    with using(machine, retention=7 * DAY, on_lapse="park") as once:
+        once.acquire("k")
+    machine.reboot(machine.wall + 30 * DAY)
+    with using(machine, retention=7 * DAY, on_lapse="park") as once, pytest.raises(Parked):
+        once.acquire("k")
+
+
+def test_a_live_lease_is_as_long_as_it_was_when_a_container_with_another_boot_id_moves_the_clock(machine):
+    machine.wall -= 3 * HOUR
+    once = machine.once(lease=600, retention=DAY)
+    claim = once.acquire("k")
+    once.store.close()  # as a worker does once a minute, so that the clock may move
+    machine.wall += 3 * HOUR
+    machine.boot = "boot of a container"
+    with using(machine) as other:
+        assert abs(now_of(other) - machine.wall) < 3
+        with pytest.raises(Busy):
+            other.acquire("k")
+    claim.complete()
+    machine.pass_(DAY - 60)
+    with using(machine) as other, pytest.raises(Completed):
+        other.acquire("k")
+
+
 @pytest.mark.parametrize("kind", ["reboot", "clear", "purge", "purge and reboot"])
 def test_fences_grow_whatever_happens_to_clock_and_record(machine, kind):
     fences = []
@@ -330,6 +380,22 @@ def test_a_file_of_the_previous_version_goes_on_with_its_clock_and_the_previous_
     connection.close()
     with using(machine) as once:
         assert once.acquire("after").fence == 4000000000000001
+
+
+def test_an_anchor_that_the_previous_version_set_too_low_stays_while_its_worker_runs(machine, path):
+    with using(machine) as once:
+        once.acquire("k").complete()
+        once.ledger.clear("claim:k")  # so that nothing but the mark tells the previous version the time
+    machine.reboot(machine.wall - 2 * HOUR)
+    connection = sqlite3.connect(path)
+    connection.executemany(
+        "INSERT OR REPLACE INTO onceward_meta VALUES (?, ?)",
+        [("boot", machine.boot), ("anchor", repr(machine.wall - machine.uptime))],
+    )
+    connection.commit()
+    connection.close()
+    with using(machine) as once:
+        assert abs(now_of(once) - machine.wall) < 1
 
 
 def test_what_a_worker_writes_keeps_the_mark_of_the_time_up_to_date(machine, path):

@@ -1,5 +1,6 @@
 """What can happen to the files of an SQLite ledger: moved, replaced, deleted, damaged; who may read them; and forks."""
 
+import asyncio
 import gc
 import os
 import shutil
@@ -337,6 +338,31 @@ def test_a_fork_while_a_thread_uses_a_ledger_in_memory_leaves_no_lock_behind():
         for thread in threads:
             thread.join()
     assert codes == [0] * 10
+
+
+def test_any_number_of_coroutines_wait_for_a_file_that_is_slow_to_open_in_one_thread(path):
+    holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    holder.execute("CREATE TABLE mine (x)")
+    holder.execute("BEGIN EXCLUSIVE")
+    threading.Timer(0.5, holder.close).start()
+    once, most, longest = Once(f"sqlite:///{path}"), 0, 0.0
+
+    async def watch():
+        nonlocal most, longest
+        while True:
+            most, before = max(most, threading.active_count()), time.monotonic()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.monotonic() - before)
+
+    async def main():
+        watching = asyncio.create_task(watch())
+        await asyncio.gather(*(once.run_async(number, int) for number in range(100)))
+        watching.cancel()
+
+    before = threading.active_count()
+    asyncio.run(main())
+    assert most <= before + 2, "the writer thread, and the timer of heartbeats"
+    assert longest < 0.4, "the loop goes on meanwhile"
 
 
 def test_a_lease_holds_through_all_of_this(once):

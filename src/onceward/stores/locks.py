@@ -34,28 +34,46 @@ def reentered(where: str) -> StoreError:
     )
 
 
+Holds = list[tuple["RLock", int]]
+
+
+def holds(locks: "Sequence[RLock]") -> Holds:
+    """Return how often this very thread holds each, to :func:`give` back what is taken from now on.
+
+    An interrupt may strike between the moment when a lock is taken and the one when somebody has noted that.
+    """
+    return [(lock, _count(lock)) for lock in locks]
+
+
 def take(locks: "Sequence[RLock]") -> None:
     """Acquire all. It waits while it holds none, so those who hold one, and want another, cannot block each other."""
+    before = holds(locks)
     while True:
-        taken: list[RLock] = []
         try:
-            for lock in locks:
-                if not lock.acquire(timeout=_PATIENCE if taken else -1):
-                    break
-                taken.append(lock)
-            else:
+            if all(lock.acquire(timeout=_PATIENCE if number else -1) for number, lock in enumerate(locks)):
                 return
         except BaseException:
-            give(taken)
+            give(before)
             raise
-        give(taken)
+        give(before)
         time.sleep(_PAUSE)
 
 
-def give(locks: "Sequence[RLock]") -> None:
-    """Release all."""
-    for lock in reversed(locks):
-        lock.release()
+def give(before: Holds, patience: int = 2) -> None:
+    """Release what was taken since."""
+    try:
+        for lock, count in reversed(before):
+            while _count(lock) > count:
+                lock.release()
+    except BaseException:
+        if patience:
+            give(before, patience - 1)
+        raise
+
+
+def _count(lock: "RLock") -> int:
+    # Python tells it in all versions only so.
+    return int(repr(lock).rpartition("count=")[2].split()[0]) if owns(lock)() else 0
 
 
 # --- forks --------------------------------------------------------------------------------------------------------
@@ -76,7 +94,7 @@ class Forks(Protocol):
 
 
 _STORES: dict[int, "weakref.ref[Forks]"] = {}
-_FORKING: dict[int, list[Forks]] = {}  # by thread
+_FORKING: "dict[int, list[_Fork]]" = {}  # by thread; a signal handler may fork while another fork waits
 
 
 def watch_forks(store: Forks) -> None:
@@ -85,25 +103,67 @@ def watch_forks(store: Forks) -> None:
     weakref.finalize(store, _STORES.pop, id(store), None).atexit = False
 
 
+class _Fork:
+    """A fork that is under way, and what its thread held before."""
+
+    ready = confirmed = False
+
+    def __init__(self) -> None:
+        self.stores = [store for weak in list(_STORES.values()) if (store := weak()) is not None]
+        self.before = holds([lock for store in self.stores for lock in store.locks])
+
+    def prepare(self) -> None:
+        take([lock for lock, _ in self.before])
+        inside = {id(lock) for lock, count in self.before if count}
+        for store in self.stores:
+            store.before_fork(inside=any(id(lock) in inside for lock in store.locks))
+        self.ready = True
+
+
+# Whatever a hook raises, such as a time limit, Python prints it and goes on. So each has a second one that makes sure.
+
+
 def _before() -> None:
-    stores = [store for weak in list(_STORES.values()) if (store := weak()) is not None]
-    inside = {id(store) for store in stores if any(owns(lock)() for lock in store.locks)}
-    take([lock for store in stores for lock in store.locks])
-    _FORKING[threading.get_ident()] = stores
-    for store in stores:
-        store.before_fork(inside=id(store) in inside)
+    fork = _Fork()
+    _FORKING.setdefault(threading.get_ident(), []).append(fork)
+    fork.prepare()
+
+
+def _before_again() -> None:
+    forks = _FORKING.setdefault(threading.get_ident(), [])
+    if not forks or forks[-1].confirmed:
+        forks.append(_Fork())
+    if not forks[-1].ready:
+        forks[-1].prepare()
+    forks[-1].confirmed = True
 
 
 def _after() -> None:
-    for store in reversed(_FORKING.pop(threading.get_ident(), [])):
-        give(store.locks)
+    for fork in _FORKING.get(threading.get_ident(), [])[-1:]:
+        give(fork.before)
 
 
-def _after_in_child() -> None:
-    for store in _FORKING.get(threading.get_ident(), []):
-        store.after_fork_in_child()
+def _after_again() -> None:
+    _after()
+    forks = _FORKING.get(threading.get_ident(), [])[:-1]
+    if forks:
+        _FORKING[threading.get_ident()] = forks
+    else:
+        _FORKING.pop(threading.get_ident(), None)
+
+
+def _in_child() -> None:
+    for fork in _FORKING.get(threading.get_ident(), [])[-1:]:
+        for store in fork.stores:
+            store.after_fork_in_child()
     _after()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)
+def _in_child_again() -> None:
+    _in_child()
+    _after_again()
+
+
+if hasattr(os, "register_at_fork"):  # what is to run before a fork runs in reverse order
+    os.register_at_fork(before=_before_again, after_in_parent=_after, after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_parent=_after_again, after_in_child=_in_child_again)

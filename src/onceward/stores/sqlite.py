@@ -22,7 +22,7 @@ from onceward.core.register import Answered
 from onceward.errors import StoreError
 from onceward.stores import sqlite_async
 from onceward.stores.contract import MORE, Damaged, DamagedRecord, Page, Purged
-from onceward.stores.locks import give, owns, reentered, take, watch_forks
+from onceward.stores.locks import give, holds, owns, reentered, take, watch_forks
 from onceward.stores.sqlite_anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite_clock import RESOLUTION
 from onceward.stores.sqlite_file import SqliteFile, translated
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 # an interrupt.
 _OWN = (sqlite3.Error, StoreError, UnicodeError, OverflowError)
 
+_OPEN = Load("")  # what is asked for to have the file opened
 PURGE_EVERY, PURGE_LIMIT = 32, 64  # every so many commits purge so many rows; the first of a process does, too
 
 
@@ -84,7 +85,8 @@ class SqliteStore:
         self._reading = threading.RLock()
         self._writing = threading.RLock()
         self._is_writing = owns(self._writing)
-        self.locks = (self._writing, self._reading)
+        self._starting = threading.RLock()  # nobody holds it for long, so a coroutine may wait for it
+        self.locks = (self._writing, self._reading, self._starting)
         watch_forks(self)
         weakref.finalize(self, _close, self._file, *self.locks)
 
@@ -156,7 +158,7 @@ class SqliteStore:
         """Run one request: a read at once, for it never waits; a write in the store's writer thread."""
         asked: Request = request  # type: ignore[assignment]  # the verbs yield nothing else
         if not self._file.is_open:  # opening may have to make the schema, and to wait for it
-            await sqlite_async.in_thread(lambda: self._read(lambda _connection, now: now))
+            await self._in_thread(Job(_OPEN))
         if not asked.writes:
             return self._read(asked.run)
         job = Job(asked)
@@ -164,7 +166,10 @@ class SqliteStore:
             if (held := self._look(asked.absent)) is not None:
                 return held
             job.looked = True
-        with self._reading:
+        return await self._in_thread(job)
+
+    async def _in_thread(self, job: Job) -> object:
+        with self._starting:
             if self._thread is None:
                 self._thread = sqlite_async.Writer(self)
             done = self._thread.put(job)
@@ -172,8 +177,10 @@ class SqliteStore:
         return self._answer(job)
 
     def write(self, jobs: Sequence[Job]) -> None:
-        """Commit ``jobs`` and whatever else is queued; their replies or errors are in them afterwards."""
-        self._queue.extend(jobs)
+        """Open the file, and commit ``jobs`` and whatever else is queued; their replies or errors are in them afterwards."""
+        if not self._file.is_open:
+            self._open(jobs)
+        self._queue.extend(job for job in jobs if not job.done)
         if self._is_writing():
             raise reentered(self.path)
         with self._writing:
@@ -186,6 +193,17 @@ class SqliteStore:
         if not job.done:  # the thread that took it from the queue was interrupted at that very moment
             raise StoreError(f"ledger {self.path}: the write was interrupted", transient=True)
         return job.reply
+
+    def _open(self, jobs: Sequence[Job]) -> None:
+        error: StoreError | None = None
+        try:
+            self._read(_OPEN.run)
+        except StoreError as raised:
+            error = raised
+        for job in jobs:
+            if error is not None:
+                job.error = self._failure(error)
+            job.done = error is not None or not job.request.writes
 
     def _look(self, key: str) -> Reply | None:
         reply = cast("Reply", self._read(Load(key).run))
@@ -294,7 +312,7 @@ class SqliteStore:
         Raises:
             ValueError: the connection's main database is not this ledger's file.
         """
-        self._read(lambda _connection, now: now)  # makes the schema and sets the clock, on first use
+        self._read(_OPEN.run)  # makes the schema and sets the clock, on first use
         within = Within(connection, self._file)
         with plain(connection):
             self._file.check_same(connection)
@@ -302,14 +320,15 @@ class SqliteStore:
 
     def close(self) -> None:
         """Close both connections and end the writer thread; the next use opens them again."""
-        take(self.locks)
+        before = holds(self.locks)
         try:
+            take(self.locks)
             if self._thread is not None:
                 self._thread.stop()
                 self._thread = None
             self._file.forget()
         finally:
-            give(self.locks)
+            give(before)
 
     def before_fork(self, *, inside: bool) -> None:
         """Close the connections. The locks are held, by whoever forks.
@@ -393,7 +412,9 @@ def open_url(parts: SplitResult, options: dict[str, str]) -> SqliteStore:
 
 def _close(file: SqliteFile, *locks: "RLock") -> None:
     """Close the connections of a store that is gone, also at exit, unless a daemon thread is using them for ever."""
-    held = [lock for lock in locks if lock.acquire(timeout=1)]
-    if len(held) == len(locks):
-        file.close()
-    give(held)
+    before = holds(locks)
+    try:
+        if all(lock.acquire(timeout=1) for lock in locks):
+            file.close()
+    finally:
+        give(before)

@@ -20,7 +20,6 @@ class Anchor(NamedTuple):
     boot: str | None
     anchor: float | None
     seen: tuple[float, float] | None  # a time of day that was ahead (less the uptime), and the uptime then
-    marked: float
     written: float
     least: float
 
@@ -37,7 +36,6 @@ def read(connection: sqlite3.Connection, meta: Mapping[str, str] | None = None) 
         boot=meta.get("boot"),
         anchor=float(meta["anchor"]) if "anchor" in meta else None,
         seen=(float(seen[0]), float(seen[1])) if len(seen) == 2 else None,
-        marked=marked,
         written=max(marked, created),
         least=max(marked + MARK_EVERY if marked else 0.0, created),  # the next mark might have been about to be made
     )
@@ -45,8 +43,8 @@ def read(connection: sqlite3.Connection, meta: Mapping[str, str] | None = None) 
 
 def move(host: HostClock, found: Anchor) -> Move | None:
     """Return where the anchor belongs now, or None."""
-    # Within one boot, an earlier version on the same file may have stamped a row by a clock of its own.
-    written = found.marked if found.boot == host.boot else found.written
+    # An anchor of this boot may be in use, also if an earlier version set it too low.
+    written = 0.0 if found.boot == host.boot else found.written
     return wanted(found.anchor, written, found.least, host.uptime(), time.time())
 
 
@@ -98,11 +96,12 @@ def step(connection: sqlite3.Connection, host: HostClock) -> None:
         to = move(host, found)
         if to is not None and found.anchor is not None:
             before = found.anchor + host.uptime()
-            if found.boot == host.boot:  # the claims of workers that have closed the file last as long as before
-                connection.execute(
-                    f"UPDATE {TABLE} SET lease_until = lease_until + ?1, expires_at = expires_at + ?1 WHERE lease_until > ?2",  # noqa: S608 - as above
-                    (to.skipped, before),
-                )
+            # The claims of workers that have closed the file last as long as before; some give each container a boot id.
+            counted = to.skipped if to.skipped <= COUNTED else 0.0
+            connection.execute(
+                f"UPDATE {TABLE} SET lease_until = lease_until + ?, expires_at = expires_at + ? WHERE lease_until > ?",  # noqa: S608 - as above
+                (to.skipped, counted, before),
+            )
             _keep(connection, before, to.skipped)
             _write(connection, host, to.anchor)
         connection.execute("COMMIT")
@@ -114,7 +113,7 @@ def _keep(connection: sqlite3.Connection, before: float, skipped: float) -> None
     """Let no record expire by a long gap: it was a wrong look at the clock, or nobody was there to be answered."""
     if skipped > COUNTED:
         connection.execute(
-            f"UPDATE {TABLE} SET expires_at = expires_at + ?1 WHERE expires_at > ?2 AND lease_until <= ?2",  # noqa: S608 - as above
+            f"UPDATE {TABLE} SET expires_at = expires_at + ? WHERE expires_at > ?",  # noqa: S608 - as above
             (skipped, before),
         )
 

@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -12,36 +12,11 @@ if TYPE_CHECKING:
     from onceward.stores.sqlite import Job
 
 
-async def in_thread(function: Callable[[], object]) -> None:
-    """Run a function that may wait for the disk, away from the loop.
-
-    Not in asyncio's executor: its lock is taken around every fork, so a signal handler that forks would wait for itself.
-    """
-    import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
-
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-
-    def run() -> None:
-        error: Exception | None = None
-        try:
-            function()
-        except Exception as raised:  # noqa: BLE001 - raised where it is awaited
-            error = raised
-        try:
-            loop.call_soon_threadsafe(_wake, [done], error)
-        except RuntimeError:  # the loop was closed: nobody waits any more
-            pass
-
-    threading.Thread(target=run, name="onceward-sqlite-opener", daemon=True).start()
-    await done
-
-
 class Writes(Protocol):
     """What the thread needs of its store."""
 
     def write(self, jobs: "Sequence[Job]") -> None:
-        """Commit the jobs; their replies or errors are in them afterwards."""
+        """Open the file, and commit the jobs that write; their replies or errors are in them afterwards."""
 
 
 class Waiting(NamedTuple):
@@ -106,21 +81,17 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
         loops.setdefault(one.loop, []).append(one.done)
     for loop, futures in loops.items():
         try:
-            loop.call_soon_threadsafe(_wake, futures, None)
+            loop.call_soon_threadsafe(_wake, futures)
         except RuntimeError:  # the loop was closed: nobody waits any more
             continue
     return None not in taken
 
 
-def _wake(futures: "list[asyncio.Future[None]]", error: Exception | None) -> None:
+def _wake(futures: "list[asyncio.Future[None]]") -> None:
     try:
         for done in futures:
-            if done.done():
-                continue
-            if error is None:
+            if not done.done():
                 done.set_result(None)
-            else:
-                done.set_exception(error)
     except BaseException:
-        _wake(futures, error)  # an interrupt strikes here as anywhere, and those who wait must not wait for ever
+        _wake(futures)  # an interrupt strikes here as anywhere, and those who wait must not wait for ever
         raise

@@ -10,6 +10,7 @@ kernel. The text of /proc/uptime will not do: lxcfs shows each container its own
 ``wanted`` decides when the anchor moves. Ledger time never runs backwards, and never below the newest written moment.
 """
 
+import os
 import time
 from typing import NamedTuple
 
@@ -70,7 +71,8 @@ class HostClock:
 
     def look(self) -> None:
         """Find out in which time namespace this process is; a fork may have changed that."""
-        self._offset = namespace_offset()
+        if _namespace("time") == _namespace("time_for_children"):  # the kernel tells the offset of the children's
+            self._offset = namespace_offset()
 
     def set(self, anchor: float) -> None:
         """Count from ``anchor``."""
@@ -91,6 +93,13 @@ def namespace_offset() -> float:
         if clock in {"boottime", str(getattr(time, "CLOCK_BOOTTIME", 7))}:  # Linux 5.6 writes its number
             return int(seconds) + int(nanoseconds) / 1e9
     return 0.0
+
+
+def _namespace(name: str) -> str | None:
+    try:
+        return os.readlink(f"/proc/self/ns/{name}")  # noqa: PTH115 - pathlib costs 10 ms of a cold start
+    except OSError:
+        return None
 
 
 def _text(path: str) -> str:
