@@ -126,8 +126,8 @@ class Watch:
                 signal.set_wakeup_fd(-1)
                 for number in self._defaults:
                     signal.signal(number, signal.SIG_DFL)
-                for number, fd in enumerate(standard):
-                    os.dup2(fd, number)
+                for place, fd in enumerate(standard):
+                    os.dup2(fd, place)
                 os.setsid()
                 signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
                 os.execve(program, argv, environment)  # noqa: S606 - what the user asked for; no shell
@@ -137,10 +137,10 @@ class Watch:
                 os._exit(127)
         os.close(its)
         with os.fdopen(trouble, "rb") as said:
-            number = said.read()
-        if number:
+            reason = said.read()
+        if reason:
             os.waitpid(pid, 0)
-            raise OSError(int(number), os.strerror(int(number)))
+            raise OSError(int(reason), os.strerror(int(reason)))
         return pid
 
     def _reap(self) -> None:
