@@ -10,6 +10,7 @@ from onceward.core.drive import Steps
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record, Reply, Write
 from onceward.core.steps import Bid, Lost, Won
+from onceward.errors import StoreError
 from onceward.stores.memory import MemoryStore
 from onceward.testing.actors import Parts
 from onceward.testing.explorer import Bounds, Seen, explore
@@ -68,6 +69,8 @@ def claim_together(register, bid):
 
 def end_together(register, record, outcome, policy, *, clock, until):
     (ended,) = yield from many.end_many(register, [(record, outcome, policy)], clock, until)
+    if isinstance(ended, StoreError):
+        raise ended
     if ended is None:
         ended = yield from steps.end(register, record, outcome, policy, clock=clock, until=until)
     return ended

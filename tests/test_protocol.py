@@ -89,7 +89,7 @@ class Stage:
 
     def once(self, **options) -> Once:
         options.setdefault("lease", LEASE)
-        return Once(self.store, clock=self.clock, **options)
+        return Once(self.store, name="n", clock=self.clock, **options)
 
     def plan(self, plan) -> None:
         self.store.plan = plan
@@ -458,7 +458,7 @@ def test_5_a_worker_whose_clock_is_an_hour_off_decides_as_the_store_does(stage, 
 
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + skew)
-    theirs = Once(stage.store, clock=lambda: stage.clock() + skew, lease=LEASE, retention=100.0)
+    theirs = Once(stage.store, name="n", clock=lambda: stage.clock() + skew, lease=LEASE, retention=100.0)
     claim = stage.once().acquire("k")
     with pytest.raises(Busy):
         theirs.acquire("k")

@@ -396,7 +396,7 @@ class Guard:
         if type(result) is Elsewhere:
             raise ResultUnavailable(key, f"it is in {result}, and was not fetched")
         try:
-            if result.startswith(_SEALED):
+            if type(result) is str and result.startswith(_SEALED):
                 result = sealing().opened(self.policy.seal, result)
             if not self._codecs.is_exception(result):
                 return self.codec.decode(result)
