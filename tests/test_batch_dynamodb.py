@@ -181,7 +181,7 @@ def test_one_throttled_key_fails_alone(run, url, proxy):
 
 
 def test_one_key_whose_end_is_throttled_holds_up_no_others_end(run, url, proxy):
-    once = Once(url, lease=4)
+    once = Once(url, lease=3)
     batch = once.batch(lambda order: order["id"], key="order.id", name="b")
     proxy.rule = throttling("b:k4", lambda seen: COMPLETED in json.dumps(seen.body))
     outcomes = run(batch, orders(10))

@@ -393,6 +393,7 @@ def recorded(cli, *keys):
         ("42", 'shop.api:"42":*'),
         ("7", "n:7"),
         ("tuple", "n:(tuple,2)"),
+        ("alone", "n:(alone)"),
         ("x" * 300, f"{ledger_key('n', 'x' * 300)}:*"),
     ],
 )
@@ -410,6 +411,13 @@ def test_show_lists_the_keys_when_several_records_have_the_clients_key(cli):
         "  onceward show api:k1:alice",
     ]
     assert b"COMPLETED" in cli.run("show", "api:k1:alice").stdout
+
+
+def test_the_commands_of_that_list_name_the_ledger_that_was_looked_at(cli):
+    recorded(cli, "api:k1:alice", "api:k1:bob")
+    (cli.folder / "onceward.db").rename(cli.folder / "an other.db")
+    told = cli.run("show", "k1", "--store", "sqlite:///an other.db").stderr.splitlines()[1:]
+    assert told == [f"  onceward show api:k1:{name} --store 'sqlite:///an other.db'" for name in ("alice", "bob")]
 
 
 @pytest.mark.parametrize(

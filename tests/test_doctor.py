@@ -142,6 +142,18 @@ RULES = [
     (table(on_demand=False, scaled=False), "warning", "capacity", "no handler can begin"),
     (table(recovers=False), "warning", "point-in-time recovery", "`onceward init --pitr --store dynamodb://ledger`"),
     (table(recovers=False, ttl=None), "warning", "point-in-time recovery", "`aws dynamodb update-continuous-backups"),
+    (
+        table(recovers=False, ttl=None, url="dynamodb://ledger?region=eu-west-1&endpoint=http://here:1"),
+        "warning",
+        "point-in-time recovery",
+        "update-continuous-backups --table-name ledger --region eu-west-1 --endpoint-url http://here:1 --point",
+    ),
+    (
+        table(ttl="lease_until", url="dynamodb://ledger?region=eu-west-1"),
+        "error",
+        "TTL",
+        "update-time-to-live --table-name ledger --region eu-west-1 --time",
+    ),
     (table(regions=("us-east-1",)), "warning", "global table", "has replicas in us-east-1"),
     (table(skew=(90.0, 91.0)), "warning", "clock", "90 s ahead of"),
     (table(skew=(-91.0, -90.0)), "warning", "clock", "90 s behind"),

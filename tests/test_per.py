@@ -181,7 +181,9 @@ def test_before_the_epoch_there_are_windows_too(once):
     assert window_of(once, "1h", at=-1) == "1969-12-31T23:00:00Z"
 
 
-@pytest.mark.parametrize("at", ["event.time", lambda event: event["time"], lambda event: EPOCH + 5], ids=str)
+@pytest.mark.parametrize(
+    "at", ["event.time", lambda event: event["time"], lambda event: EPOCH + 5], ids=["path", "text", "number"]
+)
 def test_a_time_is_found_in_the_arguments(once, job, at):
     @once.per("1h", "report", at=at)
     def handler(event, context=None):

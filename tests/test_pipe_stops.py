@@ -6,9 +6,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from onceward.cli import watchdog
+from onceward.cli.watched import Watchdog
 from test_cli import Cli, until
 
 
@@ -125,6 +128,52 @@ def test_a_command_is_started_with_the_signals_and_files_that_any_program_expect
     assert int(ignored.removeprefix("SigIgn:"), 16) & 0x7FFFFFFF == 0  # 32 and 33 are the C library's own
     assert sockets == "0"
     assert session.strip() == own
+
+
+BLOCKED = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD}); os.execv(sys.argv[1], sys.argv[1:])"
+
+
+def test_a_pipe_that_was_started_with_sigchld_blocked_still_sees_its_commands_end(cli):
+    run = [sys.executable, "-c", BLOCKED, sys.executable, "-m", "onceward", "pipe", "--key", "id", "--"]
+    look = ["grep", "SigBlk", "/proc/self/status"]
+    process = subprocess.Popen(
+        [*run, *look], cwd=cli.folder, env=cli.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        out, _ = process.communicate(b'{"id":1}\n', timeout=10)
+    finally:
+        process.kill()
+        process.communicate()
+    assert int(out.split()[1], 16) == 1 << (signal.SIGCHLD - 1), "a command inherits what pipe was started with"
+
+
+NO_SETSID = """
+import os
+spawn = os.posix_spawn
+def refuse(*args, setsid=False, **options):
+    if setsid:
+        raise NotImplementedError("posix_spawn: setsid unavailable on this platform")
+    return spawn(*args, **options)
+os.posix_spawn = refuse
+"""
+
+
+def test_commands_run_where_the_system_cannot_spawn_them_in_a_session_of_their_own(cli, monkeypatch, tmp_path):
+    script = tmp_path / "watchdog.py"
+    script.write_text(NO_SETSID + Path(watchdog.__file__).read_text())
+    monkeypatch.setattr(watchdog, "__file__", str(script))
+    watching = Watchdog()
+    with (tmp_path / "out").open("w+b") as out, Path(os.devnull).open("rb") as nothing:
+        standard = [nothing.fileno(), out.fileno(), out.fileno()]
+        look = "ps -o sid= -p $$; echo $$; echo $A; exit 3"
+        assert watching.run("/bin/sh", ["sh", "-c", look], {b"PATH": os.environb[b"PATH"], b"A": b"b"}, standard) == 3
+        with pytest.raises(FileNotFoundError):
+            watching.run(str(tmp_path / "none"), ["none"], {}, standard)
+        assert watching.run("/bin/sh", ["sh", "-c", "kill -9 $$"], {}, standard) == -signal.SIGKILL
+        out.seek(0)
+        session, own, told = out.read().split()
+    watching.close()
+    assert (session, told) == (own, b"b")
 
 
 def test_a_key_whose_worker_is_gone_is_waited_for_and_taken_over(cli):

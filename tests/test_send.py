@@ -263,7 +263,7 @@ def test_what_was_sent_but_not_recorded_says_so_with_the_id(send, target):
     [
         ("a\x00b", {}, "U\\+0000"),
         (b"bytes", {}, "base64"),
-        (object(), {}, "JSON"),
+        (1j, {}, "JSON"),
         ("a", {"key": None}, "missing"),
         ("a", {"key": ""}, "empty"),
         ("a", {"attributes": {"onceward-key": "mine"}}, "onceward-key"),

@@ -16,7 +16,8 @@ def records_of(ledger: Ledger, key: str) -> Iterator[tuple[Record, float]]:
     between. A tuple is written (a,b), and counts as made of its first part.
     """
     forms = _forms(key)
-    beginnings = tuple(f"{before}{form}{after}" for form in forms for before, after in (("", ":"), ("(", ",")))
+    around = (("", ":"), ("(", ","), ("(", ")"))
+    beginnings = tuple(f"{before}{form}{after}" for form in forms for before, after in around)
     for record, now in ledger.records():
         rest = record.key.partition(":")[2]
         if rest in forms or rest.startswith(beginnings):

@@ -45,12 +45,12 @@ def show(key: AnyKeyArgument, store: StoreOption = DEFAULT_STORE, json: JsonOpti
     scope that the ledger adds. That reads the whole ledger. When several records have it, their keys are listed.
     """
     with looking_at(store) as ledger:
-        record, now = _found(ledger, key)
         options = "" if store == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(store)}"
+        record, now = _found(ledger, key, options)
         typer.echo(as_json(record) if json else details(record, now, options))
 
 
-def _found(ledger: Ledger, key: str) -> tuple[Record, float]:
+def _found(ledger: Ledger, key: str, options: str) -> tuple[Record, float]:
     try:
         return ledger.show(key)
     except NotFound:
@@ -58,7 +58,7 @@ def _found(ledger: Ledger, key: str) -> tuple[Record, float]:
         if not found:
             raise
     if len(found) > 1:
-        more = [f"  onceward show {quoted(record.key)}" for record, _ in found[:_LISTED]]
+        more = [f"  onceward show {quoted(record.key)}{options}" for record, _ in found[:_LISTED]]
         others = ["  and others"] if len(found) > _LISTED else []
         refuse(f"{key}: several records have this key; show one of them:", TROUBLE, *more, *others)
     return found[0]

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator
 from typing import Final
+from urllib.parse import parse_qs, urlsplit
 
 from onceward.aws.doctor.facts import Check, Facts, File, Finding, Table
 
@@ -147,16 +148,26 @@ def _recovering(ledger: Table) -> str:
     if ledger.ttl == ledger.expiry:
         return f"onceward init --pitr --store {shlex.quote(ledger.url)}"
     return (
-        f"aws dynamodb update-continuous-backups --table-name {shlex.quote(ledger.name)} "
+        f"{_aws(ledger, 'update-continuous-backups')} "
         "--point-in-time-recovery-specification PointInTimeRecoveryEnabled=true"
     )
 
 
 def _without_expiry(ledger: Table) -> str:
     specification = f"Enabled=false,AttributeName={ledger.ttl}"
-    return (
-        f"aws dynamodb update-time-to-live --table-name {shlex.quote(ledger.name)} "
-        f"--time-to-live-specification {shlex.quote(specification)}"
+    return f"{_aws(ledger, 'update-time-to-live')} --time-to-live-specification {shlex.quote(specification)}"
+
+
+def _aws(ledger: Table, action: str) -> str:
+    """Return the command for a table where the ledger's URL says it is, and not for one of its name somewhere else."""
+    told = parse_qs(urlsplit(ledger.url).query)
+    options = {
+        "--table-name": [ledger.name],
+        "--region": told.get("region", []),
+        "--endpoint-url": told.get("endpoint", []),
+    }
+    return shlex.join(
+        ["aws", "dynamodb", action, *(part for name, given in options.items() for one in given for part in (name, one))]
     )
 
 
