@@ -245,14 +245,18 @@ class Run:
             f"{item.key}: its handler was interrupted, and work that it started may still go on; the key stays claimed to the "
             "end of its lease, and is then taken over"
         )
-        self._report(item, Outcome("failed", item.record, item.key, None, interrupted))
+        if item.outcome is None:
+            self._report(item, Outcome("failed", item.record, item.key, None, interrupted))
 
     def stop(self) -> None:
         """Begin nothing more."""
         self._stopped = True
 
     def _went_on(self, item: Item, *, ok: bool) -> None:
-        took = self._clock() - self._began.pop(item.index)
+        began = self._began.pop(item.index, None)
+        if began is None:
+            return  # before it was interrupted
+        took = self._clock() - began
         typical = self._batch.typical
         self._batch.typical = took if not typical else typical + _WEIGHT * (took - typical)
         lane = self._waiting.pop(item.index, None)

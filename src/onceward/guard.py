@@ -132,31 +132,34 @@ class Guard:
         if self._cache is not None and (known := self._cache.get(key)) is not None and self.clock() < known.until:
             return self._recall(key, fingerprint, known)
         claim = self.enter(key, fingerprint)
-        if type(claim) is Answer:
-            return claim.value
-        assert type(claim) is Claim
+        match claim:  # not type(claim): an interrupt may come after any call, and nobody would end the claim
+            case Answer():
+                return claim.value
         call: Call | None = None
         try:
             try:
-                CURRENT.set(claim)
-                if self._parameter is not None:
-                    args, kwargs = self._parameter.fill(claim, args, kwargs)
-                call = Call(partial(function, *args, **kwargs))
-                value = call[RETURNED]
+                try:
+                    CURRENT.set(claim)
+                    if self._parameter is not None:
+                        args, kwargs = self._parameter.fill(claim, args, kwargs)
+                    call = Call(partial(function, *args, **kwargs))
+                    value = call[RETURNED]
+                except BaseException as error:
+                    call = call or Call()
+                    call[RAISED] = error
+                    self._leave(claim, function, call)
+                    raise
+                if type(value) in LAZY:
+                    failure = self._leave(claim, function, call)
+                else:  # as above, in half the time
+                    failure = None
+                    self.finish(claim, value)
+                    call[OVER] = True
             except BaseException as error:
-                call = call or Call()
-                call[RAISED] = error
-                self._leave(claim, function, call)
+                self._leave_anew(claim, function, call, error)
                 raise
-            if type(value) in LAZY:
-                failure = self._leave(claim, function, call)
-            else:  # as above, in half the time
-                failure = None
-                self.finish(claim, value)
-                call[OVER] = True
-        except BaseException as error:
-            if _is_cut_short(call, error):
-                self._leave(claim, function, call)
+        except BaseException as error:  # a second interrupt came before the first was dealt with
+            self._leave_anew(claim, function, call, error)
             raise
         finally:
             call = None  # or an exception, its traceback and this frame would keep each other alive
@@ -177,29 +180,32 @@ class Guard:
         if self._cache is not None and (known := self._cache.get(key)) is not None and self.clock() < known.until:
             return self._recall(key, fingerprint, known)
         claim = await self.enter_async(key, fingerprint)
-        if type(claim) is Answer:
-            return claim.value
-        assert type(claim) is Claim
+        match claim:  # as above
+            case Answer():
+                return claim.value
         call: Call | None = None
         try:
             try:
-                CURRENT.set(claim)
-                if self._parameter is not None:
-                    args, kwargs = self._parameter.fill(claim, args, kwargs)
-                call = Call(partial(function, *args, **kwargs))
-                value = call[RETURNED]
-                if hasattr(value, "__await__"):
-                    del call[RETURNED]
-                    call[RETURNED] = value = await value
+                try:
+                    CURRENT.set(claim)
+                    if self._parameter is not None:
+                        args, kwargs = self._parameter.fill(claim, args, kwargs)
+                    call = Call(partial(function, *args, **kwargs))
+                    value = call[RETURNED]
+                    if hasattr(value, "__await__"):
+                        del call[RETURNED]
+                        call[RETURNED] = value = await value
+                except BaseException as error:
+                    call = call or Call()
+                    call[RAISED] = error
+                    await self._leave_async(claim, function, call)
+                    raise
+                failure = await self._leave_async(claim, function, call)
             except BaseException as error:
-                call = call or Call()
-                call[RAISED] = error
-                await self._leave_async(claim, function, call)
+                await self._leave_anew_async(claim, function, call, error)
                 raise
-            failure = await self._leave_async(claim, function, call)
-        except BaseException as error:
-            if _is_cut_short(call, error) and not isinstance(error, GeneratorExit):
-                await self._leave_async(claim, function, call)
+        except BaseException as error:  # as above
+            await self._leave_anew_async(claim, function, call, error)
             raise
         finally:
             call = None  # or an exception, its traceback and this frame would keep each other alive
@@ -232,6 +238,18 @@ class Guard:
             self.drop(claim)
         call[OVER] = True
         return failure
+
+    def _leave_anew(self, claim: Claim, function: Function, call: Call | None, error: BaseException) -> None:
+        """Do what an interrupt has kept from being done, if ``error`` is one that came so late."""
+        if _is_cut_short(call, error):
+            self._leave(claim, function, call)
+
+    async def _leave_anew_async(
+        self, claim: Claim, function: Function, call: Call | None, error: BaseException
+    ) -> None:
+        """As :meth:`_leave_anew`, for a coroutine."""
+        if _is_cut_short(call, error) and not isinstance(error, GeneratorExit):
+            await self._leave_async(claim, function, call)
 
     # --- its three parts, in two forms each -----------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ OWN = {"Busy", "Completed", "LeaseLost", "ResultNotRecorded", "StoreError"}
 RAISED = {"SoftLimit", "HardStop", "KeyboardInterrupt", "CancelledError", "Declined", "ChildReturns"}
 UNRECORDED = ("LeaseLost", "ResultNotRecorded", "claim was lost before", "could not be recorded", "StoreError")
 # claim.complete() is called by the block itself: what strikes before it has begun has struck in the block.
-_IN_BLOCK = {"complete", "complete_async", "_begin_end", "_check_free", "__exit__", "__aexit__"}
+IN_BLOCK = {"complete", "complete_async", "_begin_end", "_check_free", "__exit__", "__aexit__"}
 _TRIES = 4  # requests and replies lost in one call after which it may give up
 PATIENCE = 3  # so many interrupts of one settling mean it
 
@@ -49,7 +49,7 @@ def _may_follow(facts: Facts, before: Run) -> bool:
         return before.call.pid in facts.deaths
     if told.error is None or not any(word in told.all for word in UNRECORDED):
         settling = [one for one in before.call.interrupts if one["t"] >= before.left]
-        if facts.plan.shape.startswith("claim") and any(one["function"] in _IN_BLOCK for one in settling):
+        if facts.plan.shape.startswith("claim") and any(one["function"] in IN_BLOCK for one in settling):
             return True
         return told.error is not None and len(settling) >= PATIENCE
     return True
