@@ -4,12 +4,12 @@ import asyncio
 import warnings
 
 import pytest
-from torture.points import Points, is_callback
-from torture.rules import IN_BLOCK
-from torture.strikes import ASYNCIO
 
 from onceward import Once
 from onceward.core.record import COMPLETED
+from torture.points import Points, is_callback
+from torture.rules import IN_BLOCK
+from torture.strikes import ASYNCIO
 
 GAP = 14  # points between the two, at most: as many as lie between any interrupt and the next try
 
@@ -99,7 +99,10 @@ def claim_async(once, key, end):
 
 
 def batch(once, key, end):
-    return once.batch(lambda _: end(), key="record", name="b").run([key])
+    def handler(record):
+        end()
+
+    return once.batch(handler, key="record", name="b").run([key])
 
 
 def batch_async(once, key, end):

@@ -94,9 +94,7 @@ def settle(make: Callable[[], Steps[T]], store: Exchange, patience: int = 2) -> 
         raise
 
 
-def _settle_again(
-    make: Callable[[], Steps[object]], store: Exchange, patience: int, interrupt: BaseException
-) -> None:
+def _settle_again(make: Callable[[], Steps[object]], store: Exchange, patience: int, interrupt: BaseException) -> None:
     if not patience:
         interrupt.add_note(GIVEN_UP)
         return
@@ -171,9 +169,7 @@ class Frank:
 _ENDING: "set[asyncio.Task[Any]]" = set()  # a loop does not keep its tasks alive
 
 
-async def _again(
-    make: Callable[[], Steps[object]], store: Exchange, patience: int, interrupt: BaseException
-) -> None:
+async def _again(make: Callable[[], Steps[object]], store: Exchange, patience: int, interrupt: BaseException) -> None:
     if not patience:
         interrupt.add_note(GIVEN_UP)
         return
