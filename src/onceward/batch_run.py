@@ -221,6 +221,9 @@ class Run:
         """Take in how a handler ended. It may be called anew when it was interrupted."""
         claim = item.held
         item.value, item.error = value, error
+        if error is not None and claim.completed_in_vain(error):
+            self._leave_claimed(item, error)
+            return
         if item.end is None and claim.settled is None:
             claim.handled()
             item.end = claim.completion(value) if error is None else claim.failure(error)
@@ -238,15 +241,18 @@ class Run:
         if item.held.settled is not None:  # the handler had ended it before
             self.handled(item, None, None)
             return
-        self._guard.drop(item.held)
-        with self._lock:
-            self._went_on(item, ok=False)
         interrupted = OncewardError(
             f"{item.key}: its handler was interrupted, and work that it started may still go on; the key stays claimed to the "
             "end of its lease, and is then taken over"
         )
+        self._leave_claimed(item, interrupted)
+
+    def _leave_claimed(self, item: Item, error: Exception) -> None:
+        self._guard.drop(item.held)
+        with self._lock:
+            self._went_on(item, ok=False)
         if item.outcome is None:
-            self._report(item, Outcome("failed", item.record, item.key, None, interrupted))
+            self._report(item, Outcome("failed", item.record, item.key, None, error))
 
     def stop(self) -> None:
         """Begin nothing more."""

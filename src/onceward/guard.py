@@ -12,7 +12,7 @@ call has one ``try`` around handler and settling, so that no interrupt comes bet
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
 
 from onceward import called, heartbeat
 from onceward.called import LAZY, OVER, RAISED, RETURNED, Call
@@ -24,14 +24,13 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
 from onceward.core.record import Elsewhere, Record
 from onceward.core.steps import Bid, Refused, Replay, Settled, Won
-from onceward.endings import completion, opened_note, sealing, warn_of_missing
+from onceward.endings import completion, firmly, opened_note, sealing, warn_of_missing
 from onceward.errors import (
     Busy,
     Mismatch,
     OncewardError,
     Parked,
     Reentrant,
-    ResultNotRecorded,
     ResultUnavailable,
     UnknownStatus,
 )
@@ -241,14 +240,14 @@ class Guard:
 
     def _leave_anew(self, claim: Claim, function: Function, call: Call | None, error: BaseException) -> None:
         """Do what an interrupt has kept from being done, if ``error`` is one that came so late."""
-        if _is_cut_short(call, error):
+        if is_cut_short(call, error):
             self._leave(claim, function, call)
 
     async def _leave_anew_async(
         self, claim: Claim, function: Function, call: Call | None, error: BaseException
     ) -> None:
         """As :meth:`_leave_anew`, for a coroutine."""
-        if _is_cut_short(call, error) and not isinstance(error, GeneratorExit):
+        if is_cut_short(call, error) and not isinstance(error, GeneratorExit):
             await self._leave_async(claim, function, call)
 
     # --- its three parts, in two forms each -----------------------------------------------------------------------
@@ -329,7 +328,7 @@ class Guard:
     def fail(self, claim: Claim, error: Exception) -> None:
         """Record that the handler raised ``error``, unless it has ended the claim itself. Raises interrupts only."""
         try:
-            if claim.settled is None and not claim.inherited and not _has_succeeded(claim, error):
+            if claim.settled is None and not claim.inherited:
                 claim.handled()
                 settle(lambda: claim.failing(error), self.store)
         finally:
@@ -338,7 +337,7 @@ class Guard:
     async def fail_async(self, claim: Claim, error: Exception) -> None:
         """As :meth:`fail`, for a coroutine."""
         try:
-            if claim.settled is None and not claim.inherited and not _has_succeeded(claim, error):
+            if claim.settled is None and not claim.inherited:
                 claim.handled()
                 await settle_async(lambda: claim.failing(error), self.store)
         finally:
@@ -414,14 +413,23 @@ class Guard:
         if type(result) is Elsewhere:
             raise ResultUnavailable(key, f"it is in {result}, and was not fetched")
         try:
-            if result.startswith(_SEALED):
-                result = sealing().opened(self.policy.seal, result)
-            if not self._codecs.is_exception(result):
-                return self.codec.decode(result)
-            recorded = self._codecs.decode_exception(result, self.policy.final)
+            is_raised, value = self._decoded(result)
         except self._codecs.NotReplayable as reason:
-            raise ResultUnavailable(key, str(reason)) from reason
-        raise recorded
+            failed = reason
+        else:
+            if is_raised:
+                raise cast("Exception", value)
+            return value
+        unreadable = firmly(self._decoded, result, failed)  # or it raises the interrupt that was taken for it
+        raise ResultUnavailable(key, str(unreadable)) from cast("Exception", unreadable)
+
+    def _decoded(self, result: str) -> tuple[bool, object]:
+        """Return whether an exception is recorded, and it or the result."""
+        if result.startswith(_SEALED):
+            result = sealing().opened(self.policy.seal, result)
+        if self._codecs.is_exception(result):
+            return True, self._codecs.decode_exception(result, self.policy.final)
+        return False, self.codec.decode(result)
 
     def _remember(self, record: Record, seconds: float | None, since: float) -> None:
         cache = self._cache
@@ -441,12 +449,7 @@ class Guard:
         return self.recorded(known)
 
 
-def _has_succeeded(claim: Claim, error: Exception) -> bool:
-    """Tell whether the handler has completed ``claim`` in vain: given back, its effect would be made again at once."""
-    return isinstance(error, ResultNotRecorded) and error.key == claim.record.key
-
-
-def _is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:
+def is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:
     """Tell whether ``error`` came between the handler's end and what is made of it."""
     if call is None or OVER in call or isinstance(error, OncewardError) or was_settled(error):
         return False
