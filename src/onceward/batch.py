@@ -133,6 +133,7 @@ class Batch:
             run.stop()
             if not run.inherited:  # or they are in the parent
                 helpers.join()  # after what they are at; a second interrupt leaves them alone
+                run.abandon()
             raise
         finally:
             try:
@@ -224,6 +225,7 @@ class Batch:
             except GeneratorExit:  # as above
                 raise
             except BaseException:
+                run.abandon()
                 await _ignoring_errors_async(lambda: settle_async(run.giving_back, store))
                 raise
             await _ignoring_errors_async(lambda: settle_async(run.giving_back, store))

@@ -225,6 +225,8 @@ class Run:
             self._leave_claimed(item, error)
             return
         if item.end is None and claim.settled is None:
+            if error is not None and claim.paused is not None:
+                claim.paused()  # an interrupt has kept its transaction from ending
             claim.handled()
             item.end = claim.completion(value) if error is None else claim.failure(error)
         status = claim.settled if item.end is None else item.end.status
@@ -380,6 +382,12 @@ class Run:
             yield from many.give_back(self._guard.store, claims, self._clock, lambda: limit)
             for item in idle:
                 item.held.let_go()
+
+    def abandon(self) -> None:
+        """Renew no more what an interrupt has kept from its handler, though it was taken to have begun; nothing runs any more."""
+        for item in self._chunk:
+            if item.begun and item.end is None and item.outcome is None:
+                self._guard.drop(item.held)
 
     # --- telling ----------------------------------------------------------------------------------------------------
 

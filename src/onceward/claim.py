@@ -102,8 +102,8 @@ class Claim:
         self._ending = False
         self._ended: float | None = None  # when its handler ended, on the owner's clock
         self.deadline: float | None = None  # when this worker will be stopped, on its clock: no lease need outlive it
-        # Whether a transaction holds the store's write lock: nobody can take over, and no beat gets through.
-        self.paused = False
+        # While a transaction holds the store's write lock, what rolls it back: nobody can take over, and no beat gets through.
+        self.paused: Callable[[], None] | None = None
         self.outer = CURRENT.get()
 
     # --- what a handler may ask -----------------------------------------------------------------------------------

@@ -329,6 +329,8 @@ class Guard:
         """Record that the handler raised ``error``, unless it has ended the claim itself. Raises interrupts only."""
         try:
             if claim.settled is None and not claim.inherited:
+                if claim.paused is not None:
+                    claim.paused()  # an interrupt has kept its transaction from ending
                 claim.handled()
                 settle(lambda: claim.failing(error), self.store)
         finally:
@@ -338,6 +340,8 @@ class Guard:
         """As :meth:`fail`, for a coroutine."""
         try:
             if claim.settled is None and not claim.inherited:
+                if claim.paused is not None:
+                    claim.paused()  # as in fail()
                 claim.handled()
                 await settle_async(lambda: claim.failing(error), self.store)
         finally:
@@ -347,6 +351,8 @@ class Guard:
         """Leave an interrupted handler's key claimed to the end of its lease: work that it started may still go on."""
         claim.let_go()
         heartbeat.HEARTBEAT.forget(claim)
+        if claim.paused is not None and not claim.inherited:
+            claim.paused()  # as in fail()
 
     # --- an effect that commits with its record -------------------------------------------------------------------
 

@@ -76,7 +76,24 @@ class Forks(Protocol):
 
 
 _STORES: dict[int, "weakref.ref[Forks]"] = {}
-_FORKING: dict[int, list[Forks]] = {}  # by thread
+
+
+class Forking:
+    """A fork of this thread that is under way."""
+
+    def __init__(self) -> None:
+        self.stores = [store for weak in list(_STORES.values()) if (store := weak()) is not None]
+        locks = [lock for store in self.stores for lock in store.locks]
+        self.locks = [lock for lock in locks if not owns(lock)()]  # those that are to be taken, and given back
+        self.inside = {id(store) for store in self.stores if any(owns(lock)() for lock in store.locks)}
+        self.ready = False
+
+    def give(self) -> None:
+        """Release what was taken, also if an interrupt came before that was noted anywhere."""
+        give([lock for lock in self.locks if owns(lock)()])
+
+
+_FORKING: dict[int, Forking] = {}  # by thread
 
 
 def watch_forks(store: Forks) -> None:
@@ -86,24 +103,35 @@ def watch_forks(store: Forks) -> None:
 
 
 def _before() -> None:
-    stores = [store for weak in list(_STORES.values()) if (store := weak()) is not None]
-    inside = {id(store) for store in stores if any(owns(lock)() for lock in store.locks)}
-    take([lock for store in stores for lock in store.locks])
-    _FORKING[threading.get_ident()] = stores
-    for store in stores:
-        store.before_fork(inside=id(store) in inside)
+    me = threading.get_ident()
+    forking = _FORKING.get(me)
+    if forking is None:
+        forking = _FORKING[me] = Forking()
+    if forking.ready:
+        return
+    forking.give()  # what an interrupted try has taken
+    take(forking.locks)
+    for store in forking.stores:
+        store.before_fork(inside=id(store) in forking.inside)
+    forking.ready = True
 
 
 def _after() -> None:
-    for store in reversed(_FORKING.pop(threading.get_ident(), [])):
-        give(store.locks)
+    forking = _FORKING.get(threading.get_ident())
+    if forking is not None:
+        forking.give()
+        del _FORKING[threading.get_ident()]
 
 
 def _after_in_child() -> None:
-    for store in _FORKING.get(threading.get_ident(), []):
+    forking = _FORKING.get(threading.get_ident())
+    for store in forking.stores if forking is not None else ():
         store.after_fork_in_child()
     _after()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)
+    for _ in range(
+        3
+    ):  # Python drops the interrupt that ends a hook, so two more go on; each is nothing once all is done
+        os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)
