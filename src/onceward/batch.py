@@ -109,6 +109,9 @@ class Batch:
                     raise
                 drive(run.fetching(), store)
                 self._work_through(run)
+            except BaseException as error:
+                run.note(error)
+                raise
             finally:
                 _ignoring_errors(lambda: settle(run.giving_back, store))
         return run.finished()
@@ -224,7 +227,8 @@ class Batch:
                 await self._work_through_async(run)
             except GeneratorExit:  # as above
                 raise
-            except BaseException:
+            except BaseException as error:
+                run.note(error)
                 run.abandon()
                 await _ignoring_errors_async(lambda: settle_async(run.giving_back, store))
                 raise

@@ -37,6 +37,7 @@ _REFUSED: Final[dict[Verdict, Status]] = {
     Verdict.PARKED: "parked",
     Verdict.MISMATCH: "mismatch",
 }
+_TOLD: Final = 3  # keys whose trouble is told with an interrupt; the log has all
 _ENDED: Final[dict[str, Status]] = {COMPLETED: "done", RELEASED: "failed", PARKED: "parked"}
 
 
@@ -388,6 +389,11 @@ class Run:
         for item in self._chunk:
             if item.begun and item.end is None and item.outcome is None:
                 self._guard.drop(item.held)
+
+    def note(self, interrupt: BaseException) -> None:
+        """Tell with ``interrupt``, which is raised instead of the outcomes, what could not be recorded."""
+        for trouble in [item.trouble for item in self._chunk if item.begun and item.trouble is not None][:_TOLD]:
+            interrupt.add_note(f"onceward: and then {trouble}")
 
     # --- telling ----------------------------------------------------------------------------------------------------
 
