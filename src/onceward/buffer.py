@@ -198,6 +198,11 @@ class Buffer(Generic[T]):
         self._forget(held)
         if any(one.claim.settled != COMPLETED for one in held):
             self.fail(error)
+        if isinstance(error, OncewardError):
+            return
+        for trouble in [one.trouble for one in held if one.trouble is not None][:_TOLD]:
+            if (note := f"onceward: and then {trouble}") not in getattr(error, "__notes__", ()):
+                error.add_note(note)
 
     def ending(self, held: Sequence[Held[T]], flush: object, call: Call) -> Steps[BaseException | None]:
         """End all as the flush ended; return what it failed with. It may be driven anew when it was interrupted."""

@@ -27,6 +27,7 @@ from onceward.core.steps import Bid, Refused, Replay, Settled, Won
 from onceward.endings import completion, firmly, opened_note, sealing, warn_of_missing
 from onceward.errors import (
     Busy,
+    LeaseLost,
     Mismatch,
     OncewardError,
     Parked,
@@ -256,8 +257,8 @@ class Guard:
         """Claim ``key`` and renew it from now on, or return the recorded answer.
 
         Raises:
-            Busy, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownStatus: as their docs say; the handler
-                must not run.
+            Busy, LeaseLost, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownStatus: as their docs say;
+                the handler must not run.
         """
         bid = self.bid(key, fingerprint)
         since = self.clock()
@@ -396,6 +397,8 @@ class Guard:
         return tuple.__new__(Bid, bid)  # what Bid(...) does, in half the time
 
     def _won(self, outcome: Won) -> Claim:
+        if self.clock() >= outcome.until:  # this worker was stopped, or cut off, since it asked
+            raise LeaseLost(outcome.record.key, "begin its handler")
         claim = Claim(self.store, outcome, self.policy, self.clock, self.codec)
         heartbeat.HEARTBEAT.watch(claim)
         return claim

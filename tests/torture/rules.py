@@ -31,7 +31,7 @@ def never_twice(facts: Facts) -> Iterator[str]:
     for key in facts.plan.keys:
         made = [run for run in facts.runs_of(key) if run.effect is not None]
         for before, again in pairwise(made):
-            if not _may_follow(facts, before):
+            if not _may_follow(facts, before) and not _woke_late(facts, again):
                 child = " of a forked child" if again.by_child else ""
                 yield f"{key}: run {before.name} returned ({_what(before)}), and run {again.name}{child} made it again"
         for run, count in facts.rows.get(key, ()):
@@ -53,6 +53,13 @@ def _may_follow(facts: Facts, before: Run) -> bool:
             return True
         return told.error is not None and len(settling) >= PATIENCE
     return True
+
+
+def _woke_late(facts: Facts, run: Run) -> bool:
+    """Tell whether a worker was stopped for a lease between its claim and its handler, where nobody can look any more."""
+    told = run.call.told.get(run.key)
+    unrecorded = told is None or (told.error is not None and any(word in told.all for word in UNRECORDED))
+    return unrecorded and facts.stopped(run.call.pid, run.call.began, run.entered) >= facts.plan.lease
 
 
 def _what(run: Run) -> str:
@@ -85,6 +92,8 @@ def never_two_owners(facts: Facts) -> Iterator[str]:
                     yield f"{key}: run {before.name} believed in its claim after run {again.name} had begun"
             if before.raised is not None and facts.plan.shape in WITHIN_CLAIM:
                 continue  # its claim was rolled back, and its fence with it
+            if _woke_late(facts, again):
+                continue
             if before.fence is not None and again.fence is not None and again.fence <= before.fence:
                 yield f"{key}: the fence of {again.name} is {again.fence}, after {before.fence}"
 
