@@ -90,8 +90,8 @@ def never_two_owners(facts: Facts) -> Iterator[str]:
             for look in before.looked:
                 if not look["lost"] and look["at"] > again.entered:
                     yield f"{key}: run {before.name} believed in its claim after run {again.name} had begun"
-            if before.raised is not None and facts.plan.shape in WITHIN_CLAIM:
-                continue  # its claim was rolled back, and its fence with it
+            if facts.plan.shape in WITHIN_CLAIM and before.name not in {run for run, _ in facts.rows.get(key, ())}:
+                continue  # its claim was rolled back with its effect, and its fence with it
             if _woke_late(facts, again):
                 continue
             if before.fence is not None and again.fence is not None and again.fence <= before.fence:
