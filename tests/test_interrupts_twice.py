@@ -1,17 +1,20 @@
 """Two interrupts of one call, at every two points of its settling that lie close together: the outcome is recorded all the same."""
 
 import asyncio
+import os
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from onceward import Once
 from onceward.core.record import COMPLETED
-from torture.points import Points, is_callback
+from onceward.heartbeat import HEARTBEAT
+from torture.points import HOME, Points, is_callback
 from torture.rules import IN_BLOCK
 from torture.strikes import ASYNCIO
 
-GAP = 14  # points between the two, at most: as many as lie between any interrupt and the next try
+GAP = 12  # points between the two, at most: as many as lie between any interrupt and the next try
 
 
 class Struck(Exception):
@@ -29,6 +32,8 @@ class Sweep:
         self.lost = []
 
     def strike(self, kind, frame):
+        if not frame.f_code.co_filename.startswith(HOME):
+            return  # such as the callback of a weak reference, where Python drops what is raised
         outermost = frame
         while outermost.f_back is not None and not outermost.f_back.f_code.co_filename.startswith(ASYNCIO):
             outermost = outermost.f_back
@@ -70,6 +75,27 @@ class Sweep:
             self.lost.append(f"{key} {self.struck}: {record and record.status}, {raised!r}")
         elif self.struck and raised is None and "batch" not in self.form:
             self.lost.append(f"{key} {self.struck}: swallowed, {told!r}")
+
+    def once_before(self, point):
+        """Strike once, before the handler; return what is renewed after that, while the exception is kept."""
+        self.struck = []
+        self.points.arm([("call", point, "first")])
+        self.points.phase = "call"
+        kept = None
+        try:
+            FORMS[self.form](self.once, f"before-{point}", self.begin)
+        except Struck as error:
+            kept = error
+        finally:
+            self.points.disarm()
+        done = self.points.counts.get("call", 0) < point and kept is None
+        renewed = [claim.record.status for claim in HEARTBEAT._alive() if not claim.over]
+        HEARTBEAT._claims.clear()
+        return done, [f"{self.struck}: {one}" for one in renewed]
+
+    def begin(self):
+        """Say that the handler has begun."""
+        self.points.phase = None
 
 
 def run(once, key, end):
@@ -139,3 +165,39 @@ def test_two_interrupts_anywhere_in_the_settling_lose_no_outcome(form):
         warnings.simplefilter("ignore")  # of coroutines that an interrupt has kept from being awaited
         lost = Sweep(form).run()
     assert not lost, "\n".join([f"{len(lost)} lost", *lost[:12]])
+
+
+@pytest.mark.parametrize("form", ["run", "run_async", "claim", "claim_async"])
+def test_an_interrupt_between_the_claim_and_the_handler_leaves_nothing_that_is_renewed(form):
+    sweep, point, done, left = Sweep(form), 0, False, []
+    while not done:
+        point += 1
+        done, renewed = sweep.once_before(point)
+        left += renewed
+    assert point > 20
+    assert not left
+
+
+def test_an_interrupt_in_the_hooks_of_a_fork_leaves_no_lock_held(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
+    once.run("k", str)
+    struck = []
+
+    def strike(kind, frame):
+        struck.append(frame.f_code.co_name)
+        raise Struck(kind)
+
+    points, point = Points(strike), 0
+    while point == len(struck):
+        point += 1
+        points.arm([("fork", point, "first")])
+        points.phase = "fork"
+        child = os.fork()
+        points.disarm()
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(once.run, "k", pytest.fail).result(timeout=10) == ""
+    assert {"_before", "_after"} <= set(struck)
+    once.close()

@@ -107,6 +107,9 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
     for loop, futures in loops.items():
         try:
             loop.call_soon_threadsafe(_wake, futures, None)
+            loop.call_soon_threadsafe(
+                _wake, futures, None
+            )  # an interrupt as the first begins would have all wait for ever
         except RuntimeError:  # the loop was closed: nobody waits any more
             continue
     return None not in taken
