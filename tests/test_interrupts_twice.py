@@ -1,7 +1,9 @@
 """Two interrupts of one call, at every two points of its settling that lie close together: the outcome is recorded all the same."""
 
 import asyncio
+import gc
 import os
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +17,14 @@ from torture.rules import IN_BLOCK
 from torture.strikes import ASYNCIO
 
 GAP = 12  # points between the two, at most: as many as lie between any interrupt and the next try
+
+
+@pytest.fixture(autouse=True)
+def dropped(monkeypatch):
+    """Python tells of what it drops, and of coroutines that an interrupt has kept from being awaited."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    yield
+    gc.collect()
 
 
 class Struck(Exception):
