@@ -1,14 +1,17 @@
 """A time limit is an exception raised from outside, at any moment: what the handler has done is recorded all the same."""
 
 import asyncio
+import dataclasses
+import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from onceward import Once
-from onceward.core.record import COMPLETED, RELEASED
+from onceward import ForkedClaim, Once, ResultNotRecorded, ResultUnavailable, StoreError, current
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.endings import firmly
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, settling, when
@@ -147,3 +150,110 @@ def run(once, form, function):
         return await once.run_async("k", function)
 
     return asyncio.run(main())
+
+
+@pytest.mark.parametrize("strikes", [1, 2])
+def test_a_time_limit_while_a_recorded_result_is_read_is_not_taken_for_one_that_does_not_fit(strikes):
+    left = []
+
+    @dataclasses.dataclass
+    class Receipt:
+        number: int
+
+        def __post_init__(self):
+            if left:
+                raise left.pop()
+
+    def handle(key: str) -> Receipt:
+        return Receipt(1)
+
+    handle.__annotations__["return"] = Receipt
+    guarded = Once("memory:")(key="key", name="n")(handle)
+    assert guarded("k") == Receipt(1)
+    left += [SoftTimeLimit() for _ in range(strikes)]
+    with pytest.raises((SoftTimeLimit, ValueError)) as raised:
+        guarded("k")
+    assert not isinstance(raised.value, ResultUnavailable)
+    assert guarded("k") == Receipt(1)
+
+
+def test_two_time_limits_while_a_result_is_encoded_are_raised_and_the_result_is_recorded():
+    strikes = []
+
+    class Result(dict):
+        def items(self):
+            if strikes:
+                raise strikes.pop()
+            return super().items()
+
+    def encode(result):
+        return str(list(result.items()))
+
+    strikes += [SoftTimeLimit(), SoftTimeLimit()]
+    with pytest.raises(SoftTimeLimit):
+        firmly(encode, Result(a=1))
+
+
+def test_a_batch_handler_that_completes_in_vain_leaves_its_key_claimed():
+    store = Faults(MemoryStore(), when(settling, fail_before(StoreError)))
+
+    def handler(key):
+        current().complete("done")
+
+    (outcome,) = Once(store, lease=0.3).batch(handler, key="key", name="n").run(["k"])
+    assert (outcome.status, type(outcome.error)) == ("failed", ResultNotRecorded)
+    assert [r.status for r in store.store.records.values()] == [IN_PROGRESS]
+
+
+def test_a_transaction_whose_end_an_interrupt_has_skipped_is_rolled_back_before_its_key_is_given_back(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db?timeout=0.2", name="n")
+    connection = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+    connection.execute("CREATE TABLE effects (n)")
+
+    def handle():
+        transaction = current().transaction(connection)
+        transaction.__enter__()
+        connection.execute("INSERT INTO effects VALUES (1)")
+        raise SoftTimeLimit  # as its __exit__ begins
+
+    with pytest.raises(SoftTimeLimit) as raised:
+        once.run("k", handle)
+    assert not getattr(raised.value, "__notes__", ())
+    assert not connection.in_transaction
+    assert [record.status for record, _ in once.ledger.records()] == [RELEASED]
+    once.close()
+
+
+def test_an_abandoned_transaction_leaves_alone_what_was_begun_on_its_connection_since(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
+    connection = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+    connection.execute("CREATE TABLE effects (n)")
+    abandoned = once.transaction("k", connection)
+    abandoned.__enter__()
+    connection.execute("ROLLBACK")
+    connection.execute("BEGIN")
+    connection.execute("INSERT INTO effects VALUES (1)")
+    abandoned.__del__()
+    connection.execute("COMMIT")
+    assert connection.execute("SELECT n FROM effects").fetchall() == [(1,)]
+    once.close()
+
+
+def test_a_checkpoint_that_is_forked_while_it_reads_a_key_claims_nothing_in_the_child(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
+    children = []
+
+    def key(item):
+        children.append(os.fork())
+        return item
+
+    with once.checkpoint(lambda _: None, key=key) as sink:
+        try:
+            sink.add("k")
+        except ForkedClaim:
+            os._exit(7)
+        if not children[0]:
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
+    assert [(r.status, r.attempts) for r, _ in once.ledger.records()] == [(COMPLETED, 1)]
+    once.close()

@@ -6,7 +6,7 @@ while another handler runs, so a process that dies takes along only what has jus
 
 import os
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
@@ -109,6 +109,9 @@ class Batch:
                     raise
                 drive(run.fetching(), store)
                 self._work_through(run)
+            except BaseException as error:
+                run.note(error)
+                raise
             finally:
                 _ignoring_errors(lambda: settle(run.giving_back, store))
         return run.finished()
@@ -133,11 +136,16 @@ class Batch:
             run.stop()
             if not run.inherited:  # or they are in the parent
                 helpers.join()  # after what they are at; a second interrupt leaves them alone
+                run.abandon()
             raise
         finally:
             try:
-                settler.close()
-            except BaseException:
+                try:
+                    settler.close()
+                except BaseException:
+                    settler.close()
+                    raise
+            except BaseException:  # a second interrupt came before the first was dealt with
                 settler.close()
                 raise
         if interrupts:
@@ -148,21 +156,24 @@ class Batch:
             call = Call()
             try:
                 try:
-                    CURRENT.set(item.held)
-                    args, kwargs = self._arguments(item)
-                    call.default_factory = partial(self._function, *args, **kwargs)
-                    call[RETURNED]
+                    try:
+                        CURRENT.set(item.held)
+                        args, kwargs = self._arguments(item)
+                        call.default_factory = partial(self._function, *args, **kwargs)
+                        call[RETURNED]
+                    except BaseException as error:
+                        call[RAISED] = error
+                        self._ended(run, item, call)
+                        within = RETURNED not in call and call.default_factory is not None
+                        if not (within and (isinstance(error, Exception) or _is_cancellation(error))):
+                            raise  # not the handler's: an interrupt
+                    else:
+                        self._ended(run, item, call)
                 except BaseException as error:
-                    call[RAISED] = error
-                    self._ended(run, item, call)
-                    within = RETURNED not in call and call.default_factory is not None
-                    if not (within and (isinstance(error, Exception) or _is_cancellation(error))):
-                        raise  # not the handler's: an interrupt
-                else:
-                    self._ended(run, item, call)
-            except BaseException:
-                if OVER not in call and not item.held.inherited:
-                    self._ended(run, item, call)  # what the handler has done counts all the same
+                    self._ended_anew(run, item, call, error)
+                    raise
+            except BaseException as error:  # a second interrupt came before the first was dealt with
+                self._ended_anew(run, item, call, error)
                 raise
             finally:
                 CURRENT.set(item.held.outer)
@@ -181,6 +192,14 @@ class Batch:
         else:
             run.dropped(item)
         call[OVER] = True
+
+    def _ended_anew(self, run: Run, item: Item, call: Call, error: BaseException) -> None:
+        """Take in how a handler ended when an interrupt has kept that from being done: what it has done counts all the same."""
+        if OVER in call or item.held.inherited:
+            return
+        if RETURNED not in call:
+            call.setdefault(RAISED, error)
+        self._ended(run, item, call)
 
     # --- awaiting ---------------------------------------------------------------------------------------------------
 
@@ -208,7 +227,9 @@ class Batch:
                 await self._work_through_async(run)
             except GeneratorExit:  # as above
                 raise
-            except BaseException:
+            except BaseException as error:
+                run.note(error)
+                run.abandon()
                 await _ignoring_errors_async(lambda: settle_async(run.giving_back, store))
                 raise
             await _ignoring_errors_async(lambda: settle_async(run.giving_back, store))
@@ -219,38 +240,27 @@ class Batch:
 
         settler = AsyncSettler(run, self.guard.store)
         gate = asyncio.Semaphore(self.concurrency) if _INSIDE.get() else self._gate()
-        width = min(self.concurrency, run.width)
         tasks: list[asyncio.Task[None]] = []
-        interrupt: BaseException | None = None
+        met: list[BaseException] = []
         try:
-            for _ in range(width):
-                tasks.append(asyncio.create_task(self._work_async(run, settler, gate)))  # noqa: PERF401 - see below
-        except BaseException as met:  # noqa: BLE001 - those that were made run on, so what they handle is recorded first
-            interrupt = met
-            run.stop()
-        waiting = set(tasks)
-        while waiting:
             try:
-                _, waiting = await asyncio.wait(waiting)
-            except GeneratorExit:  # it is closed, and may not await any more
-                run.stop()
+                try:
+                    for _ in range(min(self.concurrency, run.width)):
+                        tasks.append(asyncio.create_task(self._work_async(run, settler, gate)))  # noqa: PERF401 - an interrupt keeps those that were made
+                    await _joined(run, tasks, met)
+                    await settler.close()
+                except BaseException as error:
+                    await _closed(run, tasks, met, settler, error)
+                    raise
+            except BaseException as error:  # a second interrupt came before the first was dealt with
+                await _closed(run, tasks, met, settler, error)
                 raise
-            except BaseException as met:  # noqa: BLE001 - raised when all is recorded
-                interrupt = interrupt or met
-                run.stop()
-                for task in waiting:
-                    task.cancel()
-        try:
-            await settler.close()
         except GeneratorExit:
+            run.stop()
             raise
-        except BaseException:
-            await settler.close()
-            raise
-        raised = [task.exception() for task in tasks if not task.cancelled()]
-        for error in (interrupt, *raised):
-            if error is not None:
-                raise error
+        for interrupt in (*met, *(task.exception() for task in tasks if not task.cancelled())):
+            if interrupt is not None:
+                raise interrupt
         for task in tasks:
             task.result()
 
@@ -266,23 +276,27 @@ class Batch:
                 call = Call()
                 try:
                     try:
-                        CURRENT.set(item.held)
-                        _INSIDE.set(True)
-                        await self._call_async(item, call)
+                        try:
+                            CURRENT.set(item.held)
+                            _INSIDE.set(True)
+                            await self._call_async(item, call)
+                        except BaseException as error:
+                            call[RAISED] = error
+                            called.drop_unawaited(call)
+                            self._ended(run, item, call)
+                            task = asyncio.current_task()
+                            alone = _is_cancellation(error) and not (task and task.cancelling())
+                            if RETURNED in call or not (isinstance(error, Exception) or alone):
+                                raise
+                        else:
+                            self._ended(run, item, call)
                     except BaseException as error:
-                        call[RAISED] = error
                         called.drop_unawaited(call)
-                        self._ended(run, item, call)
-                        task = asyncio.current_task()
-                        alone = _is_cancellation(error) and not (task and task.cancelling())
-                        if RETURNED in call or not (isinstance(error, Exception) or alone):
-                            raise
-                    else:
-                        self._ended(run, item, call)
-                except BaseException:
-                    if OVER not in call and not item.held.inherited:
-                        called.drop_unawaited(call)
-                        self._ended(run, item, call)
+                        self._ended_anew(run, item, call, error)
+                        raise
+                except BaseException as error:  # as above
+                    called.drop_unawaited(call)
+                    self._ended_anew(run, item, call, error)
                     raise
                 finally:
                     _INSIDE.set(False)
@@ -325,6 +339,42 @@ class Batch:
 
     def _arguments(self, item: Item) -> tuple[tuple[object, ...], Mapping[str, object]]:
         return (item.args, {}) if self._parameter is None else self._parameter.fill(item.held, item.args, {})
+
+
+async def _joined(run: Run, tasks: "Sequence[asyncio.Task[None]]", met: list[BaseException]) -> None:
+    """Wait for ``tasks``; an interrupt stops and cancels them, and is one more of those that were ``met``."""
+    import asyncio  # noqa: PLC0415 - as above
+
+    waiting = {task for task in tasks if not task.done()}
+    while waiting:
+        try:
+            _, waiting = await asyncio.wait(waiting)
+        except GeneratorExit:  # it is closed, and may not await any more
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised when all is recorded
+            _stop(run, waiting, met, error)
+
+
+async def _closed(
+    run: Run,
+    tasks: "Sequence[asyncio.Task[None]]",
+    met: list[BaseException],
+    settler: AsyncSettler,
+    error: BaseException,
+) -> None:
+    """Record what is done after ``error``; it may be called anew when it was interrupted, or when all is recorded."""
+    if isinstance(error, GeneratorExit):
+        return
+    _stop(run, tasks, met, error)
+    await _joined(run, tasks, met)
+    await settler.close()
+
+
+def _stop(run: Run, tasks: "Iterable[asyncio.Task[None]]", met: list[BaseException], error: BaseException) -> None:
+    met.append(error)
+    run.stop()
+    for task in tasks:
+        task.cancel()
 
 
 def _is_cancellation(interrupt: BaseException) -> bool:

@@ -37,6 +37,7 @@ _REFUSED: Final[dict[Verdict, Status]] = {
     Verdict.PARKED: "parked",
     Verdict.MISMATCH: "mismatch",
 }
+_TOLD: Final = 3  # keys whose trouble is told with an interrupt; the log has all
 _ENDED: Final[dict[str, Status]] = {COMPLETED: "done", RELEASED: "failed", PARKED: "parked"}
 
 
@@ -221,7 +222,12 @@ class Run:
         """Take in how a handler ended. It may be called anew when it was interrupted."""
         claim = item.held
         item.value, item.error = value, error
+        if error is not None and claim.completed_in_vain(error):
+            self._leave_claimed(item, error)
+            return
         if item.end is None and claim.settled is None:
+            if error is not None and claim.paused is not None:
+                claim.paused()  # an interrupt has kept its transaction from ending
             claim.handled()
             item.end = claim.completion(value) if error is None else claim.failure(error)
         status = claim.settled if item.end is None else item.end.status
@@ -238,21 +244,28 @@ class Run:
         if item.held.settled is not None:  # the handler had ended it before
             self.handled(item, None, None)
             return
-        self._guard.drop(item.held)
-        with self._lock:
-            self._went_on(item, ok=False)
         interrupted = OncewardError(
             f"{item.key}: its handler was interrupted, and work that it started may still go on; the key stays claimed to the "
             "end of its lease, and is then taken over"
         )
-        self._report(item, Outcome("failed", item.record, item.key, None, interrupted))
+        self._leave_claimed(item, interrupted)
+
+    def _leave_claimed(self, item: Item, error: Exception) -> None:
+        self._guard.drop(item.held)
+        with self._lock:
+            self._went_on(item, ok=False)
+        if item.outcome is None:
+            self._report(item, Outcome("failed", item.record, item.key, None, error))
 
     def stop(self) -> None:
         """Begin nothing more."""
         self._stopped = True
 
     def _went_on(self, item: Item, *, ok: bool) -> None:
-        took = self._clock() - self._began.pop(item.index)
+        began = self._began.pop(item.index, None)
+        if began is None:
+            return  # before it was interrupted
+        took = self._clock() - began
         typical = self._batch.typical
         self._batch.typical = took if not typical else typical + _WEIGHT * (took - typical)
         lane = self._waiting.pop(item.index, None)
@@ -370,6 +383,17 @@ class Run:
             yield from many.give_back(self._guard.store, claims, self._clock, lambda: limit)
             for item in idle:
                 item.held.let_go()
+
+    def abandon(self) -> None:
+        """Renew no more what an interrupt has kept from its handler, though it was taken to have begun; nothing runs any more."""
+        for item in self._chunk:
+            if item.begun and item.end is None and item.outcome is None:
+                self._guard.drop(item.held)
+
+    def note(self, interrupt: BaseException) -> None:
+        """Tell with ``interrupt``, which is raised instead of the outcomes, what could not be recorded."""
+        for trouble in [item.trouble for item in self._chunk if item.begun and item.trouble is not None][:_TOLD]:
+            interrupt.add_note(f"onceward: and then {trouble}")
 
     # --- telling ----------------------------------------------------------------------------------------------------
 

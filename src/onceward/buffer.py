@@ -122,7 +122,9 @@ class Buffer(Generic[T]):
         fingerprint = self._reader.fingerprint(item)
         held = self._held.get(key)
         if held is None:
-            return Asked(key, fingerprint, 0 if self._limits.bytes is None else self._reader.size(item))
+            asked = Asked(key, fingerprint, 0 if self._limits.bytes is None else self._reader.size(item))
+            self.check_own()  # what reads an item may have forked
+            return asked
         if held.fingerprint != fingerprint:
             raise Mismatch(key)
         held.twins.append(item)
@@ -138,9 +140,14 @@ class Buffer(Generic[T]):
         first = not self._held
         if first:
             self._oldest = self.guard.clock()
-        self._held[asked.key] = Held(item, claim, asked.fingerprint)
         self._bytes += asked.size
+        self._held[asked.key] = Held(item, claim, asked.fingerprint)
         return first
+
+    def leave(self, claim: Claim) -> None:
+        """Renew a claim no more that an interrupt has kept from being put."""
+        if all(one.claim is not claim for one in self._held.values()):
+            self.guard.drop(claim)
 
     def take(self) -> list[Held[T]]:
         """Return all that is held, in the order it came, and hold nothing."""
@@ -191,6 +198,11 @@ class Buffer(Generic[T]):
         self._forget(held)
         if any(one.claim.settled != COMPLETED for one in held):
             self.fail(error)
+        if isinstance(error, OncewardError):
+            return
+        for trouble in [one.trouble for one in held if one.trouble is not None][:_TOLD]:
+            if (note := f"onceward: and then {trouble}") not in getattr(error, "__notes__", ()):
+                error.add_note(note)
 
     def ending(self, held: Sequence[Held[T]], flush: object, call: Call) -> Steps[BaseException | None]:
         """End all as the flush ended; return what it failed with. It may be driven anew when it was interrupted."""

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Final, Generic, Literal, TypeVar
 
 from onceward.buffer import Buffer, Held
-from onceward.called import OVER, RAISED, RETURNED, Call, refuse_not_begun
-from onceward.claim import Claim
-from onceward.core.drive import settle, was_settled
+from onceward.called import RAISED, RETURNED, Call, refuse_not_begun
+from onceward.core.drive import settle
 from onceward.errors import OncewardError, ResultUnavailable
+from onceward.guard import Answer, is_cut_short
 
 T = TypeVar("T")
 Added = Literal["added", "buffered", "replayed"]
@@ -63,9 +63,14 @@ class Checkpoint(Generic[T]):
                 claim = self._buffer.guard.enter(asked.key, asked.fingerprint, value=False)
             except ResultUnavailable:
                 return "replayed"
-            if not isinstance(claim, Claim):
-                return "replayed"
-            first = self._buffer.put(item, asked, claim)
+            match claim:  # not isinstance(): an interrupt may come after any call
+                case Answer():
+                    return "replayed"
+            try:
+                first = self._buffer.put(item, asked, claim)
+            except BaseException:
+                self._buffer.leave(claim)
+                raise
             if self._buffer.due:
                 self._flush()
             elif first and self._buffer.left is not None:
@@ -131,15 +136,20 @@ class Checkpoint(Generic[T]):
         call = Call()
         try:
             try:
-                call.default_factory = partial(self._function, [one.item for one in held])
-                call[RETURNED]
+                try:
+                    call.default_factory = partial(self._function, [one.item for one in held])
+                    call[RETURNED]
+                except BaseException as error:
+                    call[RAISED] = error
+                    settle(lambda: buffer.ending(held, self._function, call), store)
+                    raise
+                failure = settle(lambda: buffer.ending(held, self._function, call), store)
             except BaseException as error:
-                call[RAISED] = error
-                settle(lambda: buffer.ending(held, self._function, call), store)
+                if is_cut_short(call, error):
+                    settle(lambda: buffer.ending(held, self._function, call), store)
                 raise
-            failure = settle(lambda: buffer.ending(held, self._function, call), store)
-        except BaseException as error:
-            if OVER not in call and not isinstance(error, OncewardError) and not was_settled(error):
+        except BaseException as error:  # a second interrupt came before the first was dealt with
+            if is_cut_short(call, error):
                 settle(lambda: buffer.ending(held, self._function, call), store)
             raise
         if failure is not None:

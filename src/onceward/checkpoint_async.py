@@ -6,11 +6,11 @@ from contextvars import ContextVar
 from typing import Generic, TypeVar, cast
 
 from onceward.buffer import Buffer, Held
-from onceward.called import OVER, RAISED, RETURNED, Call, drop_unawaited, refuse_not_begun
+from onceward.called import RAISED, RETURNED, Call, drop_unawaited, refuse_not_begun
 from onceward.checkpoint import ITSELF, Added, Flush, log_on_done
-from onceward.claim import Claim
-from onceward.core.drive import settle_async, was_settled
+from onceward.core.drive import settle_async
 from onceward.errors import OncewardError, ResultUnavailable
+from onceward.guard import Answer, is_cut_short
 from onceward.inputs import describe
 from onceward.threads import without_stop_iteration
 
@@ -45,9 +45,14 @@ class AsyncCheckpoint(Generic[T]):
                 claim = await self._buffer.guard.enter_async(asked.key, asked.fingerprint, value=False)
             except ResultUnavailable:
                 return "replayed"
-            if not isinstance(claim, Claim):
-                return "replayed"
-            first = self._buffer.put(item, asked, claim)
+            match claim:  # not isinstance(): an interrupt may come after any call
+                case Answer():
+                    return "replayed"
+            try:
+                first = self._buffer.put(item, asked, claim)
+            except BaseException:
+                self._buffer.leave(claim)
+                raise
             if self._buffer.due:
                 await self._flush()
             elif first and self._buffer.left is not None:
@@ -117,23 +122,31 @@ class AsyncCheckpoint(Generic[T]):
         call = Call()
         try:
             try:
-                await self._call(call, [one.item for one in held])
+                try:
+                    await self._call(call, [one.item for one in held])
+                except BaseException as error:
+                    call[RAISED] = error
+                    drop_unawaited(call)
+                    await settle_async(lambda: buffer.ending(held, self._function, call), store)
+                    raise
+                failure = await settle_async(lambda: buffer.ending(held, self._function, call), store)
             except BaseException as error:
-                call[RAISED] = error
-                drop_unawaited(call)
-                await settle_async(lambda: buffer.ending(held, self._function, call), store)
+                await self._end_anew(held, call, error)
                 raise
-            failure = await settle_async(lambda: buffer.ending(held, self._function, call), store)
-        except GeneratorExit:  # a coroutine that is closed may not await any more
-            raise
-        except BaseException as error:
-            if OVER not in call and not isinstance(error, OncewardError) and not was_settled(error):
-                drop_unawaited(call)
-                await settle_async(lambda: buffer.ending(held, self._function, call), store)
+        except BaseException as error:  # a second interrupt came before the first was dealt with
+            await self._end_anew(held, call, error)
             raise
         if failure is not None:
             raise failure
         await self._tell(held)
+
+    async def _end_anew(self, held: list[Held[T]], call: Call, error: BaseException) -> None:
+        """Do what an interrupt has kept from being done, if ``error`` is one that came so late."""
+        if isinstance(error, GeneratorExit):  # a coroutine that is closed may not await any more
+            return
+        if is_cut_short(call, error):
+            drop_unawaited(call)
+            await settle_async(lambda: self._buffer.ending(held, self._function, call), self._buffer.guard.store)
 
     async def _call(self, call: Call, items: list[T]) -> None:
         if self._awaits:

@@ -102,8 +102,8 @@ class Claim:
         self._ending = False
         self._ended: float | None = None  # when its handler ended, on the owner's clock
         self.deadline: float | None = None  # when this worker will be stopped, on its clock: no lease need outlive it
-        # Whether a transaction holds the store's write lock: nobody can take over, and no beat gets through.
-        self.paused = False
+        # While a transaction holds the store's write lock, what rolls it back: nobody can take over, and no beat gets through.
+        self.paused: Callable[[], None] | None = None
         self.outer = CURRENT.get()
 
     # --- what a handler may ask -----------------------------------------------------------------------------------
@@ -369,11 +369,21 @@ class Claim:
         self.ended(ended, outcome, "commit its effect")
 
     def failing(self, error: Exception) -> Steps[None]:
-        """Give the key back, park it, or record the exception as the outcome. Never raises in the exception's place."""
+        """Give the key back, park it, or record the exception as the outcome. Never raises in the exception's place.
+
+        A handler that has completed it in vain has succeeded: given back, its effect would be made again at once.
+        """
+        if self.completed_in_vain(error):
+            self.let_go()
+            return
         try:
             yield from self.leaving(self.failure(error), "record how it failed")
         except OncewardError as trouble:  # the handler's own exception goes on, with this as a note
             error.add_note(f"onceward: and then {trouble}")
+
+    def completed_in_vain(self, error: Exception) -> bool:
+        """Tell whether a handler raises ``error`` because it has completed this claim itself, and that was not recorded."""
+        return isinstance(error, ResultNotRecorded) and error.key == self.record.key
 
     def completion(self, result: object) -> Outcome:
         """Return the outcome that records ``result``."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-_KINDS: Final = 2  # of exceptions, all different, after which it is not tried again
+_INTERRUPTS: Final = 2  # of one call that do not hide what it raises each time; three mean it
 _LONGEST_ERROR: Final = 1000  # characters of an exception's text that are recorded
 
 
@@ -121,7 +121,8 @@ def firmly(function: Callable[[T], R], value: T, *before: Exception) -> R | Exce
             break
         except Exception as error:  # noqa: BLE001 - see above
             met.append(_root(error, handling))
-            if type(met[-1]) in map(type, met[:-1]) or len(met) > _KINDS:
+            alike = sum(type(one) is type(met[-1]) for one in met)
+            if alike > _INTERRUPTS or len(met) > 2 * _INTERRUPTS:
                 came, lasting = error, type(met[-1])
                 break
     for interrupt in met:

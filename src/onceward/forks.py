@@ -2,7 +2,7 @@
 
 import os
 
-generation = 0  # forks between the first process and this one
+generation = 0  # grows with every fork between the first process and this one
 
 
 def _forked() -> None:
@@ -11,4 +11,5 @@ def _forked() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    for _ in range(3):  # Python drops an interrupt that ends a hook
+        os.register_at_fork(after_in_child=_forked)

@@ -12,7 +12,7 @@ call has one ``try`` around handler and settling, so that no interrupt comes bet
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
 
 from onceward import called, heartbeat
 from onceward.called import LAZY, OVER, RAISED, RETURNED, Call
@@ -24,14 +24,14 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
 from onceward.core.record import Elsewhere, Record
 from onceward.core.steps import Bid, Refused, Replay, Settled, Won
-from onceward.endings import completion, opened_note, sealing, warn_of_missing
+from onceward.endings import completion, firmly, opened_note, sealing, warn_of_missing
 from onceward.errors import (
     Busy,
+    LeaseLost,
     Mismatch,
     OncewardError,
     Parked,
     Reentrant,
-    ResultNotRecorded,
     ResultUnavailable,
     UnknownStatus,
 )
@@ -132,31 +132,34 @@ class Guard:
         if self._cache is not None and (known := self._cache.get(key)) is not None and self.clock() < known.until:
             return self._recall(key, fingerprint, known)
         claim = self.enter(key, fingerprint)
-        if type(claim) is Answer:
-            return claim.value
-        assert type(claim) is Claim
+        match claim:  # not type(claim): an interrupt may come after any call, and nobody would end the claim
+            case Answer():
+                return claim.value
         call: Call | None = None
         try:
             try:
-                CURRENT.set(claim)
-                if self._parameter is not None:
-                    args, kwargs = self._parameter.fill(claim, args, kwargs)
-                call = Call(partial(function, *args, **kwargs))
-                value = call[RETURNED]
+                try:
+                    CURRENT.set(claim)
+                    if self._parameter is not None:
+                        args, kwargs = self._parameter.fill(claim, args, kwargs)
+                    call = Call(partial(function, *args, **kwargs))
+                    value = call[RETURNED]
+                except BaseException as error:
+                    call = call or Call()
+                    call[RAISED] = error
+                    self._leave(claim, function, call)
+                    raise
+                if type(value) in LAZY:
+                    failure = self._leave(claim, function, call)
+                else:  # as above, in half the time
+                    failure = None
+                    self.finish(claim, value)
+                    call[OVER] = True
             except BaseException as error:
-                call = call or Call()
-                call[RAISED] = error
-                self._leave(claim, function, call)
+                self._leave_anew(claim, function, call, error)
                 raise
-            if type(value) in LAZY:
-                failure = self._leave(claim, function, call)
-            else:  # as above, in half the time
-                failure = None
-                self.finish(claim, value)
-                call[OVER] = True
-        except BaseException as error:
-            if _is_cut_short(call, error):
-                self._leave(claim, function, call)
+        except BaseException as error:  # a second interrupt came before the first was dealt with
+            self._leave_anew(claim, function, call, error)
             raise
         finally:
             call = None  # or an exception, its traceback and this frame would keep each other alive
@@ -177,29 +180,32 @@ class Guard:
         if self._cache is not None and (known := self._cache.get(key)) is not None and self.clock() < known.until:
             return self._recall(key, fingerprint, known)
         claim = await self.enter_async(key, fingerprint)
-        if type(claim) is Answer:
-            return claim.value
-        assert type(claim) is Claim
+        match claim:  # as above
+            case Answer():
+                return claim.value
         call: Call | None = None
         try:
             try:
-                CURRENT.set(claim)
-                if self._parameter is not None:
-                    args, kwargs = self._parameter.fill(claim, args, kwargs)
-                call = Call(partial(function, *args, **kwargs))
-                value = call[RETURNED]
-                if hasattr(value, "__await__"):
-                    del call[RETURNED]
-                    call[RETURNED] = value = await value
+                try:
+                    CURRENT.set(claim)
+                    if self._parameter is not None:
+                        args, kwargs = self._parameter.fill(claim, args, kwargs)
+                    call = Call(partial(function, *args, **kwargs))
+                    value = call[RETURNED]
+                    if hasattr(value, "__await__"):
+                        del call[RETURNED]
+                        call[RETURNED] = value = await value
+                except BaseException as error:
+                    call = call or Call()
+                    call[RAISED] = error
+                    await self._leave_async(claim, function, call)
+                    raise
+                failure = await self._leave_async(claim, function, call)
             except BaseException as error:
-                call = call or Call()
-                call[RAISED] = error
-                await self._leave_async(claim, function, call)
+                await self._leave_anew_async(claim, function, call, error)
                 raise
-            failure = await self._leave_async(claim, function, call)
-        except BaseException as error:
-            if _is_cut_short(call, error) and not isinstance(error, GeneratorExit):
-                await self._leave_async(claim, function, call)
+        except BaseException as error:  # as above
+            await self._leave_anew_async(claim, function, call, error)
             raise
         finally:
             call = None  # or an exception, its traceback and this frame would keep each other alive
@@ -233,14 +239,26 @@ class Guard:
         call[OVER] = True
         return failure
 
+    def _leave_anew(self, claim: Claim, function: Function, call: Call | None, error: BaseException) -> None:
+        """Do what an interrupt has kept from being done, if ``error`` is one that came so late."""
+        if is_cut_short(call, error):
+            self._leave(claim, function, call)
+
+    async def _leave_anew_async(
+        self, claim: Claim, function: Function, call: Call | None, error: BaseException
+    ) -> None:
+        """As :meth:`_leave_anew`, for a coroutine."""
+        if is_cut_short(call, error) and not isinstance(error, GeneratorExit):
+            await self._leave_async(claim, function, call)
+
     # --- its three parts, in two forms each -----------------------------------------------------------------------
 
     def enter(self, key: str, fingerprint: str | None, *, value: bool = True) -> Claim | Answer:
         """Claim ``key`` and renew it from now on, or return the recorded answer.
 
         Raises:
-            Busy, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownStatus: as their docs say; the handler
-                must not run.
+            Busy, LeaseLost, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownStatus: as their docs say;
+                the handler must not run.
         """
         bid = self.bid(key, fingerprint)
         since = self.clock()
@@ -311,7 +329,9 @@ class Guard:
     def fail(self, claim: Claim, error: Exception) -> None:
         """Record that the handler raised ``error``, unless it has ended the claim itself. Raises interrupts only."""
         try:
-            if claim.settled is None and not claim.inherited and not _has_succeeded(claim, error):
+            if claim.settled is None and not claim.inherited:
+                if claim.paused is not None:
+                    claim.paused()  # an interrupt has kept its transaction from ending
                 claim.handled()
                 settle(lambda: claim.failing(error), self.store)
         finally:
@@ -320,7 +340,9 @@ class Guard:
     async def fail_async(self, claim: Claim, error: Exception) -> None:
         """As :meth:`fail`, for a coroutine."""
         try:
-            if claim.settled is None and not claim.inherited and not _has_succeeded(claim, error):
+            if claim.settled is None and not claim.inherited:
+                if claim.paused is not None:
+                    claim.paused()  # as in fail()
                 claim.handled()
                 await settle_async(lambda: claim.failing(error), self.store)
         finally:
@@ -330,6 +352,8 @@ class Guard:
         """Leave an interrupted handler's key claimed to the end of its lease: work that it started may still go on."""
         claim.let_go()
         heartbeat.HEARTBEAT.forget(claim)
+        if claim.paused is not None and not claim.inherited:
+            claim.paused()  # as in fail()
 
     # --- an effect that commits with its record -------------------------------------------------------------------
 
@@ -373,6 +397,8 @@ class Guard:
         return tuple.__new__(Bid, bid)  # what Bid(...) does, in half the time
 
     def _won(self, outcome: Won) -> Claim:
+        if self.clock() >= outcome.until:  # this worker was stopped, or cut off, since it asked
+            raise LeaseLost(outcome.record.key, "begin its handler")
         claim = Claim(self.store, outcome, self.policy, self.clock, self.codec)
         heartbeat.HEARTBEAT.watch(claim)
         return claim
@@ -396,14 +422,23 @@ class Guard:
         if type(result) is Elsewhere:
             raise ResultUnavailable(key, f"it is in {result}, and was not fetched")
         try:
-            if type(result) is str and result.startswith(_SEALED):
-                result = sealing().opened(self.policy.seal, result)
-            if not self._codecs.is_exception(result):
-                return self.codec.decode(result)
-            recorded = self._codecs.decode_exception(result, self.policy.final)
+            is_raised, value = self._decoded(result)
         except self._codecs.NotReplayable as reason:
-            raise ResultUnavailable(key, str(reason)) from reason
-        raise recorded
+            failed = reason
+        else:
+            if is_raised:
+                raise cast("Exception", value)
+            return value
+        unreadable = firmly(self._decoded, result, failed)  # or it raises the interrupt that was taken for it
+        raise ResultUnavailable(key, str(unreadable)) from cast("Exception", unreadable)
+
+    def _decoded(self, result: str) -> tuple[bool, object]:
+        """Return whether an exception is recorded, and it or the result."""
+        if type(result) is str and result.startswith(_SEALED):
+            result = sealing().opened(self.policy.seal, result)
+        if self._codecs.is_exception(result):
+            return True, self._codecs.decode_exception(result, self.policy.final)
+        return False, self.codec.decode(result)
 
     def _remember(self, record: Record, seconds: float | None, since: float) -> None:
         cache = self._cache
@@ -423,12 +458,7 @@ class Guard:
         return self.recorded(known)
 
 
-def _has_succeeded(claim: Claim, error: Exception) -> bool:
-    """Tell whether the handler has completed ``claim`` in vain: given back, its effect would be made again at once."""
-    return isinstance(error, ResultNotRecorded) and error.key == claim.record.key
-
-
-def _is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:
+def is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:
     """Tell whether ``error`` came between the handler's end and what is made of it."""
     if call is None or OVER in call or isinstance(error, OncewardError) or was_settled(error):
         return False

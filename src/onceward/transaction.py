@@ -18,6 +18,7 @@ from onceward.stores.sqlite import SqliteStore, Within
 from onceward.stores.sqlite_file import translated
 
 _MARK = "onceward_body"  # a savepoint that is gone when the body has ended the transaction itself
+_OPEN: dict[int, int] = {}  # by id(connection): id() of the Transaction that has begun there last
 
 
 class Transaction:
@@ -48,11 +49,28 @@ class Transaction:
         self._process = forks.generation
 
     def __del__(self) -> None:
-        """End what was begun, when an interrupt struck as the block was left: the file stays locked for all otherwise."""
-        if self._entered and forks.generation == self._process:
-            self.claim.paused = False
+        """Roll back what was begun, when an interrupt struck as the block was left: the file stays locked for all otherwise.
+
+        It may run at any moment, in any thread, and when the interpreter exits.
+        """
+        if self._entered:
+            with contextlib.suppress(Exception):
+                self.undo()
+
+    def undo(self) -> None:
+        """Roll back, if this transaction is still open: nothing else that was begun on its connection since.
+
+        In another thread than the connection's own SQLite refuses it, and in a forked child it is the parent's.
+        """
+        if forks.generation != self._process or not self._entered:
+            return
+        if _OPEN.get(id(self.connection)) == id(self) and self.connection.in_transaction:
             with contextlib.suppress(StoreError, sqlite3.Error):
+                self.connection.execute(f"RELEASE {_MARK}")  # it fails in a transaction of somebody else
                 self._end("ROLLBACK")
+        if not self.connection.in_transaction:
+            self._entered = False
+            self.claim.paused = None
 
     @classmethod
     def of_key(cls, guard: Guard, key: str, connection: sqlite3.Connection) -> "Transaction":
@@ -86,18 +104,20 @@ class Transaction:
             else:
                 self.claim = self._claim(self._guard)
             self._execute(f"SAVEPOINT {_MARK}")
-            self.claim.paused = True
+            _OPEN[id(self.connection)] = id(self)
             self._outer = CURRENT.get()
-            CURRENT.set(self.claim)
             self._entered = True
+            self.claim.paused = self.undo if self._guard is None else _nothing
+            CURRENT.set(self.claim)
         except Parked:
             # What was refused may have been written down (a key parked for good): keep that.
             self._end("COMMIT")
             raise
         except BaseException:
             self._end("ROLLBACK")
+            self._entered = False
             if hasattr(self, "claim") and self.claim.paused:  # interrupted at the last moment
-                self.claim.paused = False
+                self.claim.paused = None
                 CURRENT.set(self._outer)
             raise
         return self
@@ -105,12 +125,12 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        CURRENT.set(self._outer)
-        if self.claim.inherited:  # and so is the connection: whatever is done to it here would harm the parent's
-            if error is None:
-                self.claim.check_own()
-            return
         try:
+            CURRENT.set(self._outer)
+            if self.claim.inherited:  # and so is the connection: whatever is done to it here would harm the parent's
+                if error is None:
+                    self.claim.check_own()
+                return
             if self._ended_early():
                 self._park_after_early_end(error)
             elif error is None:
@@ -121,8 +141,11 @@ class Transaction:
         finally:
             self._end("ROLLBACK")  # unless an interrupt came before it was ended
             self._entered = False
-            self.claim.paused = False
-            if self.claim.settled is None and self._guard is not None:
+            _OPEN.pop(id(self.connection), None)
+            self.claim.paused = None
+            if self.claim.inherited:
+                pass
+            elif self.claim.settled is None and self._guard is not None:
                 self.claim.let_go()  # it was made in the transaction, and went with it
             elif self.claim.settled is None:
                 heartbeat.HEARTBEAT.watch(self.claim)  # which has slept through its beats meanwhile
@@ -206,7 +229,7 @@ class Transaction:
     def _park_after_early_end(self, error: BaseException | None) -> None:
         reason = "the body committed or rolled back the transaction itself, so its effect may or may not stand"
         if self._guard is None:
-            self.claim.paused = False
+            self.claim.paused = None
             self.claim.park(reason)
         else:
             self._again(lambda claim: self._parking(claim, reason))
@@ -252,3 +275,7 @@ class Transaction:
         except sqlite3.Error as error:
             failure: StoreError = translated(error, self._store.path)
             raise failure from error
+
+
+def _nothing() -> None:
+    """Be the ``paused`` of a claim that no guard ends: it goes with its transaction."""

@@ -21,7 +21,7 @@ OWN = {"Busy", "Completed", "LeaseLost", "ResultNotRecorded", "StoreError"}
 RAISED = {"SoftLimit", "HardStop", "KeyboardInterrupt", "CancelledError", "Declined", "ChildReturns"}
 UNRECORDED = ("LeaseLost", "ResultNotRecorded", "claim was lost before", "could not be recorded", "StoreError")
 # claim.complete() is called by the block itself: what strikes before it has begun has struck in the block.
-_IN_BLOCK = {"complete", "complete_async", "_begin_end", "_check_free", "__exit__", "__aexit__"}
+IN_BLOCK = {"complete", "complete_async", "_begin_end", "_check_free", "__exit__", "__aexit__"}
 _TRIES = 4  # requests and replies lost in one call after which it may give up
 PATIENCE = 3  # so many interrupts of one settling mean it
 
@@ -31,7 +31,7 @@ def never_twice(facts: Facts) -> Iterator[str]:
     for key in facts.plan.keys:
         made = [run for run in facts.runs_of(key) if run.effect is not None]
         for before, again in pairwise(made):
-            if not _may_follow(facts, before):
+            if not _may_follow(facts, before) and not _woke_late(facts, again):
                 child = " of a forked child" if again.by_child else ""
                 yield f"{key}: run {before.name} returned ({_what(before)}), and run {again.name}{child} made it again"
         for run, count in facts.rows.get(key, ()):
@@ -49,10 +49,17 @@ def _may_follow(facts: Facts, before: Run) -> bool:
         return before.call.pid in facts.deaths
     if told.error is None or not any(word in told.all for word in UNRECORDED):
         settling = [one for one in before.call.interrupts if one["t"] >= before.left]
-        if facts.plan.shape.startswith("claim") and any(one["function"] in _IN_BLOCK for one in settling):
+        if facts.plan.shape.startswith("claim") and any(one["function"] in IN_BLOCK for one in settling):
             return True
         return told.error is not None and len(settling) >= PATIENCE
     return True
+
+
+def _woke_late(facts: Facts, run: Run) -> bool:
+    """Tell whether a worker was stopped for a lease between its claim and its handler, where nobody can look any more."""
+    told = run.call.told.get(run.key)
+    unrecorded = told is None or (told.error is not None and any(word in told.all for word in UNRECORDED))
+    return unrecorded and facts.stopped(run.call.pid, run.call.began, run.entered) >= facts.plan.lease
 
 
 def _what(run: Run) -> str:
@@ -83,8 +90,10 @@ def never_two_owners(facts: Facts) -> Iterator[str]:
             for look in before.looked:
                 if not look["lost"] and look["at"] > again.entered:
                     yield f"{key}: run {before.name} believed in its claim after run {again.name} had begun"
-            if before.raised is not None and facts.plan.shape in WITHIN_CLAIM:
-                continue  # its claim was rolled back, and its fence with it
+            if facts.plan.shape in WITHIN_CLAIM and before.name not in {run for run, _ in facts.rows.get(key, ())}:
+                continue  # its claim was rolled back with its effect, and its fence with it
+            if _woke_late(facts, again):
+                continue
             if before.fence is not None and again.fence is not None and again.fence <= before.fence:
                 yield f"{key}: the fence of {again.name} is {again.fence}, after {before.fence}"
 

@@ -77,19 +77,31 @@ def settle(make: Callable[[], Steps[T]], store: Exchange, patience: int = 2) -> 
     The steps recognise their own earlier write, so that they can be made and driven again. Whoever interrupts more than
     ``patience`` times means it.
     """
+    over = False
     try:
-        return drive(make(), store)
-    except OncewardError:
-        raise
+        try:
+            return drive(make(), store)
+        except OncewardError:
+            over = True
+            raise
+        except BaseException as interrupt:
+            _settle_again(make, store, patience, interrupt)
+            over = True
+            raise
     except BaseException as interrupt:
-        if patience:
-            try:
-                settle(make, _last(store, patience), patience - 1)
-            except OncewardError as trouble:  # the interrupt is what the caller must hear of
-                interrupt.add_note(f"{NOTE}and then {trouble}")
-        else:
-            interrupt.add_note(GIVEN_UP)
+        if not over:  # a second interrupt came before the first was dealt with
+            _settle_again(make, store, patience, interrupt)
         raise
+
+
+def _settle_again(make: Callable[[], Steps[object]], store: Exchange, patience: int, interrupt: BaseException) -> None:
+    if not patience:
+        interrupt.add_note(GIVEN_UP)
+        return
+    try:
+        settle(make, _last(store, patience), patience - 1)
+    except OncewardError as trouble:  # the interrupt is what the caller must hear of
+        interrupt.add_note(f"{NOTE}and then {trouble}")
 
 
 async def settle_async(make: Callable[[], Steps[T]], store: Exchange, patience: int = 2) -> T:
@@ -98,15 +110,20 @@ async def settle_async(make: Callable[[], Steps[T]], store: Exchange, patience: 
     Whoever cancels more often than that is let go, and the steps reach their end all the same, in a task of their own: some
     cancel at every await, such as the scopes of anyio, and do not mean these.
     """
+    over = False
     try:
-        return await drive_async(make(), store)
-    except (OncewardError, GeneratorExit):  # a coroutine that is closed may not await any more
-        raise
+        try:
+            return await drive_async(make(), store)
+        except (OncewardError, GeneratorExit):  # a coroutine that is closed may not await any more
+            over = True
+            raise
+        except BaseException as interrupt:
+            await _again(make, store, patience, interrupt)
+            over = True
+            raise
     except BaseException as interrupt:
-        if patience:
-            await _again(settle_async(make, _last(store, patience), patience - 1), interrupt, patience)
-        else:
-            interrupt.add_note(GIVEN_UP)
+        if not over and not isinstance(interrupt, GeneratorExit):  # as in settle()
+            await _again(make, store, patience, interrupt)
         raise
 
 
@@ -152,9 +169,13 @@ class Frank:
 _ENDING: "set[asyncio.Task[Any]]" = set()  # a loop does not keep its tasks alive
 
 
-async def _again(settling: "Coroutine[Any, Any, object]", interrupt: BaseException, patience: int) -> None:
+async def _again(make: Callable[[], Steps[object]], store: Exchange, patience: int, interrupt: BaseException) -> None:
+    if not patience:
+        interrupt.add_note(GIVEN_UP)
+        return
     import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
 
+    settling = settle_async(make, _last(store, patience), patience - 1)
     task = asyncio.get_running_loop().create_task(_trouble(settling))
     _ENDING.add(task)
     task.add_done_callback(_ENDING.discard)

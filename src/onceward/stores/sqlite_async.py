@@ -82,6 +82,7 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
     for loop, futures in loops.items():
         try:
             loop.call_soon_threadsafe(_wake, futures)
+            loop.call_soon_threadsafe(_wake, futures)  # the first is lost if an interrupt strikes as it begins
         except RuntimeError:  # the loop was closed: nobody waits any more
             continue
     return None not in taken

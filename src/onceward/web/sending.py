@@ -162,18 +162,18 @@ class Held:
             tell(self._claim.record.key, trouble)
 
     def _end(self, outcome: Callable[[], Recorded]) -> Answer | None:
-        self.is_over = True
         try:
             record: Recorded | Exception = outcome()
         except (Unrecorded, GivenBack) as error:
             record = error
+        instead: Answer | None = None
         try:
             self._settle(record)
         except Exception as error:  # noqa: BLE001 - translated, or raised there
             instead = self._exchange.refused(error)
             self.error = None if instead is None else error
-            return instead
-        return None
+        self.is_over = True  # last: after an interrupt the server closes the answer, and that ends here once more
+        return instead
 
     def _settle(self, outcome: Recorded | Exception) -> None:
         recording = Recording(self._guarded.guard, self._claim, outcome, self._guarded.within)

@@ -11,6 +11,7 @@ from typing import NamedTuple, cast
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drive import Steps
+from onceward.core.protocol import STATUSES
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.errors import StoreError
@@ -158,6 +159,7 @@ class DynamoStore:
             last = {part.name: items[-1][part.name] for part in self.layout.parts} if items else start
         gone = 0
         records, damaged = self._sorted(items)
+        records = [record for record in records if record.status in STATUSES]  # another may mean that it is needed
         for first in range(0, len(records), batch.STATEMENTS):
             calls = tuple(self.requests.delete(record) for record in records[first : first + batch.STATEMENTS])
             for one, deleted in zip(calls, (yield from self.ask_many(calls)), strict=True):
