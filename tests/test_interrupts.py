@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from onceward import ForkedClaim, Once, ResultNotRecorded, ResultUnavailable, StoreError, current
+from onceward.claim import CURRENT
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.endings import firmly
 from onceward.stores.memory import MemoryStore
@@ -38,6 +39,13 @@ def fuzz(form, ledger, calls, how="signal"):
     assert struck > calls / 20, "a fuzz that strikes nothing tests nothing"
     assert lost == 0, done.stderr
     return struck, reached, swallowed, done.stderr
+
+
+@pytest.fixture(autouse=True)
+def outside():
+    """A block whose end an interrupt has skipped leaves its claim in the context."""
+    yield
+    CURRENT.set(None)
 
 
 @pytest.mark.parametrize("form", SYNC + ASYNC)

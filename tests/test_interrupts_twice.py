@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 import pytest
 
@@ -65,7 +66,8 @@ class Sweep:
         self.points.arm([("settle", first, "first"), ("settle", first + gap, "second")])
         raised = told = None
         try:
-            told = FORMS[self.form](self.once, key, self.end)
+            # a second interrupt may keep the first from setting the context back
+            told = copy_context().run(FORMS[self.form], self.once, key, self.end)
         except Struck as error:
             raised = error
         finally:
@@ -93,7 +95,7 @@ class Sweep:
         self.points.phase = "call"
         kept = None
         try:
-            FORMS[self.form](self.once, f"before-{point}", self.begin)
+            copy_context().run(FORMS[self.form], self.once, f"before-{point}", self.begin)
         except Struck as error:
             kept = error
         finally:
