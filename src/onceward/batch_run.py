@@ -68,7 +68,7 @@ class Run:
         self._lanes: deque[deque[Item]] = deque()  # what may begin now: a group, or a single item
         self._waiting: dict[int, deque[Item]] = {}  # what comes after an item that is being handled, by its index
         self._began: dict[int, float] = {}
-        self.pending: list[Item] = []
+        self.pending: dict[Item, None] = {}  # in the order in which they ended
         self._items = [self._read(index, record) for index, record in enumerate(records)]
         firsts: dict[str, Item] = {}
         for item in self._items:
@@ -77,9 +77,14 @@ class Run:
 
     def _read(self, index: int, record: object) -> Item:
         item = Item(index, record)
-        error = firmly(self._fill, item)
-        if error is not None:
-            self._report(item, Outcome("malformed", record, None, None, error))
+        try:
+            self._fill(item)
+        except Exception as error:  # noqa: BLE001 - a user's callable may raise anything; the other records go on
+            failed = error
+        else:
+            return item
+        lasting = firmly(self._fill, item, failed)
+        self._report(item, Outcome("malformed", record, None, None, lasting))
         return item
 
     def _fill(self, item: Item) -> None:
@@ -233,8 +238,8 @@ class Run:
         status = claim.settled if item.end is None else item.end.status
         with self._lock:
             if item.index in self._began:
-                if item.end is not None and item not in self.pending:
-                    self.pending.append(item)
+                if item.end is not None:
+                    self.pending[item] = None
                 self._went_on(item, ok=status == COMPLETED)
         if item.end is None and item.outcome is None:
             self._settled(item)
@@ -293,7 +298,7 @@ class Run:
             return items
         with self._lock:
             items += [item for item in self.pending if item not in items]
-            self.pending = []
+            self.pending = {}
         return items
 
     def settling(self, items: Sequence[Item]) -> Steps[None]:
@@ -320,7 +325,8 @@ class Run:
 
     def _end_together(self, todo: list[Item], leases: int) -> Steps[list[tuple[Item, OncewardError]]]:
         """End claims, in one exchange where the store can; return those that were not recorded in time, and why."""
-        ends = [(item.held.record, _bare(item) if leases > 1 else _end(item), item.held.policy) for item in todo]
+        end_of = _bare if leases > 1 else _end
+        ends = [((claim := item.held).record, end_of(item), claim.policy) for item in todo]
         until = lambda: self._limit(max(item.held.limit(leases) for item in todo))  # noqa: E731
         answers: list[Settled | Lost | OncewardError | None]
         try:
@@ -333,16 +339,16 @@ class Run:
                 late.append((item, answer))
                 continue
             try:
-                yield from self._took(item, end, answer)
+                if answer is not None:
+                    item.held.ended(answer, end, "record its result")
+                else:
+                    yield from self._end_alone(item, end)
             except OncewardError as error:  # the other records go on
                 item.trouble = error
         return late
 
-    def _took(self, item: Item, end: End, answer: Settled | Lost | None) -> Steps[None]:
-        """Take in what came of ending a claim; one that was not settled is ended alone."""
-        if answer is not None:
-            item.held.ended(answer, end, "record its result")
-        elif item.held.settled is not None:
+    def _end_alone(self, item: Item, end: End) -> Steps[None]:
+        if item.held.settled is not None:
             return  # by who was interrupted in this
         elif item.error is None:
             yield from item.held.completing(end, item.value)

@@ -34,7 +34,12 @@ def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
     except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
         failed = error
     else:
-        return _of_size(text, policy)
+        # ASCII is a byte a character, and asking costs nothing; otherwise count.
+        size = len(text) if text.isascii() else len(text.encode())
+        assert policy.max_result is not None  # the guard has asked the store
+        if size <= policy.max_result:
+            return protocol.completed(text)
+        return protocol.completed(None, f"it takes {size} bytes, and max_result={policy.max_result}")
     text_or_error = firmly(
         lambda value: _sealed(codec.encode(value), policy), result, failed
     )  # it fails, or this raises
@@ -44,15 +49,6 @@ def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
 
 def _sealed(text: str, policy: Policy) -> str:
     return text if policy.seal is None else cast("str", sealing().sealed(policy.seal, text))
-
-
-def _of_size(text: str, policy: Policy) -> Outcome:
-    # ASCII is a byte a character, and asking costs nothing; otherwise count.
-    size = len(text) if text.isascii() else len(text.encode())
-    assert policy.max_result is not None  # the guard has asked the store
-    if size > policy.max_result:
-        return protocol.completed(None, f"it takes {size} bytes, and max_result={policy.max_result}")
-    return protocol.completed(text)
 
 
 def without_result(error: Exception) -> Outcome:

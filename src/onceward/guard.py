@@ -422,6 +422,8 @@ class Guard:
         if type(result) is Elsewhere:
             raise ResultUnavailable(key, f"it is in {result}, and was not fetched")
         try:
+            if type(result) is str and not result.startswith(self._codecs.ENVELOPE):
+                return self.codec.decode(result)
             is_raised, value = self._decoded(result)
         except self._codecs.NotReplayable as reason:
             failed = reason

@@ -43,7 +43,7 @@ def ledger_key(name: str, key: object) -> str:
         form = _sequence(key, name) if type(key) is tuple else _form(key, name)
     except RecursionError:
         raise TypeError(f"{name}: a key cannot be made of what is nested so deeply, or contains itself") from None
-    return f"{name}:{_short(form, LONGEST)}"
+    return f"{name}:{form}" if len(form) <= LONGEST else f"{name}:{_short(form, LONGEST)}"
 
 
 def scoped_key(name: str, parts: Sequence[object]) -> str:

@@ -10,7 +10,7 @@ from onceward.core.clock import Clock
 from onceward.core.drive import Sleep, Steps
 from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome, Verdict, decide, is_mine, last_write, unclaimed
-from onceward.core.record import Record
+from onceward.core.record import Record, Reply
 from onceward.core.register import Answered, Register
 from onceward.core.steps import (
     CLAIM_PATIENCE,
@@ -171,14 +171,18 @@ def _answers(
             failure = error
             replies = [error if isinstance(error, StoreError) else StoreError(str(error))] * len(todo)
         if failure is None or answers:
-            answers.update((number, (sent, reply)) for number, reply in zip(todo, replies, strict=True))
-            todo = [number for number in todo if getattr(answers[number][1], "transient", False)]
+            answers.update({number: (sent, reply) for number, reply in zip(todo, replies, strict=True)})
+            todo = [number for number in todo if type(reply := answers[number][1]) is not Reply and _transient(reply)]
             if not todo or clock() + pause >= until():
                 return answers
         elif not getattr(failure, "transient", False) or clock() + pause >= until():
             raise failure
         yield _moment(pause)
         pause = min(pause * 2, LONGEST_PAUSE)
+
+
+def _transient(answer: object) -> bool:
+    return getattr(answer, "transient", False) is True
 
 
 def _moment(seconds: float) -> Sleep:

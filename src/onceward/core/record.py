@@ -71,7 +71,8 @@ class Write(NamedTuple):
         """Return the record that this write makes when the store's clock shows ``now`` (seconds)."""
         key, status, owner, fence, beat, attempts, fingerprint, result, error, created_at, lease, keep, floor = self
         until = now + lease
-        until = max(until, floor)
+        if floor:  # a renewal
+            until = max(until, floor)
         created_at = now if created_at is None else created_at
         expires_at = None if keep is None else until + keep
         fence = fence or int(now * 1e6)

@@ -113,7 +113,7 @@ def belief(store: Register, policy: Policy, sent: float, reply: Reply, record: R
     It is never longer than the ``lease`` that was asked for, whatever time the store shows.
     """
     left = record.lease_until - reply.now
-    return sent + (min(left, lease)) - margin(store, policy)
+    return sent + min(left, lease) - margin(store, policy)
 
 
 def margin(store: Register, policy: Policy) -> float:

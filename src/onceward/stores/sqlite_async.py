@@ -3,13 +3,18 @@
 import threading
 import weakref
 from collections.abc import Sequence
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from onceward.core.clock import boottime
 
 if TYPE_CHECKING:
     import asyncio
 
     from onceward.stores.sqlite import Job
+
+
+AGAIN: Final = 1.0  # seconds after which a loop is told once more
 
 
 class Writes(Protocol):
@@ -59,13 +64,26 @@ class Writer:
         self._end()
 
 
+class Told(NamedTuple):
+    """Futures that a loop was told of, and when. An interrupt that strikes as ``_wake`` begins leaves them as they were."""
+
+    at: float
+    loop: "asyncio.AbstractEventLoop"
+    futures: "list[asyncio.Future[None]]"
+
+
 def _serve(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]") -> None:
-    while _serve_one(store, queue):
-        pass  # and nothing of one round is kept alive while the next is waited for
+    told: list[Told] = []
+    while _serve_one(store, queue, told):
+        pass  # and nothing else of one round is kept alive while the next is waited for
 
 
-def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]") -> bool:
-    taken = [queue.get()]
+def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]", told: list[Told]) -> bool:
+    taken: list[Waiting | None] = []
+    try:
+        taken.append(queue.get(timeout=AGAIN if told else None))
+    except Empty:
+        pass  # all there is to do is to tell again
     while not queue.empty():
         taken.append(queue.get())
     waiting = [one for one in taken if one is not None]
@@ -79,12 +97,16 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
     loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for one in waiting:
         loops.setdefault(one.loop, []).append(one.done)
-    for loop, futures in loops.items():
+    now = boottime()
+    late = [one for one in told if not all(done.done() for done in one.futures)]
+    told[:] = [one for one in late if now - one.at < AGAIN]
+    again = [(one.loop, one.futures) for one in late if now - one.at >= AGAIN]
+    for loop, futures in (*loops.items(), *again):
         try:
             loop.call_soon_threadsafe(_wake, futures)
-            loop.call_soon_threadsafe(_wake, futures)  # the first is lost if an interrupt strikes as it begins
         except RuntimeError:  # the loop was closed: nobody waits any more
             continue
+        told.append(Told(now, loop, futures))
     return None not in taken
 
 

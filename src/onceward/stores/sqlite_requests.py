@@ -122,7 +122,13 @@ class Each(Request):
 
     def run(self, connection: sqlite3.Connection, now: float) -> list[object]:
         """Run one after another; one that meets a damaged record is of no concern to the others."""
-        return [_alone(request, connection, now) for request in self.requests]
+        replies: list[object] = []
+        for request in self.requests:
+            try:
+                replies.append(request.run(connection, now))
+            except StoreError as error:
+                replies.append(error)
+        return replies
 
 
 class Purge(Request):
@@ -189,10 +195,3 @@ def find(connection: sqlite3.Connection, key: str) -> Record | None:
     if not sqlite_damage.is_whole(row):
         raise sqlite_damage.damage(row)
     return Record._make(row)
-
-
-def _alone(request: Request, connection: sqlite3.Connection, now: float) -> object:
-    try:
-        return request.run(connection, now)
-    except StoreError as error:
-        return error
