@@ -200,7 +200,12 @@ class Guard:
                     call[RAISED] = error
                     await self._leave_async(claim, function, call)
                     raise
-                failure = await self._leave_async(claim, function, call)
+                if type(value) in LAZY:
+                    failure = await self._leave_async(claim, function, call)
+                else:  # as above
+                    failure = None
+                    await self.finish_async(claim, value)
+                    call[OVER] = True
             except BaseException as error:
                 await self._leave_anew_async(claim, function, call, error)
                 raise
@@ -261,7 +266,7 @@ class Guard:
                 the handler must not run.
         """
         bid = self.bid(key, fingerprint)
-        since = self.clock()
+        since = self.clock() if self._cache is not None else 0.0
         try:
             outcome = drive(steps.claim(self.store, bid, value=value), self.store)
             if isinstance(outcome, Won):
@@ -279,7 +284,7 @@ class Guard:
     async def enter_async(self, key: str, fingerprint: str | None, *, value: bool = True) -> Claim | Answer:
         """As :meth:`enter`, for a coroutine."""
         bid = self.bid(key, fingerprint)
-        since = self.clock()
+        since = self.clock() if self._cache is not None else 0.0
         try:
             outcome = await drive_async(steps.claim(self.store, bid, value=value), self.store)
             if isinstance(outcome, Won):
@@ -304,7 +309,7 @@ class Guard:
             if claim.settled is not None:
                 claim.check_own()
             else:
-                since = self.clock()
+                since = self.clock() if self._cache is not None else 0.0
                 settle(claim.success(value), self.store)
                 if self._cache is not None:
                     self._remember(claim.record, self.policy.retention, since)
@@ -318,7 +323,7 @@ class Guard:
             if claim.settled is not None:
                 claim.check_own()
             else:
-                since = self.clock()
+                since = self.clock() if self._cache is not None else 0.0
                 await settle_async(claim.success(value), self.store)
                 if self._cache is not None:
                     self._remember(claim.record, self.policy.retention, since)
@@ -359,13 +364,13 @@ class Guard:
 
     def commit(self, key: str, result: object, commit: steps.Commit) -> object:
         """Claim, effect and completion in one write; return ``result`` or what was recorded before."""
-        since = self.clock()
+        since = self.clock() if self._cache is not None else 0.0
         effect = steps.Effect(completion(self.codec, self.policy, result), commit)
         return self._committed(drive(steps.claim(self.store, self.bid(key, None), effect), self.store), result, since)
 
     async def commit_async(self, key: str, result: object, commit: steps.Commit) -> object:
         """As :meth:`commit`, for a coroutine."""
-        since = self.clock()
+        since = self.clock() if self._cache is not None else 0.0
         effect = steps.Effect(completion(self.codec, self.policy, result), commit)
         outcome = await drive_async(steps.claim(self.store, self.bid(key, None), effect), self.store)
         return self._committed(outcome, result, since)
