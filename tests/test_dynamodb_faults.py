@@ -291,8 +291,19 @@ def some_taken(desk):
 
 
 def claim_many(desk, _):
-    owner = f"mine{desk.key}"
-    return desk.drive(lambda store: store.insert_many([claim_of(f"n:{key}", owner) for key in keys(desk)]))
+    writes = [claim_of(f"n:{key}", f"mine{desk.key}") for key in keys(desk)]
+    return desk.drive(lambda store: until_answered(store, writes))
+
+
+def until_answered(store, writes):
+    """Ask a few times for those that fail for a time, as the steps of a batch do."""
+    replies = yield from store.insert_many(writes)
+    for _ in range(3):
+        todo = [n for n, reply in enumerate(replies) if getattr(reply, "transient", False)]
+        again = (yield from store.insert_many([writes[n] for n in todo])) if todo else []
+        for n, reply in zip(todo, again, strict=True):
+            replies[n] = reply
+    return replies
 
 
 def each_has_one_owner(desk, replies):

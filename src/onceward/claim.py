@@ -463,7 +463,15 @@ class Claim:
             raise ValueError(f"extend({seconds!r}): give a positive number of seconds")
         self._check_free()
         self._check_open()
-        (outcome,) = yield from steps.heartbeat(self.store, [(self.record, lease)], [self.policy], self.clock)
+
+        def beat() -> Steps[list[Won | Lost]]:
+            return steps.heartbeat(self.store, [(self.record, lease)], [self.policy], self.clock)
+
+        limit = self.clock() + steps.CLAIM_PATIENCE
+        try:
+            (outcome,) = yield from beat()
+        except OncewardError as error:  # asked again, or raised there
+            (outcome,) = yield from steps.persist(error, beat, self.clock, lambda: limit)
         self.renewed(outcome)
         if isinstance(outcome, Lost):
             self._lost = True

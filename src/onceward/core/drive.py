@@ -89,7 +89,7 @@ def settle(make: Callable[[], Steps[T]], store: Exchange, patience: int = 2) -> 
             over = True
             raise
     except BaseException as interrupt:
-        if not over:  # a second interrupt came before the first was dealt with
+        if not over and not was_settled(interrupt):  # a second interrupt came before the first was dealt with
             _settle_again(make, store, patience, interrupt)
         raise
 
@@ -122,7 +122,7 @@ async def settle_async(make: Callable[[], Steps[T]], store: Exchange, patience: 
             over = True
             raise
     except BaseException as interrupt:
-        if not over and not isinstance(interrupt, GeneratorExit):  # as in settle()
+        if not (over or was_settled(interrupt) or isinstance(interrupt, GeneratorExit)):  # as in settle()
             await _again(make, store, patience, interrupt)
         raise
 
