@@ -131,7 +131,7 @@ def dynamodb(stack: ExitStack) -> str | None:
 
     try:
         server = Dynoxide()
-    except pytest.skip.Exception as why:
+    except pytest.skip.Exception as why:  # what the tests do where the server cannot be had
         print(f"without DynamoDB: {why}")
         return None
     stack.callback(server.stop)
