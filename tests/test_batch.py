@@ -632,10 +632,10 @@ def test_one_slow_record_does_not_keep_later_batches_from_beginning(form, once):
 
 def test_claims_that_wait_for_their_turn_are_renewed(form, once):
     def handle(order):
-        time.sleep(0.15)
+        time.sleep(0.5)
         return current().lost
 
-    batch = form.batch(once, handle, lease=0.3, concurrency=1)
+    batch = form.batch(once, handle, lease=1.5, concurrency=1)
     outcomes = form.run(batch, orders("a", "b", "c", "d", "e"))
     assert [(outcome.status, outcome.value) for outcome in outcomes] == [("done", False)] * 5
 

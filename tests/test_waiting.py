@@ -37,7 +37,7 @@ def test_a_hundred_waiters_of_a_process_ask_dynamodb_as_one(proxy, url):
         raise AssertionError("it ran twice")
 
     before = asyncio.run(main())
-    assert 3 <= before <= 40
+    assert 3 <= before <= 100  # if each asked for itself, some 600
     assert looks(proxy) - before <= 5
     once.close()
 

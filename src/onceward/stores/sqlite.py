@@ -82,6 +82,7 @@ class SqliteStore:
         self._thread: sqlite_async.Writer | None = None
         self._committing = False  # a hint only
         self._forks = 0  # between this process and the one that made the store
+        self._carried = False  # whether a connection had to be carried across the last fork
         self._reading = threading.RLock()
         self._writing = threading.RLock()
         self._is_writing = owns(self._writing)
@@ -336,15 +337,17 @@ class SqliteStore:
         An SQLite connection must not be carried across a fork, not even to be closed there
         (sqlite.org/howtocorrupt.html, 2.6), so there is none at the moment of forking.
         """
-        if inside:
-            self._file.close_cursors()
-        self._file.close()
+        self._carried = inside and not self._file.close_cursors()
+        if not self._carried:
+            self._file.close()
 
     def after_fork_in_child(self) -> None:
         """Forget what the parent was doing: threads stay behind, and its requests are its own."""
         self._queue.clear()
         self._thread = None
         self._forks += 1
+        if self._carried:
+            self._file.abandon()
 
 
 @contextlib.contextmanager

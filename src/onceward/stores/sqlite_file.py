@@ -60,6 +60,8 @@ class SqliteFile:
         self._all: list[sqlite3.Connection] = []  # also those that are being opened
         self._place: sqlite_place.Place | None = None
         self._compared = 0.0
+        self._closings = 0
+        self._abandoned = False
         self._frozen = False
         self.marked = 0.0 if clock is None else float("inf")
         self.checked = float("-inf")
@@ -97,17 +99,32 @@ class SqliteFile:
 
     def close(self) -> None:
         """Close all connections."""
+        self._closings += 1
         self._reader = self._writer = None
+        if self._abandoned:
+            return
         while self._all:
             self._end(self._all[-1])
 
-    def close_cursors(self) -> None:
-        """Close the cursors of an interrupted request: while one is open, so is its connection, also after close()."""
+    def close_cursors(self) -> bool:
+        """Close the cursors of an interrupted request: while one is open, so is its connection, also after close().
+
+        Return False if one is in the middle of a statement, which Python interrupted to collect garbage.
+        """
         import gc  # noqa: PLC0415 - for what hardly happens
 
-        for cursor in gc.get_referrers(*self._all) if self._all else ():
-            if isinstance(cursor, sqlite3.Cursor):
-                cursor.close()
+        try:
+            for cursor in gc.get_referrers(*self._all) if self._all else ():
+                if isinstance(cursor, sqlite3.Cursor):
+                    cursor.close()
+        except sqlite3.ProgrammingError:
+            return False
+        return True
+
+    def abandon(self) -> None:
+        """Keep the connections that were carried across a fork, and never use or close one in this process."""
+        self._reader = self._writer = None
+        self._abandoned = True
 
     def forget(self) -> None:
         """Close both connections, and take whatever lies at the path for the ledger when it is opened again."""
@@ -130,13 +147,13 @@ class SqliteFile:
         self.checked = now
 
     def _check_place(self) -> None:
-        place, whole = self._place, self._is_second
+        closings, place = self._closings, self._place
         if place is None:
             return
         try:
-            sqlite_place.check(self.path, self._real, place, whole=whole)
+            sqlite_place.check(self.path, self._real, place, whole=self._is_second)
         except StoreError:
-            if self._place is place and self._is_second == whole:
+            if self._place is place and self._closings == closings:
                 raise
             self._check_place()  # a signal handler has closed the file meanwhile, which deletes -wal and -shm
 
@@ -152,8 +169,11 @@ class SqliteFile:
         if connection is None:
             return None
         harmless = isinstance(error, StoreError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _WAITING
-        if harmless and not connection.in_transaction:
-            return connection
+        try:
+            if harmless and not connection.in_transaction:
+                return connection
+        except sqlite3.ProgrammingError:  # a signal handler has closed it
+            pass
         self._end(connection)
         return None
 
@@ -162,6 +182,12 @@ class SqliteFile:
     def _open(self) -> sqlite3.Connection:
         if sqlite3.sqlite_version_info < (3, 35):
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old for a ledger; onceward needs 3.35 or newer")
+        if self._abandoned:
+            raise StoreError(
+                f"ledger {self.path}: this process was forked off in the middle of a statement to the ledger, by a signal "
+                "handler, and cannot use the ledger; let the handler set a flag, and fork later"
+            )
+        closings = self._closings
         if self._place is None:
             self._real = os.path.realpath(self.path)
             sqlite_place.make_private(self._real)
@@ -178,6 +204,9 @@ class SqliteFile:
             place = sqlite_place.found(self.path, self._real)
             if place != self._place:
                 self._check_place()
+            if self._closings != closings:
+                interrupted = f"ledger {self.path}: a signal handler closed it while it was opened"
+                raise StoreError(interrupted, transient=True)  # noqa: TRY301 - what else closes the connection
             self._place = place
         except BaseException:
             self._end(connection)
