@@ -15,7 +15,7 @@ from shutil import rmtree
 
 from measure import Cost, interleaved, places, table, timed
 from onceward import Once
-from onceward.stores.sqlite_schema import COLUMNS, SCHEMA, TABLE
+from onceward.stores.sqlite.schema import COLUMNS, SCHEMA, TABLE
 
 SIZES = [int(n) for n in sys.argv[1:]] or [10_000, 1_000_000, 10_000_000]
 CALLS, ROUNDS = 500, 9

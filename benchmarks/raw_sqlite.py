@@ -5,8 +5,8 @@ import sqlite3
 import time
 from pathlib import Path
 
-from onceward.stores.sqlite_requests import INSERT, SELECT, UPDATE
-from onceward.stores.sqlite_schema import SCHEMA
+from onceward.stores.sqlite.requests import INSERT, SELECT, UPDATE
+from onceward.stores.sqlite.schema import SCHEMA
 
 
 class RawLedger:

@@ -16,12 +16,12 @@ from shutil import rmtree
 from measure import Cost, interleaved, places, table, timed
 from onceward import Once
 from onceward.core.clock import boottime
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 from onceward.core.many import end_many
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed
 from onceward.core.record import IN_PROGRESS, Write
-from onceward.stores.sqlite import SqliteStore
+from onceward.stores.sqlite.store import SqliteStore
 from raw_sqlite import RawLedger
 
 MESSAGES = int(sys.argv[1]) if len(sys.argv) > 1 else 1000

@@ -103,6 +103,6 @@ def url(proxy, table):
 @pytest.fixture(autouse=True)
 def _nothing_told():
     """Each test's trouble is the first of its kind."""
-    trouble = sys.modules.get("onceward.web.trouble")
+    trouble = sys.modules.get("onceward.http.trouble")
     if trouble is not None:
         trouble._KINDS.clear()

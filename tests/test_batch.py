@@ -26,11 +26,11 @@ from onceward import (
     StoreError,
     current,
 )
-from onceward.batch import Batch
+from onceward.batch.batch import Batch
+from onceward.batch.recorder import LINGER
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
-from onceward.settling import LINGER
 from onceward.stores.memory import MemoryStore
-from onceward.stores.sqlite import SqliteStore
+from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before
 from processes import lines, workers
 

@@ -16,9 +16,9 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from onceward import LeaseLost, Once, current
+from onceward.batch.recorder import LINGER
+from onceward.claim.heartbeat import HEARTBEAT
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Reply
-from onceward.heartbeat import HEARTBEAT
-from onceward.settling import LINGER
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 

@@ -16,7 +16,7 @@ from collections import Counter
 import pytest
 
 from onceward import Busy, Completed, LeaseLost, Once, current
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, settling

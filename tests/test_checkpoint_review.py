@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from onceward import Once, OncewardError
+from onceward.claim.heartbeat import HEARTBEAT
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
-from onceward.heartbeat import HEARTBEAT
 from onceward.stores.memory import MemoryStore
 
 PATIENCE = 10  # seconds after which something hangs

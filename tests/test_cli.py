@@ -17,9 +17,9 @@ import pytest
 import onceward
 from onceward import Once
 from onceward.cli.records import details
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 from onceward.core.record import Record, Write
-from onceward.keys import ledger_key
+from onceward.keys.ledger_keys import ledger_key
 
 SOURCE = Path(onceward.__file__).parents[1]
 

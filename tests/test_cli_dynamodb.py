@@ -15,7 +15,7 @@ import pytest
 from onceward import Once
 from onceward.stores.dynamodb import open_table
 from onceward.stores.memory import MemoryStore
-from onceward.stores.sqlite import SqliteStore
+from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import ManualClock
 from servers import Fault, Refuse, free_port
 from test_cli import Cli, until
@@ -309,7 +309,7 @@ def interrupted(cli, proxy, *arguments):
 def paged(many, proxy):
     """The same ledger behind a server whose pages are small."""
     many.env["PYTHONPATH"] = f"{many.folder}:{many.env['PYTHONPATH']}"
-    (many.folder / "sitecustomize.py").write_text("import onceward.ledger\nonceward.ledger.PAGE = 20\n")
+    (many.folder / "sitecustomize.py").write_text("import onceward.stores.ledger\nonceward.ledger.PAGE = 20\n")
     return many
 
 
@@ -398,7 +398,7 @@ def once(request, tmp_path):
 @pytest.mark.parametrize("limit", [1, 3, 10, 29, 30, 100])
 @pytest.mark.parametrize("status", [None, "PARKED"])
 def test_a_ledger_is_read_in_parts_of_any_size(once, limit, status, monkeypatch):
-    monkeypatch.setattr("onceward.ledger.PAGE", 8)
+    monkeypatch.setattr("onceward.stores.ledger.PAGE", 8)
     for number in range(30):
         claim = once.acquire(number)
         claim.park("why") if number % 10 == 0 else claim.complete()

@@ -6,7 +6,7 @@ import pytest
 
 from onceward.core.record import Record, Reply, Write
 from onceward.stores.memory import MemoryStore
-from onceward.stores.sqlite import SqliteStore
+from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.conformance import CHECKS, MODES, Bench, NotConforming, conform
 from onceward.testing.faults import Faults
 

@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from onceward import Once, StoreError
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 from onceward.stores.contract import Damaged, DamagedRecord
 from test_cli import Cli
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from onceward import Busy, LeaseLost, Once, OncewardError, Parked, ResultUnavailable, StoreError
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 from onceward.stores import open_store
 from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of

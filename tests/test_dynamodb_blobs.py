@@ -12,7 +12,7 @@ import pytest
 
 from onceward import LeaseLost, Mismatch, Once, ResultUnavailable, StoreError
 from onceward.core import many
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed
 from onceward.core.record import COMPLETED, IN_PROGRESS

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onceward import Busy, Completed, LeaseLost, Once, StoreError
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import EPOCH, ManualClock

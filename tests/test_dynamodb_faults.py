@@ -14,7 +14,7 @@ import pytest
 
 from onceward import Completed, LeaseLost, Once, Parked, ResultNotRecorded, StoreError
 from onceward.core import many, steps
-from onceward.core.drive import Sleep, drive, drive_async
+from onceward.core.drivers import Sleep, drive, drive_async
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from onceward import Once, StoreError
-from onceward.core.drive import Sleep, drive, drive_async
+from onceward.core.drivers import Sleep, drive, drive_async
 from onceward.stores import open_store
 from onceward.stores.dynamodb.create import create
 from onceward.stores.dynamodb.template import HANDLER, OPERATOR, printed

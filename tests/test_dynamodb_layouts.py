@@ -7,10 +7,10 @@ from base64 import b64encode
 import pytest
 
 from onceward import StoreError
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 from onceward.stores.dynamodb.items import UNPACKED, Layout
-from onceward.stores.dynamodb.presets import preset
 from onceward.stores.dynamodb.store import DynamoStore
+from onceward.stores.layouts.presets import preset
 from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, MODES, Bench
 from plain_wire import plain_wires

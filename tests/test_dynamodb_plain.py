@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward import Busy, Once, Parked, ResultUnavailable, StoreError
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 from onceward.stores.dynamodb.blobs import Blobs
-from onceward.stores.dynamodb.presets import Plain, preset
 from onceward.stores.dynamodb.store import DynamoStore
+from onceward.stores.layouts.presets import Plain, preset
 from plain_wire import plain_wires
 
 NUMBERS = itertools.count()

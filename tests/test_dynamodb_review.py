@@ -6,7 +6,7 @@ import time
 import pytest
 
 from onceward import Once, StoreError
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 from onceward.stores import open_store
 from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from onceward.core import many, protocol, steps, writes
-from onceward.core.drive import Steps
+from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record, Reply, Write
 from onceward.core.steps import Bid, Lost, Won

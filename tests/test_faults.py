@@ -6,7 +6,7 @@ import time
 import pytest
 
 from onceward import Once, StoreError
-from onceward.core.drive import drive, drive_async
+from onceward.core.drivers import drive, drive_async
 from onceward.stores.memory import MemoryStore
 from onceward.testing import Faults, ManualClock
 from onceward.testing.bench import claim_of, next_of

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from onceward import ForkedClaim, Once, current
-from onceward.core.drive import drive
+from onceward.claim.heartbeat import HEARTBEAT
+from onceward.core.drivers import drive
 from onceward.core.record import COMPLETED, IN_PROGRESS
-from onceward.heartbeat import HEARTBEAT
 
 PATIENCE = 5.0  # seconds
 
@@ -205,7 +205,7 @@ def test_heartbeats_in_a_child_forget_what_the_parent_has_claimed(once):
         before = claim.record
 
         def child():
-            from onceward import heartbeat
+            from onceward.claim import heartbeat
 
             known = len(heartbeat.HEARTBEAT._claims)
             with once.claim("other"):

@@ -10,7 +10,8 @@ import weakref
 
 import pytest
 
-from onceward import Busy, LeaseLost, Once, OncewardError, StoreError, current, heartbeat
+from onceward import Busy, LeaseLost, Once, OncewardError, StoreError, current
+from onceward.claim import heartbeat
 from onceward.stores.memory import MemoryStore
 
 

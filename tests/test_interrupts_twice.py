@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from onceward import Once
+from onceward.claim.heartbeat import HEARTBEAT
 from onceward.core.record import COMPLETED
-from onceward.heartbeat import HEARTBEAT
 from torture.points import HOME, Points, is_callback
 from torture.rules import IN_BLOCK
 from torture.strikes import ASYNCIO

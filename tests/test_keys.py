@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from onceward import KeyMissing, Once
-from onceward.keys import LONGEST, derived_key, fingerprint_of, function_name, ledger_key
+from onceward.keys.ledger_keys import LONGEST, derived_key, fingerprint_of, function_name, ledger_key
 from onceward.stores.memory import MemoryStore
 
 atoms = (
@@ -308,7 +308,7 @@ def test_a_script_shares_its_keys_with_itself_imported(tmp_path, source):
 FINGERPRINTED = """
 import dataclasses, sys
 sys.path.insert(0, {src!r})
-from onceward.keys import fingerprint_of
+from onceward.keys.ledger_keys import fingerprint_of
 
 @dataclasses.dataclass
 class Order:

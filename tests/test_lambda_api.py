@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import onceward.web.problem
+import onceward.http.problem
 from onceward import Busy, Claim, Once, StoreError
 from onceward.aws import MalformedEvent
 from onceward.aws.events.api_event import answer_of, read, response_of
@@ -1023,7 +1023,7 @@ def test_the_documented_record_is_what_stands_in_the_ledger(once):
 def test_every_option_and_every_problem_is_documented():
     options = [*inspect.signature(onceward.web.Rules).parameters, *inspect.signature(Route).parameters]
     assert [name for name in options if name != "routes" and f"| `{name}` |" not in DOCS] == []
-    kinds = set(re.findall(r'Problem\(\s*"([a-z-]+)"', inspect.getsource(onceward.web.problem)))
+    kinds = set(re.findall(r'Problem\(\s*"([a-z-]+)"', inspect.getsource(onceward.http.problem)))
     assert len(kinds) == 11
     assert [kind for kind in kinds if f"| `{kind}` |" not in DOCS] == []
 

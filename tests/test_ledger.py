@@ -6,7 +6,7 @@ import pytest
 
 from onceward import Busy, Completed, LeaseLost, NotFound, Once, OncewardError, Parked
 from onceward.stores.memory import MemoryStore
-from onceward.stores.sqlite import SqliteStore
+from onceward.stores.sqlite.store import SqliteStore
 
 
 class Clock:
@@ -62,7 +62,7 @@ def test_a_prefix_is_taken_as_it_is(once, ledger, prefix):
 
 
 def test_a_ledger_of_many_pages_is_listed_completely(once, ledger, monkeypatch):
-    monkeypatch.setattr("onceward.ledger.PAGE", 7)
+    monkeypatch.setattr("onceward.stores.ledger.PAGE", 7)
     for number in range(50):
         once.acquire(number).complete()
     keys = [record.key for record, _ in ledger.records()]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from onceward.cli import watchdog
-from onceward.cli.watched import Watchdog
+from onceward.pipe import watchdog
+from onceward.pipe.watched import Watchdog
 from test_cli import Cli, until
 
 

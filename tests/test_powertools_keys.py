@@ -21,11 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward import KeyMissing, Once
-from onceward.keys import ledger_key
-from onceward.stores.dynamodb import powertools_keys
-from onceward.stores.dynamodb.powertools import Powertools
-from onceward.stores.dynamodb.powertools_keys import powertools_key, powertools_name
+from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.dynamodb.store import DynamoStore
+from onceward.stores.layouts import powertools_keys
+from onceward.stores.layouts.powertools import Powertools
+from onceward.stores.layouts.powertools_keys import powertools_key, powertools_name
 from plain_wire import plain_wires
 
 NUMBERS = itertools.count()

@@ -18,7 +18,7 @@ from onceward import (
     StoreError,
 )
 from onceward.core import protocol, steps
-from onceward.core.drive import Sleep, drive
+from onceward.core.drivers import Sleep, drive
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, decide
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Reply, Write

@@ -13,9 +13,9 @@ import pytest
 import onceward.cli
 from onceward import Once
 from onceward.aws import on_sqs
-from onceward.cli import screen
 from onceward.cli.sqs_report import Heard, Report
 from onceward.core.record import Write
+from onceward.pipe import screen
 from test_cli import Cli
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJm\x07"
@@ -36,7 +36,7 @@ def hostile(cli):
         text = HOSTILE if status != "PARKED" else None
         write = Write(key, status, HOSTILE, 0, 0, 1, HOSTILE, text, HOSTILE, None, 0.0, None)
         once.acquire("any").release()
-        from onceward.core.drive import drive
+        from onceward.core.drivers import drive
 
         drive(once.store.insert(write), once.store)
     once.close()
@@ -94,8 +94,8 @@ def test_a_shell_takes_a_quoted_key_for_what_it_is(shell, key):
 
 
 def test_nobody_writes_past_the_filter():
-    folder = Path(onceward.cli.__file__).parent
-    for path in folder.glob("*.py"):
+    root = Path(onceward.__file__).parent
+    for path in (*(root / "cli").glob("*.py"), *(root / "pipe").glob("*.py")):
         if path.name in {"screen.py", "watchdog.py", "demo_worker.py"}:
             continue
         for node in ast.walk(ast.parse(path.read_text())):

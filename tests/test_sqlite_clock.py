@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from onceward import Busy, Completed, Once, Parked
-from onceward.stores import sqlite_anchor, sqlite_clock, sqlite_file
+from onceward.stores.sqlite import anchor as sqlite_anchor
+from onceward.stores.sqlite import clock as sqlite_clock
+from onceward.stores.sqlite import file as sqlite_file
 from servers import missing
 
 SRC = Path(__file__).parents[1] / "src"
@@ -92,7 +94,7 @@ def agree(path, first, second):
 
 UNSHARES = """
 import ctypes, os, time
-from onceward.stores.sqlite_clock import HostClock
+from onceward.stores.sqlite.clock import HostClock
 clock = HostClock()
 clock.look()
 before = clock.uptime()

@@ -208,7 +208,7 @@ def test_a_damaged_row_is_a_clear_error_that_names_its_key_and_the_others_go_on(
     assert "card" not in repr(told.value.__cause__)
     assert not told.value.transient
     assert once.run("other", int) == 0
-    from onceward.core.drive import drive
+    from onceward.core.drivers import drive
 
     page = drive(once.store.scan("", None, 100), once.store)
     assert [one.key for one in page.damaged] == ["claim:bad"]
@@ -223,14 +223,14 @@ def test_a_damaged_row_is_a_clear_error_that_names_its_key_and_the_others_go_on(
 PAUSED = """
 import sys
 from onceward import Once
-from onceward.stores import sqlite_requests
+from onceward.stores.sqlite import requests as sqlite_requests
 class Paused(sqlite_requests.Insert):
     def run(self, connection, now):
         if self.write.key == "claim:k":
             print("paused", flush=True); sys.stdin.readline()
         return super().run(connection, now)
-import onceward.stores.sqlite
-onceward.stores.sqlite.Insert = Paused
+import onceward.stores.sqlite.store
+onceward.stores.sqlite.store.Insert = Paused
 once = Once("sqlite:///" + sys.argv[1])
 once.run("set up", int)
 print(once.acquire("k").fence)

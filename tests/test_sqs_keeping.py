@@ -18,13 +18,13 @@ from onceward.aws.sqs.keeping import End, Place, keeping
 from onceward.aws.sqs.kept import alike, kept_text, read_kept
 from onceward.aws.sqs.message import Attribute, Message
 from onceward.aws.sqs.queue import Queue, QueueError
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.core.protocol import message_in, parked_anew
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.errors import OncewardError
-from onceward.keys import ledger_key
-from onceward.ledger import KeepsMessage
+from onceward.keys.ledger_keys import ledger_key
+from onceward.stores.ledger import KeepsMessage
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before, late, twice
 from servers import Proxy, Refuse

@@ -4,7 +4,7 @@ import pytest
 
 from onceward import Once
 from onceward.stores import open_store
-from onceward.stores.sqlite import SqliteStore
+from onceward.stores.sqlite.store import SqliteStore
 
 BASES = ["sqlite:///ledger.db", "dynamodb://ledger", "memory:"]
 

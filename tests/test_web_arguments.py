@@ -9,11 +9,11 @@ import pytest
 import test_web_django  # noqa: F401 - Django is configured there
 from onceward import Once, aws
 from onceward.aws import Queue, Redrive, SqsWorker, on_api
+from onceward.http.rules import Pending
 from onceward.web import AsgiIdempotency, Request, Route, WsgiIdempotency
 from onceward.web import django as of_django
 from onceward.web import fastapi as of_fastapi
 from onceward.web import flask as of_flask
-from onceward.web.rules import Pending
 from web_calls import Rules
 
 URL = "sqlite:///x"

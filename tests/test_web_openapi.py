@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.generation import GenerationMode
 
 from onceward import Claim, Once, current
+from onceward.http.header import BadKey, read_key
 from onceward.web import Answer, AsgiIdempotency, Route
 from onceward.web import fastapi as of_fastapi
 from onceward.web.fastapi import answer, document
-from onceward.web.header import BadKey, read_key
 from onceward.web.openapi import document as document_schema
 from web_calls import Rules, call, guards, post
 

@@ -20,11 +20,11 @@ import test_web_rules as rules_of
 import test_web_wsgi as wsgi
 from onceward import Once
 from onceward.core.record import COMPLETED, RELEASED
+from onceward.http.body import fingerprint
 from onceward.stores.memory import MemoryStore
 from onceward.web import Route, Scope
 from onceward.web import django as of_django
 from onceward.web import fastapi as of_fastapi
-from onceward.web.body import fingerprint
 from onceward.web.sending_async import to_its_end
 from web_calls import AsgiIdempotency, Rules, WsgiIdempotency, guards, on_api
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward import web
-from onceward.codec import Codec
 from onceward.errors import (
     Busy,
     KeyMissing,
@@ -24,13 +23,14 @@ from onceward.errors import (
     ResultUnavailable,
     StoreError,
 )
-from onceward.keys import scoped_key
+from onceward.http.answer import Recorded, bodiless, recorded, replay
+from onceward.http.body import fingerprint
+from onceward.http.exchange import Exchange, Unrecorded
+from onceward.http.header import BadKey, read_key
+from onceward.http.rules import Ask, Pending
+from onceward.keys.ledger_keys import scoped_key
+from onceward.results.codec import Codec
 from onceward.web import Answer, Request, Route, Scope
-from onceward.web.answer import Recorded, bodiless, recorded, replay
-from onceward.web.body import fingerprint
-from onceward.web.exchange import Exchange, Unrecorded
-from onceward.web.header import BadKey, read_key
-from onceward.web.rules import Ask, Pending
 from web_calls import Rules
 
 UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"

@@ -22,8 +22,8 @@ import test_lambda_api as api
 import test_web_django as site
 import test_web_wsgi as wsgi
 from onceward import Once
+from onceward.http.coverage import Coverage, Known
 from onceward.web import AsgiIdempotency, Route, Scope, WsgiIdempotency
-from onceward.web.coverage import Coverage, Known
 from servers import free_port
 from web_calls import Rules, call, on_api, post
 from web_servers import ROOT, uvicorn

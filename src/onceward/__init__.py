@@ -8,7 +8,7 @@ once = Once("sqlite:///orders.db")
 def charge(order: dict) -> dict: ...
 """
 
-from onceward.claim import Claim, current
+from onceward.claim.claim import Claim, current
 from onceward.core.policy import Policy
 from onceward.core.record import Record
 from onceward.errors import (
@@ -28,8 +28,8 @@ from onceward.errors import (
     StoreError,
     UnknownStatus,
 )
-from onceward.ledger import Ledger, NotFound
 from onceward.once import Once
+from onceward.stores.ledger import Ledger, NotFound
 
 __version__ = "0.1.0"
 

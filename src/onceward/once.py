@@ -5,12 +5,12 @@ from types import MethodType
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
-from onceward.claim import Claim
-from onceward.claim_context import ClaimContext, claimed
+from onceward.claim.claim import Claim
+from onceward.claim.context import ClaimContext, claimed
+from onceward.claim.guard import Guard
 from onceward.core.clock import Clock, boottime
 from onceward.core.policy import Options, Policy
-from onceward.guard import Guard
-from onceward.keys import checked_name, function_name, ledger_key
+from onceward.keys.ledger_keys import checked_name, function_name, ledger_key
 from onceward.stores import open_store
 from onceward.stores.contract import Store
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     from onceward.aws.sqs.message import AttributeValue
     from onceward.aws.sqs.queue import Queue
-    from onceward.batch import Batch, Group, Outcome
-    from onceward.checkpoint import Flush
-    from onceward.checkpoint_context import CheckpointContext
-    from onceward.effects import TransactItem
-    from onceward.inputs import Handler, KeySource
-    from onceward.ledger import Ledger
-    from onceward.namesakes import Namesakes
-    from onceward.per import At
-    from onceward.transaction import Transaction
+    from onceward.batch.batch import Batch, Group, Outcome
+    from onceward.batch.checkpoint.blocking import Flush
+    from onceward.batch.checkpoint.context import CheckpointContext
+    from onceward.batch.windows import At
+    from onceward.claim.effects import TransactItem
+    from onceward.claim.signatures import Handler, KeySource
+    from onceward.claim.transaction import Transaction
+    from onceward.keys.namesakes import Namesakes
+    from onceward.stores.ledger import Ledger
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -201,7 +201,7 @@ class Once:
             ValueError: the connection is to another file, or in a transaction; or ``on_busy="skip"``, for a ``with`` block
                 cannot be skipped.
         """
-        from onceward.transaction import Transaction  # noqa: PLC0415 - SQLite users only
+        from onceward.claim.transaction import Transaction  # noqa: PLC0415 - SQLite users only
 
         return Transaction.of_key(
             self._claim_guard(options, heartbeat=False), ledger_key(self._claim_name(name), key), connection
@@ -238,7 +238,7 @@ class Once:
             TypeError, ValueError: the ledger is not in DynamoDB, or a write has not the right form; or ``on_busy="skip"``,
                 for what is returned could not tell whether the writes were made.
         """
-        from onceward.effects import committing  # noqa: PLC0415 - DynamoDB users only
+        from onceward.claim.effects import committing  # noqa: PLC0415 - DynamoDB users only
 
         commit = committing(self.store, writes)
         guard = self._claim_guard(options, _NO_SKIP_TRANSACT, heartbeat=False)
@@ -254,7 +254,7 @@ class Once:
         **options: Unpack[Options],
     ) -> object:
         """As :meth:`transact`, for a coroutine."""
-        from onceward.effects import committing  # noqa: PLC0415 - DynamoDB users only
+        from onceward.claim.effects import committing  # noqa: PLC0415 - DynamoDB users only
 
         commit = committing(self.store, writes)
         guard = self._claim_guard(options, _NO_SKIP_TRANSACT, heartbeat=False)
@@ -292,8 +292,8 @@ class Once:
         Raises:
             ValueError, TypeError: an option is not valid or does not fit the function.
         """
-        from onceward import inputs  # noqa: PLC0415 - what only batches need is loaded then
-        from onceward.batch import Batch, Reading  # noqa: PLC0415 - as above
+        from onceward.batch.batch import Batch, Reading  # noqa: PLC0415 - as above
+        from onceward.claim import signatures as inputs  # noqa: PLC0415 - what only batches need is loaded then
 
         source = inputs.Inputs(function, key, fingerprint, inputs.describe(function).parameter)
 
@@ -350,16 +350,16 @@ class Once:
             **options: see :class:`onceward.Policy`. ``on_busy``, ``final`` and ``cache`` mean nothing here.
 
         Returns:
-            A context. With ``with`` it gives a :class:`onceward.checkpoint.Checkpoint`; with ``async with`` an
+            A context. With ``with`` it gives a :class:`onceward.batch.checkpoint.blocking.Checkpoint`; with ``async with`` an
             ``AsyncCheckpoint``, whose methods are awaited, and ``flush`` and ``on_done`` may be coroutine functions; others
             are called in a thread then.
 
         Raises:
             ValueError, TypeError: an option is not valid.
         """
-        from onceward.buffer import Buffer  # noqa: PLC0415 - what only checkpoints need is loaded then
-        from onceward.checkpoint_context import CheckpointContext  # noqa: PLC0415 - as above
-        from onceward.item_reader import Limits, Reader  # noqa: PLC0415 - as above
+        from onceward.batch.checkpoint.context import CheckpointContext  # noqa: PLC0415 - as above
+        from onceward.batch.checkpoint.items import Limits, Reader  # noqa: PLC0415 - as above
+        from onceward.batch.checkpoint.state import Buffer  # noqa: PLC0415 - what only checkpoints need is loaded then
 
         named = self._named(name, flush)
         guard = self._claim_guard({**options, "on_busy": "raise", "final": (), "cache": 0})
@@ -402,7 +402,7 @@ class Once:
             ValueError, TypeError: an option is not valid, or the window too short for the ledger's clock. Raised when
                 decorating; when called, for what ``at`` finds.
         """
-        from onceward.per import Per, Windows  # noqa: PLC0415 - for jobs that are started by clocks only
+        from onceward.batch.windows import Per, Windows  # noqa: PLC0415 - for jobs that are started by clocks only
 
         made = Per(self, Windows(window, offset), name, at, options)
         return cast("Callable[[Callable[P, R]], Callable[P, R]]", made.apply)
@@ -474,7 +474,7 @@ class Once:
     @property
     def ledger(self) -> "Ledger":
         """The records, for people: list, show, clear, park and unpark them."""
-        from onceward.ledger import Ledger  # noqa: PLC0415 - for operators only
+        from onceward.stores.ledger import Ledger  # noqa: PLC0415 - for operators only
 
         return Ledger(self.store)
 
@@ -494,7 +494,7 @@ class Once:
     ) -> Callable[..., object]:
         from functools import wraps  # noqa: PLC0415 - what only decorating needs is loaded then
 
-        from onceward import inputs  # noqa: PLC0415 - as above
+        from onceward.claim import signatures as inputs  # noqa: PLC0415 - as above
 
         handler = inputs.describe(function)
         read = inputs.Inputs(function, key, fingerprint, handler.parameter)
@@ -536,7 +536,7 @@ class Once:
             return self._guards[function] if method is None else self._methods[_class_of(method)][method.__func__]
         except (KeyError, TypeError):
             pass
-        from onceward import inputs  # noqa: PLC0415 - what only a first run needs is loaded then
+        from onceward.claim import signatures as inputs  # noqa: PLC0415 - what only a first run needs is loaded then
 
         handler = inputs.describe(function)
         if handler.is_async and not is_async:
@@ -558,7 +558,7 @@ class Once:
         self, function: Callable[..., object], name: str | None, options: Options
     ) -> "tuple[str, Guard, Handler]":
         """Return the namespace, the guard and the description of a handler; for batches and adapters."""
-        from onceward import inputs  # noqa: PLC0415 - as above
+        from onceward.claim import signatures as inputs  # noqa: PLC0415 - as above
 
         if hasattr(function, "key_of"):
             raise TypeError(
@@ -578,7 +578,7 @@ class Once:
         return self._namesakes[0].class_check(prefix, function)
 
     def _handler_guard(self, function: Callable[..., object], handler: "Handler", policy: Policy) -> Guard:
-        from onceward.handler_codec import codec_of  # noqa: PLC0415 - msgspec is loaded with the first guard
+        from onceward.claim.handler_codec import codec_of  # noqa: PLC0415 - msgspec is loaded with the first guard
 
         return Guard(self.store, policy, self._clock, codec_of(function, handler), handler.parameter)
 
@@ -599,7 +599,7 @@ class Once:
             return self._name
         own = checked_name(function_name(function))
         if not self._namesakes:
-            from onceward.namesakes import Namesakes  # noqa: PLC0415 - what only a first guard needs is loaded then
+            from onceward.keys.namesakes import Namesakes  # noqa: PLC0415 - what only a first guard needs is loaded then
 
             self._namesakes.append(Namesakes(self.store))
         self._namesakes[0].check(own, function, lasting=lasting)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import onceward
 from onceward import Busy, Once
-from onceward.claim import Claim
+from onceward.claim.claim import Claim
 from torture import plants
 from torture.journal import Journal
 from torture.plan import Delivery, Plan

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from onceward import StoreError
-from onceward.core import drive, protocol
+from onceward.core import drivers as drive
+from onceward.core import protocol
 from onceward.stores.contract import Store
 
 
@@ -20,8 +21,8 @@ def _lost_claim() -> None:
 
 def _abandoned() -> None:
     """Settling ends where it is interrupted, and the outcome is not recorded."""
-    import onceward.claim
-    import onceward.guard
+    import onceward.claim.claim
+    import onceward.claim.guard
 
     def settle(make: Callable, store: Store, patience: int = 2) -> object:
         return drive.drive(make(), store)
@@ -32,15 +33,15 @@ def _abandoned() -> None:
     async def left(*_: object) -> None:
         pass
 
-    for module in (onceward.claim, onceward.guard):
+    for module in (onceward.claim.claim, onceward.claim.guard):
         module.settle, module.settle_async = settle, settle_async
-    guard = onceward.guard.Guard
+    guard = onceward.claim.guard.Guard
     guard._leave_anew, guard._leave_anew_async = lambda *_: None, left
 
 
 def _failed_commit() -> None:
     """A COMMIT that fails counts as made."""
-    from onceward.transaction import Transaction
+    from onceward.claim.transaction import Transaction
 
     execute = Transaction._execute
 
@@ -57,7 +58,7 @@ def _failed_commit() -> None:
 
 def _forked_child() -> None:
     """A forked child may end what its parent has claimed."""
-    from onceward.claim import Claim
+    from onceward.claim.claim import Claim
 
     Claim.inherited = False
     Claim.check_own = lambda self: None

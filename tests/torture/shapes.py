@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from onceward import Busy, Completed, current
-from onceward.claim import Claim
+from onceward.claim.claim import Claim
 from torture.strikes import ChildReturns
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import time
 import warnings
 
 from onceward import Once
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 
 form, url, calls, seed, how = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
 logging.disable()

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onceward.aws.dead_letters.redrive import Redrive
     from onceward.aws.events.api import on_api
-    from onceward.aws.events.delivery import BatchFailed, Delivery, MalformedEvent, MalformedRecord
     from onceward.aws.events.firehose import DROPPED, on_firehose
     from onceward.aws.events.invoke import on_invoke
     from onceward.aws.events.kafka import on_kafka
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from onceward.aws.events.streams import on_dynamodb_stream, on_kinesis
     from onceward.aws.sqs.queue import Queue
     from onceward.aws.sqs.worker import SqsWorker
+    from onceward.consumers.delivery import BatchFailed, Delivery, MalformedEvent, MalformedRecord
 
 __all__ = [
     "DROPPED",
@@ -49,25 +49,25 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DROPPED": "events.firehose",
-    "BatchFailed": "events.delivery",
-    "Delivery": "events.delivery",
-    "MalformedEvent": "events.delivery",
-    "MalformedRecord": "events.delivery",
-    "Queue": "sqs.queue",
-    "Redrive": "dead_letters.redrive",
-    "SqsWorker": "sqs.worker",
-    "on_api": "events.api",
-    "on_dynamodb_stream": "events.streams",
-    "on_eventbridge": "events.notices",
-    "on_firehose": "events.firehose",
-    "on_invoke": "events.invoke",
-    "on_kafka": "events.kafka",
-    "on_kinesis": "events.streams",
-    "on_s3": "events.notices",
-    "on_sns": "events.notices",
-    "on_sqs": "events.sqs",
-    "on_sqs_fifo": "events.sqs",
+    "DROPPED": ".events.firehose",
+    "BatchFailed": "..consumers.delivery",
+    "Delivery": "..consumers.delivery",
+    "MalformedEvent": "..consumers.delivery",
+    "MalformedRecord": "..consumers.delivery",
+    "Queue": ".sqs.queue",
+    "Redrive": ".dead_letters.redrive",
+    "SqsWorker": ".sqs.worker",
+    "on_api": ".events.api",
+    "on_dynamodb_stream": ".events.streams",
+    "on_eventbridge": ".events.notices",
+    "on_firehose": ".events.firehose",
+    "on_invoke": ".events.invoke",
+    "on_kafka": ".events.kafka",
+    "on_kinesis": ".events.streams",
+    "on_s3": ".events.notices",
+    "on_sns": ".events.notices",
+    "on_sqs": ".events.sqs",
+    "on_sqs_fifo": ".events.sqs",
 }
 
 
@@ -77,7 +77,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - see above
 
-    value: object = getattr(import_module(f"{__name__}.{home}"), name)
+    value: object = getattr(import_module(home, __name__), name)
     globals()[name] = value
     return value
 

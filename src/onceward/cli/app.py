@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from onceward.cli import demo, doctor, init, operate, pipe, redrive, scans, screen, sqs
+from onceward.cli import demo, doctor, init, operate, pipe, redrive, scans, sqs
+from onceward.pipe import screen
 
 app = typer.Typer(
     name="onceward",

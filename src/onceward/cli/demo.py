@@ -15,7 +15,7 @@ from rich.table import Table
 
 from onceward.cli.demo_chaos import Chaos
 from onceward.cli.demo_queue import LEASE, LEDGER, PAUSE, Queue, connected
-from onceward.cli.screen import drawn
+from onceward.pipe.screen import drawn
 
 DUPLICATES = 0.3  # of the messages are sent twice
 _LINE_EVERY = 2.0  # seconds, where there is no terminal

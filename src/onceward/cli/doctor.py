@@ -8,9 +8,9 @@ import typer
 
 from onceward.aws.doctor.diagnosis import diagnosis
 from onceward.aws.doctor.facts import LEVELS, Finding, Level
-from onceward.cli import screen
 from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse
 from onceward.core.policy import Policy
+from onceward.pipe import screen
 
 UNSAFE, UNSEEN = 1, 2
 _DEFAULTS = Policy()

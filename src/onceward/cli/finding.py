@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from onceward.core.record import Record
 from onceward.errors import OncewardError
-from onceward.keys import ledger_key
-from onceward.ledger import Ledger
+from onceward.keys.ledger_keys import ledger_key
+from onceward.stores.ledger import Ledger
 
 
 def records_of(ledger: Ledger, key: str) -> Iterator[tuple[Record, float]]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
-from onceward.cli import screen
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, file_of, opened, refuse, said
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 from onceward.errors import OncewardError
+from onceward.pipe import screen
 from onceward.stores.contract import Part, Store
 
 if TYPE_CHECKING:

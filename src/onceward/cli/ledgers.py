@@ -8,11 +8,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from onceward.cli.screen import line
 from onceward.errors import OncewardError, StoreError
-from onceward.ledger import Ledger
 from onceward.once import Once
+from onceward.pipe.screen import line
 from onceward.stores.contract import Store
+from onceward.stores.ledger import Ledger
 
 DEFAULT_STORE = "sqlite:///onceward.db"
 USAGE, TROUBLE, INTERRUPTED = 2, 1, 130

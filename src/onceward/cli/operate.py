@@ -11,11 +11,11 @@ import typer
 from onceward.cli.finding import records_of
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, details
-from onceward.cli.screen import line, quoted
 from onceward.core.record import Record
 from onceward.errors import Busy
-from onceward.ledger import KeepsMessage, Ledger, NotFound
+from onceward.pipe.screen import line, quoted
 from onceward.stores.contract import Damaged
+from onceward.stores.ledger import KeepsMessage, Ledger, NotFound
 
 T = TypeVar("T")
 _LISTED = 20  # records that have one key, when it is not told which of them is meant

@@ -8,24 +8,24 @@ from typing import Annotated
 
 import typer
 
-from onceward.cli.call import Call
-from onceward.cli.commands import Command
-from onceward.cli.jobs import Reader
+from onceward.claim.guard import Guard
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
-from onceward.cli.lines import STDIN, Lines
-from onceward.cli.progress import shown
-from onceward.cli.report import Rejects, Report
-from onceward.cli.run import STORE, Run
-from onceward.cli.runner import Handler, Runner
-from onceward.cli.screen import quoted
-from onceward.cli.stop import Stop
+from onceward.consumers.stop import Stop
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
 from onceward.errors import Mismatch, OncewardError
-from onceward.guard import Guard
-from onceward.keys import checked_name, ledger_key
+from onceward.keys.ledger_keys import checked_name, ledger_key
+from onceward.keys.paths import Path as KeyPath
 from onceward.once import Once
-from onceward.paths import Path as KeyPath
+from onceward.pipe.call import Call
+from onceward.pipe.commands import Command
+from onceward.pipe.jobs import Reader
+from onceward.pipe.lines import STDIN, Lines
+from onceward.pipe.progress import shown
+from onceward.pipe.report import Rejects, Report
+from onceward.pipe.run import STORE, Run
+from onceward.pipe.runner import Handler, Runner
+from onceward.pipe.screen import quoted
 
 MOST_JOBS = 1000  # each has a thread
 WAIT_BEYOND = 5.0  # seconds to wait beyond a lease, so that what a killed run left behind has lapsed

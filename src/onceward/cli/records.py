@@ -3,10 +3,10 @@
 import shutil
 import sys
 
-from onceward.cli.screen import json, line, lines, quoted
 from onceward.core.protocol import Step, is_lapsed, is_live, last_change, message_in, next_step
 from onceward.core.record import Record
 from onceward.errors import OncewardError
+from onceward.pipe.screen import json, line, lines, quoted
 from onceward.stores.contract import Damaged
 
 _STEPS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))

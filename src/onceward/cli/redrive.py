@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from onceward.cli import screen
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
-from onceward.cli.progress import shown
-from onceward.cli.screen import line, quoted
-from onceward.cli.stop import Stop
+from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
+from onceward.pipe import screen
+from onceward.pipe.progress import shown
+from onceward.pipe.screen import line, quoted
 
 if TYPE_CHECKING:
     from onceward.aws.dead_letters.redrive import Fate, Redrive, Waiting
-    from onceward.ledger import Ledger
     from onceward.once import Once
+    from onceward.stores.ledger import Ledger
 
 _OUTCOMES = ("moved", "finished", "dropped", "refused", "filtered", "failed")
 _WOULD = {"moved": "would move", "finished": "would finish", "dropped": "would drop"}  # in a dry run

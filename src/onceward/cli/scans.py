@@ -8,10 +8,10 @@ from urllib.parse import quote, unquote
 
 import typer
 
-from onceward.cli import screen
 from onceward.cli.ledgers import DEFAULT_STORE, INTERRUPTED, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, heading, relative, row
 from onceward.core.protocol import STATUSES, VIEWS, last_change
+from onceward.pipe import screen
 from onceward.stores.contract import Damaged
 
 PrefixOption = Annotated[str, typer.Option(metavar="P", help="Only keys that start with P.")]

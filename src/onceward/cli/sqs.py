@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 import typer
 
 from onceward.aws.sqs.worker import SqsWorker
-from onceward.cli.call import imported
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
 from onceward.cli.sqs_report import Heard, Report
 from onceward.errors import OncewardError
+from onceward.pipe.call import imported
 
 DONE, LEFT, ONLY_MALFORMED, FAILED, INTERRUPTED, BROKEN = 0, 1, 3, 4, 130, 141
 _TICK = 0.2  # seconds between two looks at what is in flight

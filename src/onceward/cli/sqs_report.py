@@ -7,12 +7,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from onceward.cli.output import Value
-from onceward.cli.progress import shown
-from onceward.cli.screen import json, line
-from onceward.deliveries import Outcome
-from onceward.endings import describe
+from onceward.batch.outcomes import Outcome
 from onceward.errors import OncewardError
+from onceward.pipe.output import Value
+from onceward.pipe.progress import shown
+from onceward.pipe.screen import json, line
+from onceward.results.outcomes import describe
 
 KINDS = ("done", "replayed", "failed", "busy", "parked", "mismatch", "malformed", "deferred")
 _WINDOW = 5.0  # seconds over which the rate is taken

@@ -7,7 +7,7 @@ refuses one of the writes) is done by the step for one key, which recognises wha
 from collections.abc import Callable, Sequence
 
 from onceward.core.clock import Clock
-from onceward.core.drive import Sleep, Steps
+from onceward.core.drivers import Sleep, Steps
 from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome, Verdict, decide, is_mine, last_write, unclaimed
 from onceward.core.record import Record, Reply

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from onceward.core.drive import Steps
+    from onceward.core.drivers import Steps
 
 IN_PROGRESS: Final = "IN_PROGRESS"
 COMPLETED: Final = "COMPLETED"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from onceward.core.drive import Exchange, Steps
+from onceward.core.drivers import Exchange, Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
 
 from onceward.core.clock import Clock, boottime
-from onceward.core.drive import Sleep, Steps
+from onceward.core.drivers import Sleep, Steps
 from onceward.core.policy import Policy
 from onceward.core.protocol import Ending, Outcome, Verdict, decide, is_mine, judge, last_write, unclaimed
 from onceward.core.record import IN_PROGRESS, PARKED, Elsewhere, Record, Reply, Write

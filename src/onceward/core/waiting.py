@@ -10,7 +10,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from onceward.core.clock import Clock, boottime
-from onceward.core.drive import Sleep, Steps
+from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Reply
 from onceward.core.register import Register
 

@@ -9,7 +9,7 @@ from onceward.stores.contract import Store
 OPENERS = {
     "dynamodb": ("onceward.stores.dynamodb", "open_url"),
     "memory": ("onceward.stores.memory", "open_url"),
-    "sqlite": ("onceward.stores.sqlite", "open_url"),
+    "sqlite": ("onceward.stores.sqlite.store", "open_url"),
 }
 
 

@@ -8,7 +8,7 @@ against all of this.
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from onceward.core.drive import Steps
+from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered, Register
 from onceward.errors import StoreError

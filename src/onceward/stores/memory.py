@@ -5,7 +5,7 @@ from functools import partial
 from urllib.parse import SplitResult
 
 from onceward.core.clock import Clock, boottime
-from onceward.core.drive import Steps
+from onceward.core.drivers import Steps
 from onceward.core.protocol import STATUSES
 from onceward.core.record import Record, Reply, Write
 from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Purged

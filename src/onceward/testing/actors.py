@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 from onceward.core import protocol, steps
-from onceward.core.drive import Sleep, Steps
+from onceward.core.drivers import Sleep, Steps
 from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome, Verdict
 from onceward.core.record import COMPLETED, PARKED, Record, Reply, Write

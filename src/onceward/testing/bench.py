@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 from onceward.core.clock import Clock
-from onceward.core.drive import Steps, drive, drive_async
+from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.record import IN_PROGRESS, Record, Reply, Write
 from onceward.stores.contract import Store
 from onceward.testing.clock import ManualClock

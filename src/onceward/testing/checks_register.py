@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from onceward.core.drive import Steps
+from onceward.core.drivers import Steps
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.errors import StoreError

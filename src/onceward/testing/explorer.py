@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from onceward.core import steps
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record

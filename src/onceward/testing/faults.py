@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-from onceward.core.drive import Steps
+from onceward.core.drivers import Steps
 from onceward.core.record import IN_PROGRESS, Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.errors import StoreError

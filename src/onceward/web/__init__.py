@@ -7,11 +7,11 @@ asked for.
 
 from typing import TYPE_CHECKING
 
-from onceward.web.answer import Answer
-from onceward.web.request import Request
-from onceward.web.route import Route
-from onceward.web.rules import Rules
-from onceward.web.scope import Scope
+from onceward.http.answer import Answer
+from onceward.http.request import Request
+from onceward.http.route import Route
+from onceward.http.rules import Rules
+from onceward.http.scope import Scope
 
 if TYPE_CHECKING:
     from onceward.web.asgi import AsgiIdempotency

@@ -8,11 +8,19 @@ import asyncio
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Final, Unpack
 
-from onceward.claim import CURRENT, Claim
+from onceward.claim.claim import CURRENT, Claim
 from onceward.core.policy import Options
-from onceward.endings import GivenBack
 from onceward.errors import OncewardError
-from onceward.web.answer import CUT_SHORT, Answer, Recorded
+from onceward.http.answer import CUT_SHORT, Answer, Recorded
+from onceward.http.body import LONG
+from onceward.http.coverage import known_routes
+from onceward.http.exchange import Exchange, Unrecorded
+from onceward.http.guarded import Guarded
+from onceward.http.recording import Recording
+from onceward.http.rules import Ask, Passed, Pending, Rules
+from onceward.http.scope import Scope as Whose
+from onceward.http.trouble import tell
+from onceward.results.outcomes import GivenBack
 from onceward.web.asgi_cut import BEGAN, UNROUTED, is_unrouted
 from onceward.web.asgi_delivery import Delivery
 from onceward.web.asgi_messages import (
@@ -27,16 +35,8 @@ from onceward.web.asgi_messages import (
     replayed,
     reply,
 )
-from onceward.web.body import LONG
-from onceward.web.coverage import known_routes
 from onceward.web.eager import begin
-from onceward.web.exchange import Exchange, Unrecorded
-from onceward.web.guarded import Guarded
-from onceward.web.recording import Recording
-from onceward.web.rules import Ask, Passed, Pending, Rules
-from onceward.web.scope import Scope as Whose
 from onceward.web.starting import built_late, refuse_start
-from onceward.web.trouble import tell
 
 if TYPE_CHECKING:
     from onceward.once import Once

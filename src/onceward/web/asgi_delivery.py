@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from onceward.errors import OncewardError
-from onceward.web.answer import PENDING, Answer
+from onceward.http.answer import PENDING, Answer
 from onceward.web.asgi_cut import is_invalid, is_torn
 from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Send, lines_of, reply
 

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
-from onceward.web.answer import Answer
-from onceward.web.request import Request, rooted
+from onceward.http.answer import Answer
+from onceward.http.request import Request, rooted
 
 # As ASGI's own types have it: what a scope or a message holds is told by its "type".
 Scope = MutableMapping[str, Any]

@@ -27,17 +27,17 @@ from django.http import Http404, HttpRequest, HttpResponseBase  # type: ignore[i
 from django.http.multipartparser import MultiPartParserError  # type: ignore[import-untyped]  # as above
 from django.http.request import RawPostDataException  # type: ignore[import-untyped]  # as above
 
-from onceward.arguments import check_once
+from onceward.claim.arguments import check_once
 from onceward.core.policy import Options
-from onceward.web.answer import Answer
-from onceward.web.body import LONG
-from onceward.web.coverage import djangos_routes
+from onceward.http.answer import Answer
+from onceward.http.body import LONG
+from onceward.http.coverage import djangos_routes
+from onceward.http.endpoint import endpoint_rules
+from onceward.http.guarded import Guarded
+from onceward.http.request import Request
+from onceward.http.rules import Ask, Passed, Pending, Rules
 from onceward.web.django_response import answer, ended, ended_async, response_of
-from onceward.web.endpoint import endpoint_rules
 from onceward.web.environ import request_of
-from onceward.web.guarded import Guarded
-from onceward.web.request import Request
-from onceward.web.rules import Ask, Passed, Pending, Rules
 from onceward.web.sending import claim
 from onceward.web.sending_async import claim_async, to_its_end
 

@@ -7,7 +7,7 @@ from typing import cast
 from asgiref.sync import async_to_sync
 from django.http import HttpResponse, HttpResponseBase  # type: ignore[import-untyped]  # Django has no types
 
-from onceward.web.answer import PENDING, Answer
+from onceward.http.answer import PENDING, Answer
 from onceward.web.sending import Held, Passage, Sending
 from onceward.web.sending_async import HeldAsync, SendingAsync
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, MutableMapping
 from io import BytesIO
 from typing import Protocol, cast
 
-from onceward.web.answer import Answer
-from onceward.web.request import Request, rooted
-from onceward.web.rules import Ask, Passed, Pending, Rules
+from onceward.http.answer import Answer
+from onceward.http.request import Request, rooted
+from onceward.http.rules import Ask, Passed, Pending, Rules
 
 
 class Unreadable(Exception):

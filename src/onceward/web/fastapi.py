@@ -31,11 +31,14 @@ from fastapi.requests import HTTPConnection, Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
-from onceward.arguments import check_once
-from onceward.claim import CURRENT, Claim
+from onceward.claim.arguments import check_once
+from onceward.claim.claim import CURRENT, Claim
 from onceward.core.policy import Options
+from onceward.http.answer import Answer
+from onceward.http.endpoint import endpoint_rules
+from onceward.http.route import Route
+from onceward.http.rules import Ask, Passed, Pending, Rules
 from onceward.web import openapi
-from onceward.web.answer import Answer
 from onceward.web.asgi import AsgiIdempotency
 from onceward.web.asgi_cut import BEGAN
 from onceward.web.asgi_messages import (
@@ -50,11 +53,8 @@ from onceward.web.asgi_messages import (
     replayed,
     request_of,
 )
-from onceward.web.endpoint import endpoint_rules
 from onceward.web.fastapi_caller import Caller, dependency
 from onceward.web.fastapi_endpoints import ENDPOINT, Mark, dependencies, mark_begin, unguarded, warn_of_late_ends
-from onceward.web.route import Route
-from onceward.web.rules import Ask, Passed, Pending, Rules
 
 if TYPE_CHECKING:
     from onceward.once import Once

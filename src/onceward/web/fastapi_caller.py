@@ -9,11 +9,11 @@ from fastapi.requests import Request as FastApiRequest
 from fastapi.routing import APIRoute
 from fastapi.security.base import SecurityBase
 
-from onceward.arguments import check_hook
+from onceward.claim.arguments import check_hook
+from onceward.http.request import Request
+from onceward.http.rules import Rules
+from onceward.http.scope import Scope as Whose
 from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send
-from onceward.web.request import Request
-from onceward.web.rules import Rules
-from onceward.web.scope import Scope as Whose
 
 _FOUND: Final = "onceward.caller"  # where what the dependency returned stands in ASGI's scope
 

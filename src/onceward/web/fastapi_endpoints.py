@@ -13,10 +13,10 @@ from fastapi import FastAPI, routing
 from fastapi.dependencies.models import Dependant
 from starlette.routing import Mount
 
+from onceward.http.rules import Rules
 from onceward.web.asgi import AsgiIdempotency
 from onceward.web.asgi_cut import BEGAN
 from onceward.web.asgi_messages import Scope
-from onceward.web.rules import Rules
 
 if TYPE_CHECKING:
     from fastapi.routing import APIRoute

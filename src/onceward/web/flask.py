@@ -10,13 +10,13 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.flask needs flask, which is not installed: pip install flask") from error
 
-from onceward.arguments import check_once
+from onceward.claim.arguments import check_once
 from onceward.core.policy import Options
-from onceward.web.answer import PENDING, Answer
-from onceward.web.endpoint import endpoint_rules
+from onceward.http.answer import PENDING, Answer
+from onceward.http.endpoint import endpoint_rules
+from onceward.http.guarded import Guarded
+from onceward.http.rules import Passed, Rules
 from onceward.web.environ import ask
-from onceward.web.guarded import Guarded
-from onceward.web.rules import Passed, Rules
 from onceward.web.sending import Held, Passage, Sending, claim
 
 if TYPE_CHECKING:

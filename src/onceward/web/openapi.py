@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from onceward.web.answer import REPLAYED
-from onceward.web.route import Route
-from onceward.web.rules import Rules
+from onceward.http.answer import REPLAYED
+from onceward.http.route import Route
+from onceward.http.rules import Rules
 
 Schema = dict[str, Any]  # an OpenAPI document, or a part of one
 

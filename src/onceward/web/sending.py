@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from threading import Thread
 from typing import Final, Self, TypeVar
 
-from onceward.claim import CURRENT, Claim
-from onceward.endings import GivenBack
-from onceward.web.answer import CUT_SHORT, PENDING, Answer, Recorded
-from onceward.web.exchange import Exchange, Unrecorded
-from onceward.web.guarded import Guarded
-from onceward.web.recording import Recording
-from onceward.web.rules import Ask
-from onceward.web.trouble import tell
+from onceward.claim.claim import CURRENT, Claim
+from onceward.http.answer import CUT_SHORT, PENDING, Answer, Recorded
+from onceward.http.exchange import Exchange, Unrecorded
+from onceward.http.guarded import Guarded
+from onceward.http.recording import Recording
+from onceward.http.rules import Ask
+from onceward.http.trouble import tell
+from onceward.results.outcomes import GivenBack
 
 T = TypeVar("T")
 _EVENTS: Final = "text/event-stream"
@@ -106,7 +106,7 @@ class Held:
     Attributes:
         began: whether the endpoint itself began; None when nobody can tell. The face sets it.
         is_over: whether the claim has ended, as far as its answer is concerned.
-        pending: whether the answer goes out before its record, see :mod:`onceward.web.recording`.
+        pending: whether the answer goes out before its record, see :mod:`onceward.http.recording`.
         recorder: the thread that goes on with that.
         error: why the answer could not be recorded under this claim, when something else is to be answered.
     """

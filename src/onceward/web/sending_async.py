@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from threading import Thread
 from typing import Final, TypeVar
 
-from onceward.claim import CURRENT, Claim
-from onceward.endings import GivenBack
-from onceward.web.answer import CUT_SHORT, Answer, Recorded
-from onceward.web.exchange import Exchange, Unrecorded
-from onceward.web.guarded import Guarded
-from onceward.web.recording import Recording
-from onceward.web.rules import Ask
+from onceward.claim.claim import CURRENT, Claim
+from onceward.http.answer import CUT_SHORT, Answer, Recorded
+from onceward.http.exchange import Exchange, Unrecorded
+from onceward.http.guarded import Guarded
+from onceward.http.recording import Recording
+from onceward.http.rules import Ask
+from onceward.http.trouble import tell
+from onceward.results.outcomes import GivenBack
 from onceward.web.sending import Held, Passage
-from onceward.web.trouble import tell
 
 T = TypeVar("T")
 _RUNNING: Final[set["asyncio.Task[None]"]] = set()

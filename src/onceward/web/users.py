@@ -7,10 +7,10 @@ answer it with 4xx. None of them imports its framework.
 from collections.abc import Callable
 from typing import Any, cast
 
-from onceward.arguments import check_hook
-from onceward.web.answer import Answer
-from onceward.web.request import Request
-from onceward.web.scope import Nobody, Scope
+from onceward.claim.arguments import check_hook
+from onceward.http.answer import Answer
+from onceward.http.request import Request
+from onceward.http.scope import Nobody, Scope
 
 Who = Callable[[Any], object]  # from a framework's user to what tells it from all others
 

@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, Unpack
 
 from onceward.core.policy import Options
-from onceward.web.answer import Answer
-from onceward.web.coverage import known_routes
+from onceward.http.answer import Answer
+from onceward.http.coverage import known_routes
+from onceward.http.guarded import Guarded
+from onceward.http.rules import Passed, Rules
 from onceward.web.environ import ask, request_of
-from onceward.web.guarded import Guarded
-from onceward.web.rules import Passed, Rules
 from onceward.web.sending import Held, Passage, Sending, claim
 
 if TYPE_CHECKING:

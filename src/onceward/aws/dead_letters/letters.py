@@ -5,18 +5,18 @@ No I/O: ``redrive.py`` asks the queues and the ledger.
 
 from typing import Final, Literal, NamedTuple
 
-from onceward.aws.events.delivery import KEY_ATTRIBUTE, Delivery
-from onceward.aws.events.reader import Reader
 from onceward.aws.events.sqs import Unwrap, message_delivery
 from onceward.aws.sqs.facts import read_facts
 from onceward.aws.sqs.message import Attribute, Message, Outgoing, entry_of, size_of
 from onceward.aws.sqs.serving import record_of
+from onceward.consumers.delivery import KEY_ATTRIBUTE, Delivery
+from onceward.consumers.reader import Reader
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, decide, message_in
 from onceward.core.record import Record
 from onceward.errors import KeyMissing, OncewardError
-from onceward.keys import derived_key, ledger_key
-from onceward.paths import Path
+from onceward.keys.ledger_keys import derived_key, ledger_key
+from onceward.keys.paths import Path
 
 MOST_ATTRIBUTES: Final = 10  # of a message (SQS Developer Guide, "Amazon SQS message metadata")
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from onceward.aws.dead_letters.letters import Letters, OnCompleted, Plan, Reading, Refusal, Step, planned
 from onceward.aws.sqs.message import Message, Outgoing
 from onceward.aws.sqs.queue import Queue
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 from onceward.core.policy import DAY, Options, Policy
 from onceward.core.protocol import Verdict, decide
 from onceward.core.record import Record
 from onceward.errors import Busy, Completed, OncewardError, Parked, StoreError
-from onceward.keys import ledger_key
+from onceward.keys.ledger_keys import ledger_key
 
 if TYPE_CHECKING:
     from onceward.once import Once

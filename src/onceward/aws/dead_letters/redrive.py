@@ -8,19 +8,19 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from onceward.arguments import check_once
 from onceward.aws.dead_letters.letters import Letters, OnCompleted, Refusal
 from onceward.aws.dead_letters.moving import NAME, Fate, Mover
 from onceward.aws.events.sqs import Unwrap
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.visibility import Visibility
+from onceward.claim.arguments import check_once
 from onceward.errors import OncewardError, StoreError
-from onceward.keys import checked_name
+from onceward.keys.ledger_keys import checked_name
 
 if TYPE_CHECKING:
-    from onceward.ledger import Ledger
     from onceward.once import Once
+    from onceward.stores.ledger import Ledger
 
 __all__ = ["Fate", "Redrive", "UnfitQueues", "Waiting", "namespaces"]
 

@@ -14,11 +14,11 @@ from onceward.aws.sqs.kept import read_kept
 from onceward.aws.sqs.message import Outgoing
 from onceward.aws.sqs.queue import Queue
 from onceward.core import protocol
-from onceward.core.drive import drive
+from onceward.core.drivers import drive
 from onceward.core.record import Record
 from onceward.errors import OncewardError
-from onceward.keys import derived_key, ledger_key
-from onceward.ledger import Ledger
+from onceward.keys.ledger_keys import derived_key, ledger_key
+from onceward.stores.ledger import Ledger
 
 _TRIES: Final = 5  # copies that a worker may be faster with
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from onceward.aws.doctor.facts import Facts, File, Finding, QueueSettings, Table, Trigger
 from onceward.aws.sqs.address import address_of
 from onceward.aws.sqs.queue import Queue
-from onceward.core.drive import Steps, drive
+from onceward.core.drivers import Steps, drive
 from onceward.core.policy import Policy
 from onceward.errors import OncewardError
 from onceward.stores.contract import Store
@@ -64,7 +64,7 @@ class Look:
     def ledger(self, store: Store) -> None:
         """Look at a ledger."""
         from onceward.stores.dynamodb import DynamoStore  # noqa: PLC0415 - for this command only
-        from onceward.stores.sqlite import SqliteStore  # noqa: PLC0415 - as above
+        from onceward.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - as above
 
         if isinstance(store, DynamoStore):
             ledger: Table | File | str | None = self._table(store)

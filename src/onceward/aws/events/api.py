@@ -5,20 +5,20 @@ from contextlib import nullcontext
 from functools import wraps
 from typing import TYPE_CHECKING, Final, Unpack, cast
 
-from onceward.arguments import check_once, with_wait
 from onceward.aws.events import api_event
 from onceward.aws.events.handler import LambdaHandler, time_left
-from onceward.called import refuse_not_begun
-from onceward.claim import Claim, current
-from onceward.codec import Codec
+from onceward.claim.arguments import check_once, with_wait
+from onceward.claim.called import refuse_not_begun
+from onceward.claim.claim import Claim, current
+from onceward.claim.guard import Guard
 from onceward.core import steps
 from onceward.core.policy import Options
-from onceward.guard import Guard
-from onceward.keys import scoped_key
-from onceward.web.answer import Answer, Recorded, bodiless, recorded
-from onceward.web.coverage import Coverage
-from onceward.web.exchange import Exchange
-from onceward.web.rules import Ask, Passed, Pending, Rules, rules_of
+from onceward.http.answer import Answer, Recorded, bodiless, recorded
+from onceward.http.coverage import Coverage
+from onceward.http.exchange import Exchange
+from onceward.http.rules import Ask, Passed, Pending, Rules, rules_of
+from onceward.keys.ledger_keys import scoped_key
+from onceward.results.codec import Codec
 
 if TYPE_CHECKING:
     from onceward.once import Once

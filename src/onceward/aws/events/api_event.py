@@ -13,9 +13,9 @@ from json import dumps
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlencode
 
-from onceward.aws.events.delivery import MalformedEvent, at, described
-from onceward.web.answer import Answer
-from onceward.web.request import Request
+from onceward.consumers.delivery import MalformedEvent, at, described
+from onceward.http.answer import Answer
+from onceward.http.request import Request
 
 Event = dict[str, object]
 

@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Unpack
 
-from onceward.aws.events.delivery import (
+from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
+from onceward.aws.events.response import delivery_of, json_bytes
+from onceward.consumers.delivery import (
     BatchFailed,
     Delivery,
     MalformedEvent,
@@ -15,11 +17,9 @@ from onceward.aws.events.delivery import (
     needed,
     text_at,
 )
-from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
-from onceward.aws.events.response import delivery_of, json_bytes
 
 if TYPE_CHECKING:
-    from onceward.batch import Outcome
+    from onceward.batch.batch import Outcome
     from onceward.once import Once
 
 SOURCE: Final = "aws:firehose"

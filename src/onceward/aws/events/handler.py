@@ -4,13 +4,13 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, Unpack, cast
 
-from onceward.arguments import check_once
-from onceward.aws.events.delivery import Delivery
+from onceward.claim.arguments import check_once
+from onceward.consumers.delivery import Delivery
 from onceward.core.policy import Options
 
 if TYPE_CHECKING:
-    from onceward.batch import Outcome
-    from onceward.inputs import KeySource
+    from onceward.batch.batch import Outcome
+    from onceward.claim.signatures import KeySource
     from onceward.once import Once
 
 T = TypeVar("T")
@@ -101,8 +101,8 @@ def _wrapped(
     on_outcome: "Callable[[Outcome], None] | None" = None,
     **options: Unpack[Options],
 ) -> LambdaHandler[T]:
-    from onceward.aws.events.reader import Reader  # noqa: PLC0415 - what only decorating needs is loaded then
-    from onceward.batch import Batch  # noqa: PLC0415 - as above
+    from onceward.batch.batch import Batch  # noqa: PLC0415 - as above
+    from onceward.consumers.reader import Reader  # noqa: PLC0415 - what only decorating needs is loaded then
 
     batch = Batch(
         once,

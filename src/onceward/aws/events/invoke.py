@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Unpack
 
-from onceward.aws.events.delivery import Delivery
 from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
 from onceward.aws.events.response import json_ready, raise_own
+from onceward.consumers.delivery import Delivery
 
 if TYPE_CHECKING:
-    from onceward.batch import Outcome
+    from onceward.batch.batch import Outcome
     from onceward.once import Once
 
 SOURCE: Final = "aws:lambda"

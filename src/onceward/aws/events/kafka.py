@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Unpack
 
-from onceward.aws.events.delivery import (
+from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
+from onceward.aws.events.response import AllFailed, Response, reporting
+from onceward.consumers.delivery import (
     Delivery,
     MalformedEvent,
     MalformedRecord,
@@ -14,8 +16,6 @@ from onceward.aws.events.delivery import (
     other_source,
     text_at,
 )
-from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
-from onceward.aws.events.response import AllFailed, Response, reporting
 
 if TYPE_CHECKING:
     from onceward.once import Once

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from onceward.aws.events.delivery import (
+from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
+from onceward.aws.events.response import raise_failed, raise_own
+from onceward.consumers.delivery import (
     Delivery,
     MalformedEvent,
     MalformedRecord,
@@ -13,11 +15,9 @@ from onceward.aws.events.delivery import (
     needed,
     text_at,
 )
-from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
-from onceward.aws.events.response import raise_failed, raise_own
 
 if TYPE_CHECKING:
-    from onceward.batch import Outcome
+    from onceward.batch.batch import Outcome
     from onceward.once import Once
 
 SNS: Final = "aws:sns"

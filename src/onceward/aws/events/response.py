@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn, cast
 
-from onceward.arguments import check_flag
-from onceward.aws.events.delivery import BatchFailed, Delivery
+from onceward.claim.arguments import check_flag
+from onceward.consumers.delivery import BatchFailed, Delivery
 
 if TYPE_CHECKING:
-    from onceward.batch import Outcome
+    from onceward.batch.batch import Outcome
 
 AllFailed = Literal["report", "raise"]
 Response = dict[str, list[dict[str, object]]]
@@ -83,7 +83,7 @@ def json_ready(value: object) -> object:
     """Return ``value`` in JSON's own types; raises TypeError when that cannot be."""
     import msgspec  # noqa: PLC0415 - loaded by whoever decorates a handler
 
-    from onceward.values import model_data  # noqa: PLC0415 - as above
+    from onceward.results.values import model_data  # noqa: PLC0415 - as above
 
     return msgspec.to_builtins(value, str_keys=True, enc_hook=model_data)
 
@@ -92,6 +92,6 @@ def json_bytes(value: object) -> bytes:
     """Return ``value`` as JSON; raises TypeError when that cannot be."""
     import msgspec  # noqa: PLC0415 - as above
 
-    from onceward.values import model_data  # noqa: PLC0415 - as above
+    from onceward.results.values import model_data  # noqa: PLC0415 - as above
 
     return msgspec.json.encode(value, enc_hook=model_data)

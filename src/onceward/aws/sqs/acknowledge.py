@@ -9,7 +9,7 @@ from onceward.aws.sqs.queue import Queue
 from onceward.errors import Busy
 
 if TYPE_CHECKING:
-    from onceward.deliveries import Outcome
+    from onceward.batch.outcomes import Outcome
 
 LINGER: Final = 0.1  # seconds that a message to delete may wait for others to be deleted with
 _LEAST: Final = 1.0  # seconds between two looks at a busy key

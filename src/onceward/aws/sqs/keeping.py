@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from onceward.aws.sqs.kept import alike, kept_text, read_kept
 from onceward.core import protocol
 from onceward.core.clock import Clock, boottime
-from onceward.core.drive import Steps, drive_async
+from onceward.core.drivers import Steps, drive_async
 from onceward.core.record import Reply, Write
 from onceward.core.register import Register
 from onceward.core.steps import CLAIM_PATIENCE, fetched, persist
-from onceward.endings import describe
 from onceward.errors import OncewardError
-from onceward.keys import ledger_key
+from onceward.keys.ledger_keys import ledger_key
+from onceward.results.outcomes import describe
 
 if TYPE_CHECKING:
     from onceward.aws.sqs.message import Message
-    from onceward.batch import Batch
-    from onceward.deliveries import Outcome
+    from onceward.batch.batch import Batch
+    from onceward.batch.outcomes import Outcome
 
 _TRIES: Final = 10  # writes that others may be faster with
 

@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from onceward.aws.sqs.callers import Callers
 from onceward.aws.sqs.message import ENTRIES, Message
 from onceward.aws.sqs.queue_steps import QueueError
+from onceward.consumers.callers import Callers
 from onceward.core.clock import Clock, boottime
 
 SOON: Final = 0.5  # seconds within which a message that is held should begin

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from onceward.aws.events.delivery import KEY_ATTRIBUTE
 from onceward.aws.sqs.message import AttributeValue, Outgoing, entry_of
 from onceward.aws.sqs.queue import Queue
-from onceward.keys import derived_key, ledger_key
+from onceward.consumers.delivery import KEY_ATTRIBUTE
+from onceward.keys.ledger_keys import derived_key, ledger_key
 
 if TYPE_CHECKING:
-    from onceward.guard import Guard
+    from onceward.claim.guard import Guard
 
 SEND_NAME: Final = "send"  # the namespace of keys of messages that are sent
 _ATTRIBUTES: Final = 10  # of a message, at most (SQS Developer Guide, "Amazon SQS message metadata")
@@ -88,7 +88,7 @@ def _text(message: object) -> str:
         raise TypeError("message is bytes, and SQS sends text: decode it, or encode it as base64")
     import msgspec  # noqa: PLC0415 - loaded with the first guard
 
-    from onceward.values import model_data  # noqa: PLC0415 - as above
+    from onceward.results.values import model_data  # noqa: PLC0415 - as above
 
     try:
         return msgspec.json.encode(message, enc_hook=model_data).decode()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from onceward.aws.sqs.address import address_of
 from onceward.aws.sqs.message import Attribute, AttributeValue, Message, Outgoing
 from onceward.aws.sqs.queue_steps import LONGEST_WAIT, QueueError, QueueSteps, Tries
-from onceward.core.drive import drive, drive_async
+from onceward.core.drivers import drive, drive_async
 from onceward.wire.endpoints import from_environment
 from onceward.wire.wires import opened
 

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from onceward.aws.sqs.address import Address
 from onceward.aws.sqs.message import Message, Outgoing, chunks, entry_of, read_message
 from onceward.core.clock import boottime
-from onceward.core.drive import Sleep, Steps
+from onceward.core.drivers import Sleep, Steps
 from onceward.errors import OncewardError, StoreError
 from onceward.wire.calls import Answer, Call, Service
 from onceward.wire.clock import ServerClock

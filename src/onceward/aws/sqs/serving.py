@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onceward.aws.events.sqs import SOURCE
 from onceward.aws.sqs.acknowledge import Backoff, Deletes, time_away
-from onceward.aws.sqs.callers import Callers
 from onceward.aws.sqs.facts import QueueFacts
 from onceward.aws.sqs.keeping import End, Keeper, Place
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.polling import Polls
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.visibility import Visibility
-from onceward.batch import Batch
+from onceward.batch.batch import Batch
+from onceward.consumers.callers import Callers
 from onceward.errors import ResultNotRecorded, StoreError
 
 if TYPE_CHECKING:
-    from onceward.aws.events.delivery import Delivery
-    from onceward.batch_run import Run
-    from onceward.deliveries import Outcome
+    from onceward.batch.outcomes import Outcome
+    from onceward.batch.runner import Run
+    from onceward.consumers.delivery import Delivery
 
 _log: Final = logging.getLogger("onceward")
 

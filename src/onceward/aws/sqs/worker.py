@@ -8,23 +8,23 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, Unpack
 
-from onceward.arguments import check_once
-from onceward.aws.events.reader import Reader
 from onceward.aws.events.sqs import Unwrap, message_delivery
 from onceward.aws.sqs.acknowledge import Backoff
 from onceward.aws.sqs.facts import QueueFacts, bounded, read_facts, warnings
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import LONGEST_HOLD, LONGEST_WAIT
 from onceward.aws.sqs.serving import Serving, StoppableBatch
-from onceward.core.drive import drive_async
+from onceward.claim.arguments import check_once
+from onceward.consumers.reader import Reader
+from onceward.core.drivers import drive_async
 from onceward.core.policy import Options
 
 if TYPE_CHECKING:
     import asyncio
     from types import FrameType
 
-    from onceward.deliveries import Outcome
-    from onceward.inputs import KeySource
+    from onceward.batch.outcomes import Outcome
+    from onceward.claim.signatures import KeySource
     from onceward.once import Once
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)

@@ -132,6 +132,6 @@ def _wires(client: object, s3_client: object, clock: Clock) -> Wires:
 def _layout(preset: str | None, partition: str | None, sort: str | None, names: Mapping[str, str] | None) -> Layout:
     if preset is None:
         return Layout(partition or "key={key}", sort, names)
-    from onceward.stores.dynamodb import presets  # noqa: PLC0415 - for those who have such a table
+    from onceward.stores.layouts import presets  # noqa: PLC0415 - for those who have such a table
 
     return presets.preset(preset, partition, sort, names)

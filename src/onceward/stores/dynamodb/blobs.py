@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, cast
 
 from onceward.core.clock import boottime
-from onceward.core.drive import Sleep, Steps
+from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Elsewhere, Record
 from onceward.errors import ResultUnavailable, StoreError
 from onceward.stores.dynamodb.items import Item, Value

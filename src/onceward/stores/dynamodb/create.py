@@ -8,7 +8,7 @@ what somebody else keeps there, or when it is asked for.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, cast
 
-from onceward.core.drive import Sleep, Steps
+from onceward.core.drivers import Sleep, Steps
 from onceward.errors import StoreError
 from onceward.stores.contract import Part
 from onceward.stores.dynamodb.requests import DYNAMODB, Body

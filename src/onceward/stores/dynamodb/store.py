@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 from onceward.core.clock import Clock, boottime
-from onceward.core.drive import Steps
+from onceward.core.drivers import Steps
 from onceward.core.protocol import STATUSES
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered

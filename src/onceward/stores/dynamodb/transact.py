@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from onceward.core.drive import Steps
+from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import EffectRefused, StoreError
 from onceward.stores.dynamodb import faults

@@ -1,0 +1,1 @@
+"""Many keys: batches, checkpoints, and jobs that run once per window."""

@@ -1,0 +1,1 @@
+"""Sinks that buffer: keys complete when the flush does."""

@@ -1,0 +1,198 @@
+"""As ``checkpoint.py``, for coroutines."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Generic, TypeVar, cast
+
+from onceward.batch.checkpoint.blocking import ITSELF, Added, Flush, log_on_done
+from onceward.batch.checkpoint.state import Buffer, Held
+from onceward.batch.threads import without_stop_iteration
+from onceward.claim.called import RAISED, RETURNED, Call, drop_unawaited, refuse_not_begun
+from onceward.claim.guard import Answer, is_cut_short
+from onceward.claim.signatures import describe
+from onceward.core.drivers import settle_async
+from onceward.errors import OncewardError, ResultUnavailable
+
+T = TypeVar("T")
+_FLUSHING: ContextVar[object] = ContextVar("onceward_flushing", default=None)  # also in tasks and threads of the flush
+
+
+class AsyncCheckpoint(Generic[T]):
+    """As :class:`Checkpoint`, within ``async with once.checkpoint(...)``; for tasks of one event loop."""
+
+    def __init__(self, buffer: Buffer[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
+        self._buffer = buffer
+        self._function = flush
+        self._awaits = describe(flush).is_async
+        self._on_done = None if on_done is None else _awaiting(on_done)
+        self._lock = asyncio.Lock()
+        self._flushing: object = None  # the mark of the flush that is under way
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def add(self, item: T) -> Added:
+        """As :meth:`Checkpoint.add`, awaiting it."""
+        self._refuse_itself()
+        await self._lock.acquire()  # not `async with`, which an interrupt can leave without a release
+        try:
+            self._buffer.check_open()
+            asked = self._buffer.asked(item)
+            if asked is None:
+                return "buffered"
+            if self._buffer.crowded(asked.size):
+                await self._flush()
+            try:
+                claim = await self._buffer.guard.enter_async(asked.key, asked.fingerprint, value=False)
+            except ResultUnavailable:
+                return "replayed"
+            match claim:  # not isinstance(): an interrupt may come after any call
+                case Answer():
+                    return "replayed"
+            try:
+                first = self._buffer.put(item, asked, claim)
+            except BaseException:
+                self._buffer.leave(claim)
+                raise
+            if self._buffer.due:
+                await self._flush()
+            elif first and self._buffer.left is not None:
+                self._watch_soon()
+        finally:
+            self._lock.release()
+        return "added"
+
+    async def flush(self) -> None:
+        """As :meth:`Checkpoint.flush`, awaiting it."""
+        self._refuse_itself()
+        await self._lock.acquire()
+        try:
+            self._buffer.check_open()
+            await self._flush()
+        finally:
+            self._lock.release()
+
+    async def close(self, error: BaseException | None) -> None:
+        """As :meth:`Checkpoint.close`, awaiting it."""
+        if error is not None and self._buffer.inherited:
+            return
+        if isinstance(error, GeneratorExit):  # a coroutine that is closed may not await any more
+            self._buffer.closed = True
+            self._buffer.drop(self._buffer.take())
+            return
+        self._refuse_itself()
+        self._buffer.closed = True
+        async with self._lock:
+            if self._watcher is not None:
+                self._watcher.cancel()  # it waits, for its time or for the lock: nothing is cut off
+            if error is None:
+                self._buffer.check()
+                await self._flush()
+            else:
+                self._buffer.note(error)
+                held = self._buffer.take()
+                await settle_async(lambda: self._buffer.giving_back(held, error), self._buffer.guard.store)
+
+    def _refuse_itself(self) -> None:
+        self._buffer.check_own()
+        if self._flushing is not None and self._flushing is _FLUSHING.get():
+            raise OncewardError(ITSELF)
+
+    async def _flush(self) -> None:
+        """Call the flush with all that is held, and end the claims as it ended. The lock is held."""
+        self._flushing = mark = object()
+        before = _FLUSHING.set(mark)
+        held: list[Held[T]] = []
+        try:
+            if held := self._buffer.take():
+                await self._write(held)
+        except BaseException as error:
+            self._buffer.cut_short(held, error)
+            raise
+        finally:
+            self._flushing = None
+            _FLUSHING.reset(before)
+
+    async def _write(self, held: list[Held[T]]) -> None:
+        buffer, store = self._buffer, self._buffer.guard.store
+        lost = buffer.lost(held)
+        if lost is not None:
+            buffer.fail(lost)
+            await settle_async(lambda: buffer.giving_back(held, lost), store)
+            raise lost
+        call = Call()
+        try:
+            try:
+                try:
+                    await self._call(call, [one.item for one in held])
+                except BaseException as error:
+                    call[RAISED] = error
+                    drop_unawaited(call)
+                    await settle_async(lambda: buffer.ending(held, self._function, call), store)
+                    raise
+                failure = await settle_async(lambda: buffer.ending(held, self._function, call), store)
+            except BaseException as error:
+                await self._end_anew(held, call, error)
+                raise
+        except BaseException as error:  # a second interrupt came before the first was dealt with
+            await self._end_anew(held, call, error)
+            raise
+        if failure is not None:
+            raise failure
+        await self._tell(held)
+
+    async def _end_anew(self, held: list[Held[T]], call: Call, error: BaseException) -> None:
+        """Do what an interrupt has kept from being done, if ``error`` is one that came so late."""
+        if isinstance(error, GeneratorExit):  # a coroutine that is closed may not await any more
+            return
+        if is_cut_short(call, error):
+            drop_unawaited(call)
+            await settle_async(lambda: self._buffer.ending(held, self._function, call), self._buffer.guard.store)
+
+    async def _call(self, call: Call, items: list[T]) -> None:
+        if self._awaits:
+            call[RETURNED] = await cast("Awaitable[object]", self._function(items))
+            return
+        call[RETURNED] = value = await asyncio.to_thread(without_stop_iteration(self._function), items)
+        if hasattr(value, "__await__"):
+            del call[RETURNED]
+            call[RETURNED] = await cast("Awaitable[object]", value)
+
+    async def _tell(self, held: list[Held[T]]) -> None:
+        items, trouble = self._buffer.recorded(held)
+        if trouble is not None:
+            self._buffer.fail(trouble)
+        if self._on_done is not None and items:
+            try:
+                refuse_not_begun(self._on_done, await self._on_done(items))
+            except Exception as error:  # noqa: BLE001 - as above
+                log_on_done(error)
+        if trouble is not None:
+            raise trouble
+
+    def _watch_soon(self) -> None:
+        if self._watcher is None or self._watcher.done():
+            self._watcher = asyncio.create_task(self._watch(), name="onceward-checkpoint")
+
+    async def _watch(self) -> None:
+        while (left := self._buffer.left) is not None:
+            await asyncio.sleep(left)
+            async with self._lock:
+                if self._buffer.left == 0 and not self._buffer.closed and not self._buffer.failed:
+                    try:
+                        await self._flush()
+                    except BaseException as error:
+                        self._buffer.fail(error, told=False)
+                        if not isinstance(error, Exception):
+                            raise
+
+
+def _awaiting(function: Flush[T]) -> Callable[[list[T]], Awaitable[object]]:
+    """Return ``function`` as one to await; one that is no coroutine function is called in a thread, for it may block."""
+    if describe(function).is_async:
+        return cast("Callable[[list[T]], Awaitable[object]]", function)
+
+    async def call(items: list[T]) -> object:
+        value = await asyncio.to_thread(without_stop_iteration(function), items)
+        return await cast("Awaitable[object]", value) if hasattr(value, "__await__") else value
+
+    return call

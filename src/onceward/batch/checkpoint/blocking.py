@@ -1,0 +1,206 @@
+"""Checkpoints: sinks that buffer. Keys are claimed as items are added, and completed together when a flush has written them.
+
+All decisions and all requests are in ``buffer.py``; the class here, and its twin in ``checkpoint_async.py``, lock, drive them,
+and call the user's flush in between.
+"""
+
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
+from typing import Final, Generic, Literal, TypeVar
+
+from onceward.batch.checkpoint.state import Buffer, Held
+from onceward.claim.called import RAISED, RETURNED, Call, refuse_not_begun
+from onceward.claim.guard import Answer, is_cut_short
+from onceward.core.drivers import settle
+from onceward.errors import OncewardError, ResultUnavailable
+
+T = TypeVar("T")
+Added = Literal["added", "buffered", "replayed"]
+Flush = Callable[[list[T]], object]
+ITSELF: Final = "flush and on_done run while their checkpoint is at work, and cannot use it"
+_LONGEST_SLEEP: Final = 3600.0  # seconds; more than threading.TIMEOUT_MAX would end the thread
+
+
+class Checkpoint(Generic[T]):
+    """The sink within ``with once.checkpoint(...)``. Any number of threads may add to it; one at a time does."""
+
+    def __init__(self, buffer: Buffer[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
+        self._buffer = buffer
+        self._function = flush
+        self._on_done = on_done
+        # Taken itself: an interrupt as a condition is entered would keep it locked for ever.
+        self._lock = threading.RLock()
+        self._wake = threading.Condition(self._lock)
+        self._flushing: int | None = None  # the thread that runs the user's functions
+        self._watcher: threading.Thread | None = None
+
+    def add(self, item: T) -> Added:
+        """Claim the key of ``item`` and put it into the buffer, which is flushed if it is full then.
+
+        Returns:
+            "added": its key is claimed, or flushed and completed already. "buffered": an item with the same key is in the
+            buffer, whose fate it shares; it is not flushed itself. Acknowledge neither before ``on_done`` is given it, a
+            ``flush()`` has returned, or the block is left without an error. "replayed": it was completed before, and is not
+            flushed again: acknowledge it now.
+
+        Raises:
+            Busy, Parked, Mismatch, KeyMissing, Reentrant, StoreError, TypeError: this item is not added, and no other is
+                touched; you may go on. Do not acknowledge it.
+            OncewardError: the checkpoint has failed before, or is closed; nothing was claimed.
+            Exception: from the flush, of this item or of others before it.
+        """
+        self._refuse_itself()
+        with self._lock:
+            self._buffer.check_open()
+            asked = self._buffer.asked(item)
+            if asked is None:
+                return "buffered"
+            if self._buffer.crowded(asked.size):
+                self._flush()
+            try:
+                claim = self._buffer.guard.enter(asked.key, asked.fingerprint, value=False)
+            except ResultUnavailable:
+                return "replayed"
+            match claim:  # not isinstance(): an interrupt may come after any call
+                case Answer():
+                    return "replayed"
+            try:
+                first = self._buffer.put(item, asked, claim)
+            except BaseException:
+                self._buffer.leave(claim)
+                raise
+            if self._buffer.due:
+                self._flush()
+            elif first and self._buffer.left is not None:
+                self._watch_soon()
+        return "added"
+
+    def flush(self) -> None:
+        """Flush what is in the buffer now, if there is anything.
+
+        Raises:
+            Exception: from the flush; all its items were given back with it, and the checkpoint takes no more.
+            LeaseLost: the claim of an item was lost while it waited, so nothing was flushed, and the others were given back;
+                or while the flush ran, so that another worker may write it again.
+            ResultNotRecorded: the flush succeeded, but the store stayed away until the leases were over.
+            OncewardError: the checkpoint has failed before, or is closed.
+        """
+        self._refuse_itself()
+        with self._lock:
+            self._buffer.check_open()
+            self._flush()
+
+    def close(self, error: BaseException | None) -> None:
+        """Flush what is left, or after an ``error`` of the block give it back; the ``with`` statement does this."""
+        if error is not None and self._buffer.inherited:
+            return
+        self._refuse_itself()
+        self._buffer.closed = True
+        with self._lock:
+            self._wake.notify_all()
+            if error is None:
+                self._buffer.check()
+                self._flush()
+            else:
+                self._buffer.note(error)
+                held = self._buffer.take()
+                settle(lambda: self._buffer.giving_back(held, error), self._buffer.guard.store)
+
+    def _refuse_itself(self) -> None:
+        self._buffer.check_own()  # before the lock, which may be held for ever in a forked child
+        if self._flushing == threading.get_ident():
+            raise OncewardError(ITSELF)
+
+    def _flush(self) -> None:
+        """Call the flush with all that is held, and end the claims as it ended. The lock is held."""
+        self._flushing = threading.get_ident()  # first, for a signal handler may flush in between
+        held: list[Held[T]] = []
+        try:
+            if held := self._buffer.take():
+                self._write(held)
+        except BaseException as error:
+            self._buffer.cut_short(held, error)
+            raise
+        finally:
+            self._flushing = None
+
+    def _write(self, held: list[Held[T]]) -> None:
+        buffer, store = self._buffer, self._buffer.guard.store
+        lost = buffer.lost(held)
+        if lost is not None:
+            buffer.fail(lost)
+            settle(lambda: buffer.giving_back(held, lost), store)
+            raise lost
+        call = Call()
+        try:
+            try:
+                try:
+                    call.default_factory = partial(self._function, [one.item for one in held])
+                    call[RETURNED]
+                except BaseException as error:
+                    call[RAISED] = error
+                    settle(lambda: buffer.ending(held, self._function, call), store)
+                    raise
+                failure = settle(lambda: buffer.ending(held, self._function, call), store)
+            except BaseException as error:
+                if is_cut_short(call, error):
+                    settle(lambda: buffer.ending(held, self._function, call), store)
+                raise
+        except BaseException as error:  # a second interrupt came before the first was dealt with
+            if is_cut_short(call, error):
+                settle(lambda: buffer.ending(held, self._function, call), store)
+            raise
+        if failure is not None:
+            raise failure
+        self._tell(held)
+
+    def _tell(self, held: list[Held[T]]) -> None:
+        items, trouble = self._buffer.recorded(held)
+        if trouble is not None:
+            self._buffer.fail(trouble)
+        if self._on_done is not None and items:
+            try:
+                refuse_not_begun(self._on_done, self._on_done(items))
+            except Exception as error:  # noqa: BLE001 - all is recorded; what is not acknowledged comes again, and is a duplicate
+                log_on_done(error)
+        if trouble is not None:
+            raise trouble
+
+    # --- age ----------------------------------------------------------------------------------------------------------
+
+    def _watch_soon(self) -> None:
+        """See to it that the flush comes when the oldest item is old enough; the lock is held."""
+        if self._watcher is not None:
+            self._wake.notify_all()
+            return
+        watcher = threading.Thread(
+            target=copy_context().run, args=(self._watch,), name="onceward-checkpoint", daemon=True
+        )
+        try:
+            watcher.start()
+        except RuntimeError:
+            return  # no more threads: the next add looks at the age
+        self._watcher = watcher
+
+    def _watch(self) -> None:
+        with self._lock:
+            while not self._buffer.closed and not self._buffer.failed:
+                left = self._buffer.left
+                if left is None or left > 0:
+                    self._wake.wait(None if left is None else min(left, _LONGEST_SLEEP))
+                    continue
+                try:
+                    self._flush()
+                except BaseException as error:  # noqa: BLE001 - raised by the next call
+                    self._buffer.fail(error, told=False)
+
+
+def log_on_done(error: Exception) -> None:
+    """Log that the user's ``on_done`` raised ``error``."""
+    import logging  # noqa: PLC0415 - 5 ms at a cold start, for what hardly happens
+
+    logging.getLogger("onceward").error(
+        "a checkpoint's on_done raised, which changes nothing in the ledger", exc_info=error
+    )

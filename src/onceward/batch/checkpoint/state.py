@@ -1,0 +1,295 @@
+"""What a checkpoint holds, as data: items with their claims, when they are to be flushed, and how their claims end.
+
+No I/O and nothing of the user's but ``key``, ``fingerprint`` and ``size`` is called here: ``checkpoint.py`` drives the
+steps and calls the flush in between, blocking and awaiting.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from onceward.batch.checkpoint.items import Limits, Reader
+from onceward.claim import called, forks, heartbeat
+from onceward.claim.called import OVER, Call
+from onceward.claim.claim import Claim
+from onceward.claim.guard import Guard
+from onceward.core import many, steps
+from onceward.core.drivers import Steps
+from onceward.core.protocol import Outcome
+from onceward.core.record import COMPLETED
+from onceward.errors import ForkedClaim, LeaseLost, Mismatch, OncewardError, ResultNotRecorded, StoreError
+from onceward.keys.ledger_keys import ledger_key
+
+T = TypeVar("T")
+_TOLD: Final = 3  # keys that an error about many of them names
+
+
+class Asked(NamedTuple):
+    """What was read from an item that is to be added."""
+
+    key: str
+    fingerprint: str | None
+    size: int
+
+
+class Held(Generic[T]):
+    """An item in the buffer, with its claim."""
+
+    __slots__ = ("claim", "fingerprint", "item", "trouble", "twins")
+
+    def __init__(self, item: T, claim: Claim, fingerprint: str | None) -> None:
+        self.item = item
+        self.claim = claim
+        self.fingerprint = fingerprint
+        self.twins: list[T] = []  # added with the same key since, whose fate is the same
+        self.trouble: Exception | None = None  # why its end could not be recorded
+
+
+class Buffer(Generic[T]):
+    """The items that wait for a flush, and what has gone wrong."""
+
+    def __init__(self, guard: Guard, name: str, reader: Reader[T], limits: Limits) -> None:
+        self.guard = guard
+        self._name = name
+        self._reader = reader
+        self._limits = limits
+        self._held: dict[str, Held[T]] = {}
+        self._bytes = 0
+        self._oldest = 0.0
+        self._failure: BaseException | None = None
+        self._told = False
+        self._process = forks.generation
+        self.closed = False  # whether its block is being left, or was
+
+    # --- whose it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process was forked from the one that fills it, and has no right to what it holds."""
+        return self._process != forks.generation
+
+    def check_own(self) -> None:
+        """Raise ForkedClaim in such a process."""
+        if self.inherited:
+            raise ForkedClaim(f"the checkpoint of {self._name}")
+
+    # --- what has gone wrong ------------------------------------------------------------------------------------------
+
+    @property
+    def failed(self) -> bool:
+        """Whether something has gone wrong for good."""
+        return self._failure is not None
+
+    def fail(self, error: BaseException, *, told: bool = True) -> None:
+        """Take nothing more; unless the caller is ``told`` of the error by it being raised now, the next check does."""
+        if self._failure is None:
+            self._failure = error
+        self._told = told
+
+    def check(self) -> None:
+        """Raise what has gone wrong: the error itself, or when it was raised before one that says so."""
+        failure = self._failure
+        if failure is None:
+            return
+        if not self._told and isinstance(failure, Exception):
+            self._told = True
+            raise failure
+        raise OncewardError(
+            "this checkpoint has failed before: what it held then was given back, and it takes no more. Leave its block, and "
+            "open another for what is delivered again"
+        ) from failure
+
+    def check_open(self) -> None:
+        """As :meth:`check`, for what cannot be done any more when it is closed."""
+        self.check()
+        if self.closed:
+            raise OncewardError("this checkpoint is closed: use it within its with block")
+
+    def note(self, error: BaseException) -> None:
+        """Tell of a failure that nobody has heard of yet beside ``error``, which goes on."""
+        if self._failure is not None and not self._told:
+            self._told = True
+            error.add_note(f"onceward: before that, the flush of a checkpoint failed: {self._failure!r}")
+
+    # --- filling it ---------------------------------------------------------------------------------------------------
+
+    def asked(self, item: T) -> Asked | None:
+        """Return what there is to claim for an item; None when its key is held already, and the item is noted there.
+
+        Raises:
+            KeyMissing, Mismatch, TypeError: it cannot be added; the others are not touched.
+        """
+        key = ledger_key(self._name, self._reader.key(item))
+        fingerprint = self._reader.fingerprint(item)
+        held = self._held.get(key)
+        if held is None:
+            asked = Asked(key, fingerprint, 0 if self._limits.bytes is None else self._reader.size(item))
+            self.check_own()  # what reads an item may have forked
+            return asked
+        if held.fingerprint != fingerprint:
+            raise Mismatch(key)
+        held.twins.append(item)
+        return None
+
+    def crowded(self, size: int) -> bool:
+        """Whether ``size`` bytes more would be too many, so that what there is goes first."""
+        most = self._limits.bytes
+        return most is not None and bool(self._held) and self._bytes + size > most
+
+    def put(self, item: T, asked: Asked, claim: Claim) -> bool:
+        """Take in an item whose key is claimed; return whether it is the first."""
+        first = not self._held
+        if first:
+            self._oldest = self.guard.clock()
+        self._bytes += asked.size
+        self._held[asked.key] = Held(item, claim, asked.fingerprint)
+        return first
+
+    def leave(self, claim: Claim) -> None:
+        """Renew a claim no more that an interrupt has kept from being put."""
+        if all(one.claim is not claim for one in self._held.values()):
+            self.guard.drop(claim)
+
+    def take(self) -> list[Held[T]]:
+        """Return all that is held, in the order it came, and hold nothing."""
+        held, self._held, self._bytes = list(self._held.values()), {}, 0
+        return held
+
+    @property
+    def due(self) -> bool:
+        """Whether it is to be flushed now."""
+        items, size, _ = self._limits
+        full = (items is not None and len(self._held) >= items) or (size is not None and self._bytes >= size)
+        return bool(self._held) and (full or self.left == 0)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the oldest item is old enough; None when there is none, or no age."""
+        age = self._limits.seconds
+        return None if age is None or not self._held else max(0.0, self._oldest + age - self.guard.clock())
+
+    # --- how its claims end -------------------------------------------------------------------------------------------
+
+    def lost(self, held: Sequence[Held[T]]) -> LeaseLost | None:
+        """Return the error about claims that were lost while their items waited; None when there are none."""
+        gone = [one.claim.record.key for one in held if one.claim.lost]
+        return _and_others(LeaseLost(gone[0], "be flushed"), gone) if gone else None
+
+    def recording(self, held: Sequence[Held[T]]) -> Steps[None]:
+        """Complete all; what cannot be is noted. It may be driven anew when it was interrupted."""
+        done = [one.claim.completion(None) for one in held]
+        yield from self._ending(held, done, lambda one, end: one.claim.completing(end, None))
+
+    def recorded(self, held: Sequence[Held[T]]) -> tuple[list[T], Exception | None]:
+        """Return the items whose keys are completed, with those that were added with the same keys, and an error or None."""
+        self._forget(held)
+        troubled = [one for one in held if one.claim.settled != COMPLETED]
+        items = [item for one in held if one.claim.settled == COMPLETED for item in (one.item, *one.twins)]
+        if not troubled:
+            return items, None
+        first = troubled[0]
+        trouble: Exception | None = first.trouble
+        if not isinstance(trouble, LeaseLost | ResultNotRecorded):
+            trouble = ResultNotRecorded(first.claim.record.key, None, str(trouble))
+            trouble.__cause__ = first.trouble
+        return items, _and_others(trouble, [one.claim.record.key for one in troubled])
+
+    def cut_short(self, held: Sequence[Held[T]], error: BaseException) -> None:
+        """Take in that a flush ended with ``error``; unless all was recorded by then, that is a failure."""
+        self._forget(held)
+        if any(one.claim.settled != COMPLETED for one in held):
+            self.fail(error)
+        if isinstance(error, OncewardError):
+            return
+        for trouble in [one.trouble for one in held if one.trouble is not None][:_TOLD]:
+            if (note := f"onceward: and then {trouble}") not in getattr(error, "__notes__", ()):
+                error.add_note(note)
+
+    def ending(self, held: Sequence[Held[T]], flush: object, call: Call) -> Steps[BaseException | None]:
+        """End all as the flush ended; return what it failed with. It may be driven anew when it was interrupted."""
+        failure = called.failure(flush, call)
+        if failure is None:
+            self.check_own()
+            yield from self.recording(held)
+        elif not self.inherited:
+            self.fail(failure)
+            if isinstance(failure, Exception):
+                yield from self.failing(held, failure)
+            else:
+                self.drop(held)
+        call[OVER] = True
+        return failure
+
+    def failing(self, held: Sequence[Held[T]], error: Exception) -> Steps[None]:
+        """Release all with ``error``, or park them, as the policy says. Never raises in its place."""
+        ends = [one.claim.failure(error) for one in held]
+        yield from self._ending(held, ends, lambda one, end: one.claim.leaving(end, "record how it failed"))
+        self._forget(held)
+        for trouble in [one.trouble for one in held if one.trouble is not None][:_TOLD]:
+            error.add_note(f"onceward: and then {trouble}")
+
+    def giving_back(self, held: Sequence[Held[T]], error: BaseException) -> Steps[None]:
+        """Give all back, no attempt counted, because of ``error``, which is never replaced."""
+        self._forget(held)
+        if not held:
+            return
+        limit = self.guard.clock() + steps.CLAIM_PATIENCE
+        claims = [(one.claim.record, one.claim.policy) for one in held]
+        try:
+            yield from many.give_back(self.guard.store, claims, self.guard.clock, lambda: limit)
+        except OncewardError as trouble:  # they stay claimed to the end of their leases
+            error.add_note(f"onceward: and then, when {len(held)} keys were to be given back: {trouble}")
+
+    def drop(self, held: Sequence[Held[T]]) -> None:
+        """Leave all claimed to the end of their leases: a flush that was interrupted may still go on."""
+        for one in held:
+            self.guard.drop(one.claim)
+
+    def _ending(
+        self,
+        held: Sequence[Held[T]],
+        ends: Sequence[Outcome],
+        alone: Callable[[Held[T], Outcome], Steps[None]],
+    ) -> Steps[None]:
+        """End claims in one exchange where the store can, and ``alone`` those that this does not settle."""
+        todo = [
+            pair for pair in zip(held, ends, strict=True) if pair[0].claim.settled is None and pair[0].trouble is None
+        ]
+        if not todo:
+            return
+        for one, _ in todo:
+            one.claim.handled()
+            one.claim.ending()
+        asked = [(one.claim.record, end, one.claim.policy) for one, end in todo]
+        clock = self.guard.clock
+        until = lambda: max(one.claim.limit(2) for one, _ in todo)  # noqa: E731
+        try:
+            answers = yield from many.end_many(self.guard.store, asked, clock, until)
+        except OncewardError as error:  # the store stayed away until the leases were over
+            for one, _ in todo:
+                one.trouble = error
+            return
+        for (one, end), answer in zip(todo, answers, strict=True):
+            try:
+                if isinstance(answer, StoreError):
+                    one.trouble = answer
+                elif answer is not None:
+                    one.claim.ended(answer, end, "record its end")
+                else:
+                    yield from alone(one, end)
+            except OncewardError as error:  # the others go on
+                one.trouble = error
+
+    def _forget(self, held: Sequence[Held[T]]) -> None:
+        for one in held:
+            heartbeat.HEARTBEAT.forget(one.claim)
+
+
+_E = TypeVar("_E", bound=Exception)
+
+
+def _and_others(error: _E, keys: Sequence[str]) -> _E:
+    """Name the other keys that an error is about, in a note; ``keys`` begin with the one that it names."""
+    if others := keys[1:]:
+        more = f", and {len(others) - _TOLD} more" if len(others) > _TOLD else ""
+        error.add_note(f"onceward: the same holds for {', '.join(others[:_TOLD])}{more}")
+    return error

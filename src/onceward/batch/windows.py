@@ -1,0 +1,197 @@
+"""Once per window of time: for jobs that are started by clocks, on more than one machine, or more than once.
+
+The window is read off the ledger's clock, never the worker's: all workers share it, and a wrong wall clock starts nothing
+twice. Windows are aligned to the epoch (1970-01-01T00:00:00Z), so ``"1h"`` begins on the hour and ``"1d"`` at midnight UTC.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Final
+
+from onceward.claim import signatures as inputs
+from onceward.core import steps
+from onceward.core.clock import Clock
+from onceward.core.drivers import Steps, drive, drive_async
+from onceward.core.policy import Options
+from onceward.core.record import Reply
+from onceward.core.register import Register
+from onceward.errors import KeyMissing
+from onceward.keys.ledger_keys import ledger_key
+
+if TYPE_CHECKING:
+    from onceward.once import Once
+
+At = str | Callable[..., object] | datetime | float
+Read = Callable[[tuple[object, ...], Mapping[str, object]], datetime]
+
+_WINDOW: Final = re.compile(r"([1-9][0-9]*)([smhd])")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_LONGEST: Final = 1e9  # seconds, thirty years
+_EARLY: Final = 60.0  # seconds before an edge that count as after it, at most
+_EARLY_PART: Final = 20  # and no more than this part of a window
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class Windows:
+    """Windows of time, one after another.
+
+    Args:
+        window: how long each is: seconds, or a whole number and s, m, h or d, as in ``"15m"``.
+        offset: by how many seconds they begin later than those that are aligned to the epoch.
+
+    Raises:
+        ValueError, TypeError: it is not a length of time from a second to thirty years, or the offset is no number.
+    """
+
+    def __init__(self, window: str | float, offset: float = 0.0) -> None:
+        self.seconds = _seconds(window)
+        if type(offset) not in {int, float} or not abs(offset) <= _LONGEST:
+            raise ValueError(f"offset={offset!r}: give a number of seconds, as in offset=1800 for half past")
+        self._length = round(self.seconds * 1e6)  # in microseconds, whose sums are exact
+        self._offset = round(offset * 1e6)
+
+    def early(self, resolution: float) -> float:
+        """Return how many seconds before an edge count as after it, on a clock that may be off by ``resolution``."""
+        # Cron starts its jobs on the edge by the clock of its machine, which may be a little ahead of the ledger's; without
+        # this they would fall into the window that is over, find it done, and the new one would be left out.
+        return min(self.seconds / _EARLY_PART, _EARLY) + resolution
+
+    def start(self, moment: datetime) -> str:
+        """Return the start of the window that ``moment`` is in, as ISO 8601 in UTC."""
+        passed = (moment - _EPOCH) // _MICROSECOND - self._offset
+        start = _EPOCH + (passed - passed % self._length + self._offset) * _MICROSECOND
+        return start.isoformat().removesuffix("+00:00") + "Z"
+
+
+class Per:
+    """What makes a function run once per window; see :meth:`Once.per`."""
+
+    def __init__(self, once: "Once", windows: Windows, name: str | None, at: At | None, options: Options) -> None:
+        self._once = once
+        self._windows = windows
+        self._name = name
+        self._at = None if at is None else _fixed(at)
+        keep = options.get("retention", once.policy.retention)
+        self._options: Options = {**options, "retention": None if keep is None else max(keep, 2 * windows.seconds)}
+        if windows.seconds < 10 * once.store.resolution:
+            raise ValueError(
+                f"windows of {windows.seconds:g} s are too short for {once.store.url}, whose clock counts in steps of "
+                f"{once.store.resolution:g} s: give at least {10 * once.store.resolution:g} seconds"
+            )
+
+    def apply(self, function: Callable[..., object]) -> Callable[..., object]:
+        """Return ``function`` guarded by its windows."""
+        if isinstance(function, classmethod | staticmethod):
+            return type(function)(self.apply(function.__func__))
+        name, guard, handler = self._once.guard_for(function, self._name, self._options)
+        check = self._once.class_check(self._name, name, function)
+        read = self._reader(function, handler)
+        store, clock = guard.store, guard.clock
+        early = timedelta(seconds=self._windows.early(store.resolution))
+
+        def key(moment: datetime) -> str:
+            return ledger_key(name, self._windows.start(moment))
+
+        def on_ledger(reply: Reply) -> str:
+            return key(_EPOCH + timedelta(seconds=reply.now) + early)
+
+        if handler.is_async:
+
+            @wraps(function)
+            async def call_async(*args: object, **kwargs: object) -> object:
+                if check is not None:
+                    check(args)
+                if read is not None:
+                    found = key(read(args, kwargs))
+                else:
+                    found = on_ledger(await drive_async(_looking(store, name, clock), store))
+                return await guard.call_async(found, None, function, args, kwargs)
+
+            wrapper: Callable[..., object] = call_async
+        else:
+
+            @wraps(function)
+            def call(*args: object, **kwargs: object) -> object:
+                if check is not None:
+                    check(args)
+                if read is not None:
+                    found = key(read(args, kwargs))
+                else:
+                    found = on_ledger(drive(_looking(store, name, clock), store))
+                return guard.call(found, None, function, args, kwargs)
+
+            wrapper = call
+        wrapper.__signature__ = _without(function, handler)  # type: ignore[attr-defined]  # inspect reads it
+        return wrapper
+
+    def _reader(self, function: Callable[..., object], handler: inputs.Handler) -> Read | None:
+        at = self._at
+        if at is None:
+            return None
+        if isinstance(at, datetime):
+            return lambda _args, _kwargs: at
+        source = inputs.Inputs(function, at, None, handler.parameter)
+        return lambda args, kwargs: _moment(source.read(args, kwargs)[0])
+
+
+def _looking(store: Register, name: str, clock: Clock) -> Steps[Reply]:
+    """Ask the store for its time, by a key that nobody has; asks again as long as a claim does."""
+    sent = clock()
+    verb = partial(store.load, ledger_key(name, "now"))
+    try:
+        return (yield from verb())
+    except Exception as error:  # noqa: BLE001 - asked again, or raised there
+        limit = max(sent + steps.CLAIM_PATIENCE, clock() + 2 * steps.FIRST_PAUSE)
+        return (yield from steps.persist(error, verb, clock, lambda: limit))
+
+
+def _seconds(window: str | float) -> float:
+    if isinstance(window, str):
+        match = _WINDOW.fullmatch(window)
+        if match is None:
+            raise ValueError(f'window={window!r}: give seconds, or as in "90s", "15m", "1h", "1d"')
+        window = int(match[1]) * _UNITS[match[2]]
+    if isinstance(window, bool) or not isinstance(window, int | float):
+        raise TypeError(f'window={window!r}: give seconds, or as in "90s", "15m", "1h", "1d"')
+    if not 1 <= window <= _LONGEST:
+        raise ValueError(f"window={window!r}: give at least a second, and at most {_LONGEST:.0e}")
+    return float(window)
+
+
+def _fixed(at: At) -> str | Callable[..., object] | datetime:
+    """Return ``at`` as the moment that it is, or as what reads one from the arguments."""
+    return at if isinstance(at, str) or callable(at) else _moment(at)
+
+
+def _moment(value: object) -> datetime:
+    """Return an aware moment; raises KeyMissing or ValueError."""
+    if value is None:
+        raise KeyMissing("at= found nothing in the arguments, so there is no window; the function did not run")
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError as error:
+            raise ValueError(
+                f"at= is {value!r}, which is no ISO 8601 time: {error}; the function did not run"
+            ) from error
+    if isinstance(value, datetime):
+        if value.tzinfo is None or value.utcoffset() is None:
+            raise ValueError(f"at= is {value!r}, which has no time zone; the function did not run")
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return _EPOCH + timedelta(seconds=value)
+        except (OverflowError, ValueError) as error:
+            raise ValueError(f"at= is {value!r}, which is no time; the function did not run") from error
+    raise ValueError(f"at= is {value!r}: give an aware datetime, seconds since the epoch, or ISO 8601 text")
+
+
+def _without(function: Callable[..., object], handler: inputs.Handler) -> inspect.Signature:
+    """Return the signature of a function for its callers, who do not give the claim."""
+    signature = inspect.signature(function)
+    hidden = None if handler.parameter is None else handler.parameter.name
+    return signature.replace(parameters=[p for p in signature.parameters.values() if p.name != hidden])

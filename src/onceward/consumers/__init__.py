@@ -1,0 +1,1 @@
+"""What consumers of any queue need: deliveries, their payloads and keys, and being told to stop."""

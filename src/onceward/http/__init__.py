@@ -1,0 +1,1 @@
+"""The rules of Idempotency-Key over HTTP, for any framework."""

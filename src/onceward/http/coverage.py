@@ -1,0 +1,150 @@
+"""Routes of the rules that match nothing would guard nothing, in silence: they are told of on the log.
+
+Where the framework's routes are known, they are compared when the application starts, or at its first request. Elsewhere the
+first request that no route covers is told of.
+"""
+
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from onceward.http.route import Route
+
+_PART: Final = "{}"  # any one part of a path
+_REST: Final = "*"  # any parts, to the end
+_SHOWN: Final = 10  # routes that a text names
+
+
+class Known(NamedTuple):
+    """A route of the framework's."""
+
+    path: str
+    methods: Collection[str] | None  # None is any
+
+
+class Coverage:
+    """Tells once, on the log, of routes that guard nothing.
+
+    Args:
+        routes: those of the rules.
+
+    Attributes:
+        looked: whether the framework's routes were looked for.
+        told: whether nothing is left to be told.
+    """
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._routes = tuple(routes)
+        self.told = self.looked = all(route.path == "*" for route in self._routes)
+
+    def compare(self, known: Iterable[Known]) -> None:
+        """Tell of routes that match none of the framework's."""
+        self.told = self.looked = True
+        theirs = list(known)
+        for route in self._routes:
+            if not any(_meet(route, one) for one in theirs):
+                there = [one.path for one in theirs if one.methods is None or not route.methods.isdisjoint(one.methods)]
+                _log().error(
+                    "%r matches no route of the application, so it guards nothing. Correct its path, or take it out. The "
+                    "application has %s",
+                    route,
+                    ", ".join(sorted(set(there))[:_SHOWN]) or "no routes of these methods",
+                )
+
+    def uncovered(self, method: str, path: str) -> None:
+        """Tell of a request that no route covers, where the framework's routes are not known."""
+        self.told = True
+        _log().warning(
+            "%s %a is not guarded, for no route of the rules covers it: %s. Later requests like it are not told of",
+            method,
+            path,
+            ", ".join(map(repr, self._routes[:_SHOWN])),
+        )
+
+    def look(self, find: Callable[[], Iterable[Known] | None]) -> None:
+        """Compare the routes with those that ``find`` returns, None when they are not known; raises nothing."""
+        self.looked = True
+        try:
+            if (known := find()) is not None:
+                self.compare(known)
+        except Exception:  # noqa: BLE001 - frameworks differ, and no request is to fail for that
+            _log().exception(
+                "the application's routes cannot be compared with those of the rules, which changes nothing"
+            )
+
+
+def known_routes(app: object) -> list[Known] | None:
+    """Return the routes of an application of Starlette, FastAPI, Litestar, Quart or Flask; None when they are not known."""
+    app = getattr(app, "__self__", app)  # of app.wsgi_app and app.asgi_app
+    url_map = getattr(app, "url_map", None)
+    if callable(rules := getattr(url_map, "iter_rules", None)):
+        return [Known(rule.rule, rule.methods) for rule in rules()]
+    routes = getattr(app, "routes", None)
+    return list(_starlettes(routes, "")) if isinstance(routes, list | tuple) else None
+
+
+def djangos_routes() -> Iterator[Known]:
+    """Return the routes of Django's URLconf."""
+    from django.urls import get_resolver  # type: ignore[import-untyped]  # noqa: PLC0415 - Django users only
+
+    return _djangos(get_resolver(), "/")
+
+
+def _starlettes(routes: Iterable[Any], base: str) -> Iterator[Known]:
+    fastapi = sys.modules.get("fastapi.routing")  # newer versions of it include routers when they are asked for
+    in_context: Callable[[Any], Iterable[Any]] = getattr(fastapi, "iter_route_contexts", iter)
+    for route in in_context(routes):
+        original = getattr(route, "original_route", route)
+        inner = getattr(original, "routes", None)
+        path = getattr(route, "path_format", None) or getattr(route, "path", None)
+        if type(original).__name__ in {"Mount", "Host"}:  # a mounted application may have any routes
+            at = base + getattr(original, "path", "")
+            yield from _starlettes(inner, at) if inner else [Known(at + "/{rest:path}", None)]
+        elif isinstance(path, str):
+            # The format of Starlette's paths does not tell a part from several.
+            full = getattr(original, "path", path)
+            several = ":path}" in full or type(original).__name__ == "ASGIRoute"  # what Litestar mounts
+            yield Known(base + path + ("/{rest:path}" if several else ""), getattr(route, "methods", None))
+        else:
+            yield Known(base + "/{rest:path}", None)
+
+
+def _djangos(resolver: Any, base: str) -> Iterator[Known]:
+    for one in resolver.url_patterns:
+        route = getattr(one.pattern, "_route", None)
+        if route is None:  # a regular expression
+            yield Known(base + "{rest:path}", None)
+        elif hasattr(one, "url_patterns"):
+            yield from _djangos(one, base + str(route))
+        else:
+            yield Known(base + str(route), None)
+
+
+def _meet(route: Route, known: Known) -> bool:
+    """Tell whether there may be a request for both."""
+    if known.methods is not None and route.methods.isdisjoint(known.methods):
+        return False
+    ours, theirs = list(map(_token, _parts(route.path))), list(map(_token, _parts(known.path)))
+    for our, their in zip(ours, theirs, strict=False):
+        if _REST in {our, their}:
+            return True
+        if our != their and _PART not in {our, their}:
+            return False
+    longer = ours[len(theirs) :] or theirs[len(ours) :]
+    return not longer or longer[0] == _REST
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def _token(part: str) -> str:
+    if "*" in part or ":path}" in part or part.startswith("<path:"):
+        return _REST
+    return _PART if "{" in part or "<" in part else part
+
+
+def _log() -> Any:
+    import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+
+    return logging.getLogger("onceward")

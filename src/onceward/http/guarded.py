@@ -1,0 +1,119 @@
+"""What every shell of a web server is made of: the rules, and a guard that records answers."""
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from onceward.claim.arguments import check_once, with_wait
+from onceward.claim.guard import Guard
+from onceward.core.policy import Options
+from onceward.errors import ResultUnavailable
+from onceward.http.answer import Answer, Recorded, recorded
+from onceward.http.coverage import Coverage
+from onceward.http.exchange import Exchange
+from onceward.http.rules import Ask, Rules, rules_of
+from onceward.keys.ledger_keys import scoped_key
+from onceward.results.codec import Codec
+
+if TYPE_CHECKING:
+    from onceward.once import Once
+
+MIDDLEWARE: Final = "AsgiIdempotency(app, once={})"
+
+
+class Guarded:
+    """Rules and the guard behind them, decided once for an application.
+
+    Args:
+        once: the ledger and the defaults of the policy.
+        rules: which requests carry a key and how they are answered.
+        name: the namespace of the keys; None is that of ``once``.
+        wait: seconds for which a request waits for the answer to the one before it; None answers it with 409 at once.
+        options: see :class:`onceward.Policy`.
+        example: how the shell is given its Once, for errors.
+
+    Attributes:
+        rules: the rules.
+        within: seconds for which an answer waits for its record; None is until it is written.
+        guard: the guard. What it returns for a duplicate goes through :meth:`recorded`.
+        coverage: tells of routes that guard nothing.
+        methods: all methods of the routes, to tell cheaply that a request is let through.
+
+    Raises:
+        TypeError, ValueError: an option is not valid.
+    """
+
+    def __init__(  # noqa: PLR0917 - the order of a shell's own arguments
+        self,
+        once: "Once",
+        rules: Rules | None,
+        name: str | None,
+        wait: float | None,
+        options: Options,
+        example: str = MIDDLEWARE,
+    ) -> None:
+        check_once(once, example)
+        options = with_wait(options, wait)
+        self.rules = rules_of(rules)
+        # Lambda freezes a process that has answered, so nothing could go on behind the answer.
+        self.within = None if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else self.rules.record_within
+        self.coverage = Coverage(self.rules.routes)
+        self.methods = frozenset[str]().union(*(route.methods for route in self.rules.routes))
+        self._name = once._claim_name(name, "")  # noqa: SLF001 - shells are part of the house
+        guard = once._claim_guard(options, "each request is answered")  # noqa: SLF001 - as above
+        self.guard = Guard(guard.store, guard.policy, guard.clock, AnswerCodec())
+        if not self._name:
+            raise TypeError(
+                "name= is missing: give the namespace of the keys, as in name='shop', another one for each service. Two services "
+                "of one name on one ledger would give each other's answers"
+            )
+
+    def begin(self, ask: Ask) -> tuple[str, Exchange]:
+        """Return the key in the ledger and the exchange of a request that the rules have read."""
+        most = self.guard.policy.max_result
+        assert most is not None  # the guard has asked the store
+        return scoped_key(self._name, ask.key), Exchange(self.rules, ask, most)
+
+    def recorded(self, key: str, value: object) -> Recorded:
+        """Return the answer that stands in the ledger.
+
+        Raises:
+            ResultUnavailable: the handler has completed its claim by itself, and not with an :class:`Answer`.
+        """
+        if isinstance(value, Recorded):
+            return value
+        raise ResultUnavailable(key, "its handler completed the claim with what is no onceward.web.Answer")
+
+
+class AnswerCodec(Codec):
+    """Stores answers; also those with which handlers complete their claims themselves, together with their effects."""
+
+    def __init__(self) -> None:
+        super().__init__(Recorded)
+
+    def encode(self, value: object) -> str:
+        """As :meth:`Codec.encode`, taking an :class:`Answer`, too."""
+        if isinstance(value, Answer):
+            value = recorded(value)
+        if type(value) is Recorded and _is_plain(value):
+            try:
+                return self._encoder.encode(value).decode()
+            except UnicodeEncodeError:  # half of a surrogate pair
+                pass
+        return super().encode(value)
+
+
+def _is_plain(record: Recorded) -> bool:
+    """Tell whether all in a record is of the very type that it is read back as, so that it need not be read back first."""
+    status, headers, body, base64, missing = msgspec.structs.astuple(record)
+    for name, text in headers:
+        if type(name) is not str or type(text) is not str:
+            return False
+    return (
+        type(status) is int
+        and type(body) is str
+        and type(base64) is bytes
+        and (missing is None or type(missing) is str)
+        and type(headers) is tuple
+    )

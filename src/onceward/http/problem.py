@@ -1,0 +1,165 @@
+"""What a request is answered that does not reach the handler: problem details (RFC 9457), each with a link to read on."""
+
+from math import ceil
+from typing import Final, NamedTuple
+
+import msgspec
+
+from onceward.errors import (
+    Busy,
+    LeaseLost,
+    Mismatch,
+    OncewardError,
+    Parked,
+    ResultUnavailable,
+    StoreError,
+    UnknownStatus,
+)
+from onceward.http.answer import Answer
+
+DOCS: Final = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07"
+# A lease is as long as the longest handler may take without a heartbeat, and most requests are through long before it ends.
+_SOON: Final = 5
+
+
+class Problem(NamedTuple):
+    """Why a request is refused.
+
+    Attributes:
+        kind: a word for programs to tell problems apart by; the fragment of the type URI.
+        status: the response's code.
+        title: the same for all problems of the kind.
+        detail: what happened to this one, and what to do.
+        retry_after: seconds until it may be sent again as it is; None when that is of no use.
+    """
+
+    kind: str
+    status: int
+    title: str
+    detail: str
+    retry_after: int | None = None
+
+    def answer(self, docs: str) -> Answer:
+        """Return the response; ``docs`` is the URL of the documentation."""
+        document = {"type": f"{docs}#{self.kind}", "title": self.title, "status": self.status, "detail": self.detail}
+        headers = [
+            ("Content-Type", "application/problem+json"),
+            ("Content-Language", "en"),
+            ("Link", f'<{docs}>; rel="describedby"; type="text/html"'),
+        ]
+        if self.retry_after is not None:
+            headers.append(("Retry-After", str(self.retry_after)))
+        return Answer(self.status, headers, msgspec.json.encode(document))
+
+
+def missing(where: str) -> Problem:
+    """Return the problem of a request without a key; ``where`` says where it belongs."""
+    return Problem(
+        "missing",
+        400,
+        "Idempotency-Key is missing",
+        f"This operation needs an idempotency key in {where}, the same one each time the request is sent again. "
+        "Nothing was done.",
+    )
+
+
+def malformed(where: str, why: str) -> Problem:
+    """Return the problem of a key that cannot be read."""
+    return Problem(
+        "malformed", 400, "Idempotency-Key is malformed", f"The key in {where} cannot be used: {why}. Nothing was done."
+    )
+
+
+def unscoped(why: str) -> Problem:
+    """Return the problem of a request of which nobody can tell whose it is."""
+    return Problem(
+        "unscoped",
+        400,
+        "Idempotency-Key cannot be told from another caller's",
+        f"Keys count for one caller each: {why}. Nothing was done.",
+    )
+
+
+def too_large(most: int) -> Problem:
+    """Return the problem of a request body of more than ``most`` bytes."""
+    return Problem(
+        "too-large",
+        413,
+        "Request is too large to be repeated safely",
+        f"With an idempotency key a request's body may have {most} bytes. Nothing was done.",
+    )
+
+
+def unreadable(why: str) -> Problem:
+    """Return the problem of a request whose body cannot be had in full."""
+    return Problem(
+        "unreadable", 400, "Request cannot be read", f"The request's body is incomplete: {why}. Nothing was done."
+    )
+
+
+def bodiless(status: int, why: str) -> Problem:
+    """Return the problem of an answer that was recorded without its body."""
+    return Problem(
+        "unavailable",
+        409,
+        "The answer cannot be repeated",
+        f"A request with this Idempotency-Key was carried out and answered with status {status}, and will not be carried "
+        f"out again; its answer cannot be repeated: {why}.",
+    )
+
+
+def failed() -> Problem:
+    """Return the problem of a request whose handler has failed, where failures are recorded."""
+    return Problem(
+        "failed",
+        500,
+        "The operation failed",
+        "A request with this Idempotency-Key was carried out and failed, and will not be carried out again.",
+    )
+
+
+def refused(error: OncewardError) -> Problem | None:
+    """Return the problem of a request that the guard has refused; None for an error that is no matter of the request's."""
+    match error:
+        case Busy() | LeaseLost():
+            seconds = error.retry_after if isinstance(error, Busy) else 0
+            return Problem(
+                "in-flight",
+                409,
+                "A request is outstanding for this Idempotency-Key",
+                "A request with the same Idempotency-Key is being carried out. Send this one again later, to get its answer.",
+                max(1, min(ceil(seconds), _SOON)),
+            )
+        case Mismatch():
+            return Problem(
+                "reused",
+                422,
+                "Idempotency-Key is already used",
+                "This Idempotency-Key was used before for another request (method, path, query or body differ). Give each "
+                "operation a key of its own. Nothing was done.",
+            )
+        case Parked():
+            return Problem(
+                "stopped",
+                409,
+                "The operation is stopped",
+                "Earlier requests with this Idempotency-Key did not come to an end, and it is not tried again before "
+                "somebody has looked at it.",
+            )
+        case ResultUnavailable():
+            return Problem(
+                "unavailable",
+                409,
+                "The answer cannot be repeated",
+                "A request with this Idempotency-Key was carried out, and will not be carried out again; its answer cannot "
+                "be repeated.",
+            )
+        case StoreError() | UnknownStatus():
+            return Problem(
+                "unready",
+                503,
+                "Idempotency keys cannot be checked now",
+                "Nothing was done. Send the request again later, with the same Idempotency-Key.",
+                1 if isinstance(error, StoreError) and error.transient else None,
+            )
+    return None

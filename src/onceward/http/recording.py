@@ -1,0 +1,177 @@
+"""The record of an answer: tried for a time before the answer goes out, and behind it after that.
+
+A ledger that cannot be reached would otherwise hold finished answers, and the workers that have them, until the lease ends.
+The steps of a settling recognise their own earlier write. So the first try may stop at any time, and another one goes on.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Final
+
+from onceward.claim import heartbeat
+from onceward.claim.claim import Claim
+from onceward.claim.guard import Guard
+from onceward.core.drivers import Steps, settle, settle_async
+from onceward.errors import ResultNotRecorded, StoreError
+from onceward.http.answer import Recorded
+from onceward.http.trouble import tell
+
+_LOG: Final = logging.getLogger("onceward")
+Make = Callable[[], Steps[None]]
+
+
+class OutOfTime(StoreError):
+    """The answer goes out before its record."""
+
+
+class Recording:
+    """How one claim of a request ends.
+
+    Args:
+        guard: its guard.
+        claim: the claim.
+        outcome: the answer to record, or what the handler has failed with.
+        within: seconds for which the answer waits; None is until it is recorded.
+
+    Attributes:
+        pending: whether that time is over and nothing is recorded yet: call :meth:`behind` when the answer is out.
+    """
+
+    pending = False
+    _tries = 0
+    _end = 0.0  # until when the first try may send requests, on the owner's clock
+
+    def __init__(self, guard: Guard, claim: Claim, outcome: Recorded | Exception, within: float | None) -> None:
+        self._guard = guard
+        self._claim = claim
+        self._outcome = outcome
+        self._within = within
+        self._make: Make = partial(claim.failing, outcome) if isinstance(outcome, Exception) else claim.success(outcome)
+
+    # --- the store, for the first try -------------------------------------------------------------------------------
+
+    def exchange(self, request: object) -> object:
+        """Send a request, unless it is time for the answer to go out."""
+        self._check()
+        return self._guard.store.exchange(request)
+
+    def exchange_async(self, request: object) -> Coroutine[object, object, object]:
+        """As :meth:`exchange`, for a coroutine."""
+        self._check()
+        return self._guard.store.exchange_async(request)
+
+    def _check(self) -> None:
+        self._tries += 1
+        if self._tries > 1 and self._guard.clock() >= self._end:
+            raise OutOfTime("the ledger has not taken the record in time; it is tried on behind the answer")
+
+    # --- before the answer ------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Record it, for as long as the answer may wait.
+
+        Raises:
+            LeaseLost, ResultNotRecorded: as :meth:`Guard.finish` does.
+        """
+        guard, claim = self._guard, self._claim
+        if self._within is None or claim.settled is not None:
+            self._settle_for_good()
+            return
+        try:
+            self._end = guard.clock() + self._within
+            settle(self._make, self)
+            self._tried()
+        except ResultNotRecorded as error:
+            if not self._is_late(error):
+                raise
+        finally:
+            if not self.pending:
+                heartbeat.HEARTBEAT.forget(claim)
+
+    async def settle_async(self) -> None:
+        """As :meth:`settle`, for a coroutine."""
+        guard, claim = self._guard, self._claim
+        if self._within is None or claim.settled is not None:
+            await self._settle_for_good_async()
+            return
+        try:
+            self._end = guard.clock() + self._within
+            await settle_async(self._make, self)
+            self._tried()
+        except ResultNotRecorded as error:
+            if not self._is_late(error):
+                raise
+        finally:
+            if not self.pending:
+                heartbeat.HEARTBEAT.forget(claim)
+
+    def _settle_for_good(self) -> None:
+        if isinstance(self._outcome, Exception):
+            self._guard.fail(self._claim, self._outcome)
+        else:
+            self._guard.finish(self._claim, self._outcome)
+
+    async def _settle_for_good_async(self) -> None:
+        if isinstance(self._outcome, Exception):
+            await self._guard.fail_async(self._claim, self._outcome)
+        else:
+            await self._guard.finish_async(self._claim, self._outcome)
+
+    def _is_late(self, error: ResultNotRecorded) -> bool:
+        self.pending = isinstance(error.__cause__, OutOfTime) and not self._claim.lost
+        if self.pending:
+            tell(f"{self._claim.record.key}: the answer goes out, and its record is tried on", error.__cause__ or error)
+        return self.pending
+
+    def _tried(self) -> None:
+        if isinstance(self._outcome, Exception):
+            self.pending = self._claim.settled is None and not self._claim.lost  # what failed is not raised
+        else:
+            self._claim.warn()
+
+    # --- behind it --------------------------------------------------------------------------------------------------
+
+    def behind(self) -> None:
+        """Go on until it is recorded or the lease is over. It raises interrupts only; all else is on the log."""
+        try:
+            settle(self._make, self._guard.store)
+        except Exception as error:  # noqa: BLE001 - nobody is there who could be told
+            self._failed(error)
+        finally:
+            self._ended()
+
+    async def behind_async(self) -> None:
+        """As :meth:`behind`, for a coroutine."""
+        try:
+            await settle_async(self._make, self._guard.store)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failed(error)
+        finally:
+            self._ended()
+
+    def start(self) -> threading.Thread | None:
+        """Have :meth:`behind` done in a thread, for which the interpreter waits before it exits."""
+        thread = threading.Thread(target=self.behind, name="onceward-recorder", daemon=False)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads, or the interpreter is about to exit
+            self.behind()
+            return None
+        return thread
+
+    def _failed(self, error: Exception) -> None:
+        _LOG.error(
+            "%s: answered, and not recorded: %s. A retry gets 409 until the lease ends, and is carried out again then",
+            self._claim.record.key,
+            error.__cause__ or error,
+        )
+
+    def _ended(self) -> None:
+        if self._claim.settled is None and isinstance(self._outcome, Exception):
+            _LOG.error(
+                "%s: failed, and its key could not be given back; it is free when the lease ends",
+                self._claim.record.key,
+            )
+        heartbeat.HEARTBEAT.forget(self._claim)

@@ -1,0 +1,300 @@
+"""Whose key it is: a key counts within one scope, so that no client reads another's answer by guessing its key.
+
+The draft's section on security advises the same: "implement a unique composite key ... by combining the idempotency key sent
+by the client with other client specific attributes known only to the resource". Which attributes these are, only the
+application knows, so ``Rules(scope=...)`` has no default.
+"""
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import ClassVar, Final
+
+from onceward.claim.arguments import check_hook
+from onceward.errors import KeyMissing
+from onceward.http.answer import Answer
+from onceward.http.request import Request
+from onceward.http.route import TOKEN
+from onceward.keys.ledger_keys import ledger_key
+
+Identify = Callable[[Request], object]
+_COOKIE: Final = "cookie:"
+_HEADER: Final = "header:"
+_AUTHORIZATION: Final = "authorization"
+_CHOICES: Final = (
+    "say whose keys they are, so that no caller gets another's answer. Give "
+    "Scope.CREDENTIAL, the Authorization or X-Api-Key that was sent, for API keys that do not change; "
+    "a verified user: django_user(), rest_framework_user() or starlette_user() of onceward.web.users, "
+    "dependency(...) of onceward.web.fastapi, Scope.HOST where API Gateway or the web server authenticates, "
+    "or a callable that is given the request; "
+    "'cookie:NAME'; 'header:NAME', which a proxy you trust sets; "
+    "or Scope.EVERYBODY, when all callers may get each other's answers"
+)
+
+# Schemes whose credentials are made anew for each request, by a time, a nonce or a signature: the retry of a request would
+# be taken for somebody else's, and run again.
+_NEW_EACH_TIME: Final = frozenset(
+    {
+        "aws",
+        "aws4-ecdsa-p256-sha256",
+        "aws4-hmac-sha256",
+        "concealed",
+        "digest",
+        "eg1-hmac-sha256",
+        "hawk",
+        "hmac-sha256",
+        "hoba",
+        "mutual",
+        "negotiate",
+        "ntlm",
+        "oauth",
+        "scram-sha-1",
+        "scram-sha-256",
+        "sharedkey",
+        "sharedkeylite",
+        "signature",
+    }
+)
+
+# What a client sends that has lost its token: the name of a scheme, and no credential, which others send, too.
+_SCHEMES: Final = frozenset({"apikey", "basic", "bearer", "dpop", "token"})
+_SHORT: Final = 12  # characters of a header's line in which such a name may stand
+
+
+class Unscoped(ValueError):
+    """Nobody can tell whose key it is; the text says to whoever reads the answer what is missing."""
+
+
+class Nobody(Unscoped):
+    """The request does not say who its caller is."""
+
+
+class _Pass:
+    def __repr__(self) -> str:
+        return "Scope.PASS"
+
+
+class Scope:
+    """Whose key it is: a choice for ``Rules(scope=...)``.
+
+    Args:
+        identify: a callable that is given the :class:`Request`. It returns who the caller is, as a str or an int, such as the
+            user's primary key, or a tuple of them. It may also return :attr:`PASS`, or an :class:`Answer` of its own. With
+            None, or a part that is None, the request is refused.
+        said: how it is written, for its repr.
+        dependency: what a host calls before it asks, when the scope is whom that returns.
+
+    Attributes:
+        CREDENTIAL: the credential itself: a hash of the Authorization and X-Api-Key headers, for API keys that do not change.
+        HOST: the caller that API Gateway, the function URL or the web server (``REMOTE_USER``) has authenticated.
+        EVERYBODY: all callers share one scope, so whoever knows a key gets its answer.
+        PASS: returned by a callable to let a request pass to the application, unguarded, which must answer it with 4xx.
+
+    Raises:
+        TypeError: ``identify`` cannot be called as a plain function.
+    """
+
+    CREDENTIAL: ClassVar["Scope"]
+    HOST: ClassVar["Scope"]
+    EVERYBODY: ClassVar["Scope"]
+    PASS: ClassVar[object] = _Pass()
+
+    def __init__(
+        self, identify: Identify, said: str = "Scope(...)", dependency: Callable[..., object] | None = None
+    ) -> None:
+        check_hook("scope", identify)
+        self.dependency = dependency
+        self._identify = identify
+        self._said = said
+
+    def __call__(self, request: Request) -> object:
+        """Return who the caller is, PASS or an answer.
+
+        Raises:
+            Unscoped: nobody can tell.
+            TypeError: the callable returned what no key can be made of.
+        """
+        return _told(self._identify(request))
+
+    def __repr__(self) -> str:
+        return self._said
+
+    def or_pass(self) -> "Scope":
+        """Return this scope, except that a request without a caller passes to the application, which must answer it with 4xx."""
+
+        def identify(request: Request) -> object:
+            try:
+                return self(request)
+            except Nobody:
+                return Scope.PASS
+
+        return Scope(identify, f"{self._said}.or_pass()", self.dependency)
+
+    @staticmethod
+    def credential(*headers: str) -> "Scope":
+        """Return the scope of the credential in one or more headers, as in ``Scope.credential("X-Auth-Token")``.
+
+        Raises:
+            ValueError: one cannot be the name of a header, or none is given.
+        """
+        if not headers or not all(TOKEN(str(name)) for name in headers):
+            raise ValueError(f"Scope.credential{headers!r}: give the names of headers, as in 'X-Auth-Token'")
+        return Scope(_Credential(headers), f"Scope.credential({', '.join(map(repr, headers))})")
+
+
+class _Credential:
+    """Tells callers apart by the credentials that they send, of which only a hash is kept."""
+
+    def __init__(self, headers: tuple[str, ...]) -> None:
+        # The Authorization first, which is checked.
+        self._headers = tuple(sorted({name.lower() for name in headers}, key=lambda name: name != _AUTHORIZATION))
+        self._warned = False
+
+    def __call__(self, request: Request) -> str:
+        sent: list[str] = []
+        for name in self._headers:
+            for line in request.lines(name):
+                if len(line) <= _SHORT and _is_bare(line):
+                    continue
+                if not line.isspace():
+                    sent.append(f"{name}: {line}")
+        if self._headers[0] == _AUTHORIZATION:
+            self._check(request, sent)
+        if not sent:
+            raise Nobody(f"the request has no credential ({', '.join(self._headers)})")
+        if not self._warned:
+            self._warn(sent)
+        return _digest("credential", "\n".join(sent))
+
+    def _check(self, request: Request, sent: list[str]) -> None:
+        """Refuse credentials by which no retry, or no caller, can be recognised."""
+        if not sent or not sent[0].startswith(_AUTHORIZATION):
+            if _said(request, "cookie"):
+                # An API key may be that of a page which all its users send.
+                raise Unscoped(
+                    "the request has cookies and no Authorization. This server has to be told which cookie says who its "
+                    "callers are (scope='cookie:NAME')"
+                )
+            return
+        scheme = sent[0].split(maxsplit=2)[1].lower()
+        if scheme in _NEW_EACH_TIME:
+            raise Unscoped(
+                f"credentials of the scheme {scheme} are new for each request, so a retry cannot be recognised by "
+                "them. This server has to be told who its callers are (scope=)"
+            )
+
+    def _warn(self, sent: list[str]) -> None:
+        """Tell once, on the log, of a token that expires."""
+        if any(line.count(".") > 1 and _expires(line) for line in sent):
+            self._warned = True
+            import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+
+            logging.getLogger("onceward").warning(
+                "the scope is the credential itself, and a caller sent a token (JWT) that expires. A client that renews its token between two "
+                "tries is another caller then, and its request is carried out twice: give scope= a verified user instead"
+            )
+
+
+def scope_of(source: object) -> Scope | None:
+    """Return the scope that was chosen; None is everybody's.
+
+    Args:
+        source: a Scope, a callable, ``header:`` or ``cookie:`` and a name.
+
+    Raises:
+        TypeError: it is none of these, or a coroutine function; the text tells of the choices.
+        ValueError: it is no name of a header or cookie.
+    """
+    if isinstance(source, Scope):
+        return None if source is Scope.EVERYBODY else source
+    if source is None:
+        raise TypeError(f"scope= is missing: {_CHOICES}")
+    if callable(source):
+        return Scope(source)
+    if not isinstance(source, str):
+        raise TypeError(f"scope={source!r}: {_CHOICES}")
+    kind = next((kind for kind in (_COOKIE, _HEADER) if source.startswith(kind)), "")
+    name = source.removeprefix(kind)
+    if not kind or not TOKEN(name):
+        raise ValueError(f"scope={source!r}: {_CHOICES}")
+    if kind == _COOKIE:
+        return Scope(lambda request: _digest(source, _sent(request.cookie(name), f"the cookie {name}")), source)
+    header = name.lower()
+    return Scope(
+        lambda request: _digest(_HEADER + header, _sent("\n".join(_said(request, header)), f"the header {name}")),
+        source,
+    )
+
+
+def _host(request: Request) -> str:
+    if request.identity is None:
+        raise Nobody("neither the gateway nor the web server in front of this service has authenticated the caller")
+    return _digest("identity", request.identity)
+
+
+def _everybody(_: Request) -> object:
+    return "*"
+
+
+def _said(request: Request, header: str) -> list[str]:
+    """Return the lines of a header that are not empty."""
+    return list(filter(str.strip, request.lines(header)))
+
+
+def _told(scope: object) -> object:
+    """Return what a callable has said, if keys can be made of it."""
+    if (type(scope) is str and scope.strip()) or type(scope) is int or scope is Scope.PASS or isinstance(scope, Answer):
+        return scope
+    error: Exception | None = None
+    if type(scope) is not bool:
+        try:
+            ledger_key("scope", scope)
+        except KeyMissing as missing:
+            raise Nobody("this server cannot tell who the caller is") from missing
+        except TypeError as wrong:
+            error = wrong
+        else:
+            return scope
+    if callable(close := getattr(scope, "close", None)):
+        close()  # a coroutine that nobody is going to await
+    raise TypeError(
+        f"scope= returned a {type(scope).__name__}, which cannot say who the caller is: return a str or an int, such as the "
+        "user's primary key, or a tuple of them; None when nobody can tell"
+    ) from error
+
+
+def _sent(value: str | None, what: str) -> str:
+    if not value:
+        raise Nobody(f"{what} is missing, which says who the caller is")
+    return value
+
+
+def _is_bare(line: str) -> bool:
+    """Tell whether a header's line has no credential."""
+    said = line.strip()
+    return not said or said.lower() in _SCHEMES
+
+
+def _expires(line: str) -> bool:
+    """Tell whether a header's line ends with a JWT with an expiry (RFC 7519, section 4.1.4)."""
+    parts = line.rsplit(maxsplit=1)[-1].split(".")
+    if len(parts) != 3:
+        return False
+    from base64 import urlsafe_b64decode  # noqa: PLC0415 - only for tokens with two points
+
+    import msgspec  # noqa: PLC0415 - as above
+
+    try:
+        claims = msgspec.json.decode(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(claims, dict) and "exp" in claims
+
+
+def _digest(kind: str, text: str) -> str:
+    """Return 128 bits of a hash: in the ledger, where operators read it, nobody's credentials are to be seen."""
+    return sha256(f"{kind}\n{text}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+Scope.CREDENTIAL = Scope(_Credential(("Authorization", "X-Api-Key")), "Scope.CREDENTIAL")
+Scope.HOST = Scope(_host, "Scope.HOST")
+Scope.EVERYBODY = Scope(_everybody, "Scope.EVERYBODY")

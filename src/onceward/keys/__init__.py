@@ -1,0 +1,1 @@
+"""Which key a call has."""

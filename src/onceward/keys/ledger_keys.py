@@ -1,0 +1,234 @@
+"""Keys and fingerprints from input: one input, one key; two inputs, two keys.
+
+A key in the ledger is ``name:key``. Short keys stay readable: the str ``order-42`` is written as it is, the int 1 as
+``1`` and the str "1" as ``"1"``, a tuple as ``(a,b)``. What would be longer than 200 characters, and bytes, become
+SHA-256 digests of the same unambiguous form. A member of an Enum is ``enum:module.Class.NAME``; one that is a str or a
+number itself (StrEnum, IntEnum) is written as that, because it equals what a message of JSON has in its place.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from typing import cast
+
+from onceward.errors import KeyMissing
+
+KeyPart = object
+_LONGEST_CLIENTS = 600  # the same of a client's key: 255 by default, and some characters take two or six
+LONGEST = 200  # characters of a key that stay readable; DynamoDB takes 2048 bytes, a person's eye less
+
+_LIKE_ANOTHER = r"[+-]?(\d[\d_]*+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|true|false|null|[+-]?(inf|nan)"
+_PLAIN = re.compile(rf"(?!({_LIKE_ANOTHER})\Z)[A-Za-z0-9_.@/+=~-]+").fullmatch  # and not to be taken for another type
+_NAME = re.compile(r"[^\s:\x00-\x1f\x7f-\x9f\ud800-\udfff]+").fullmatch  # lone surrogates are bytes that are no UTF-8
+
+
+def ledger_key(name: str, key: object) -> str:
+    """Return the key as it stands in the ledger.
+
+    Args:
+        name: the namespace.
+        key: a str, int, UUID, bytes, float, bool or Enum, or a tuple, list or dict of them.
+
+    Raises:
+        KeyMissing: the key or a part of it is None or empty.
+        TypeError: the key is of another type.
+    """
+    # the commonest case first
+    if type(key) is str and len(key) <= LONGEST and _PLAIN(key):
+        return f"{name}:{key}"
+    try:
+        form = _sequence(key, name) if type(key) is tuple else _form(key, name)
+    except RecursionError:
+        raise TypeError(f"{name}: a key cannot be made of what is nested so deeply, or contains itself") from None
+    return f"{name}:{form}" if len(form) <= LONGEST else f"{name}:{_short(form, LONGEST)}"
+
+
+def scoped_key(name: str, parts: Sequence[object]) -> str:
+    """Return the key of an HTTP request as it stands in the ledger: ``name:key:scope`` or ``name:key:path:scope``.
+
+    The client's own key comes first and stays readable, so that it can be found by its beginning. Each part is written as
+    :func:`ledger_key` writes it; a None is ``*``, the scope of everybody.
+
+    Raises:
+        KeyMissing, TypeError: as for :func:`ledger_key`.
+    """
+    key, *rest = parts
+    # the commonest key first, as in ledger_key
+    form = (
+        key if type(key) is str and len(key) <= LONGEST and _PLAIN(key) else _short(_form(key, name), _LONGEST_CLIENTS)
+    )
+    for part in rest:
+        if type(part) is str and len(part) <= LONGEST and _PLAIN(part):
+            form = f"{form}:{part}"
+        else:
+            form = f"{form}:{'*' if part is None else _short(_form(part, name), LONGEST)}"
+    return f"{name}:{form}"
+
+
+def checked_name(name: object) -> str:
+    """Return ``name``; raises ValueError when it cannot be the namespace of keys."""
+    if not isinstance(name, str) or not _NAME(name):
+        raise ValueError(
+            f"name={name!r}: give a name in UTF-8, without white space and without a colon, as in name='billing.charge'"
+        )
+    return name
+
+
+def function_name(function: object) -> str:
+    """Return the module and qualified name of a function: the default namespace of its keys.
+
+    Raises:
+        ValueError: the function is a lambda or a partial, whose name others have too, or is of no module.
+    """
+    if isinstance(function, partial):
+        raise ValueError(  # noqa: TRY004 - the type is right, and the name is missing
+            "a partial has the name of its function, so its keys could meet those of another partial: give name='...'"
+        )
+    inner = getattr(function, "__func__", function)
+    qualified = getattr(inner, "__qualname__", None)
+    if qualified is None:  # a callable object
+        inner = type(inner)
+        qualified = inner.__qualname__
+    if "<lambda>" in qualified:
+        raise ValueError("a lambda has no name of its own, so its keys could meet another's: give name='...'")
+    module = getattr(inner, "__module__", None) or getattr(getattr(inner, "__objclass__", None), "__module__", None)
+    if module is None:
+        raise ValueError(f"{qualified} is of no module, so its keys could meet another's: give name='...'")
+    return f"{_module_name(module)}.{qualified}"
+
+
+def fingerprint_of(value: object) -> str:
+    """Return the SHA-256 of ``value`` in an unambiguous form; equal values of equal types give equal fingerprints."""
+    from onceward.results.values import canonical  # noqa: PLC0415 - the codec is loaded when it is first needed
+
+    return _sha256(canonical(value)).hex()
+
+
+def derived_key(ledger_key: str, parts: Sequence[object]) -> str:
+    """Return a UUID made of the key and ``parts``: the same on every attempt, another for other parts."""
+    from uuid import UUID  # noqa: PLC0415 - 3 ms of a cold start
+
+    return str(UUID(bytes=_sha256("\0".join([ledger_key, *(_form(p, "derived") for p in parts)]).encode())[:16]))
+
+
+def _module_name(module: str) -> str:
+    """Give a script the name it would be imported by, so that two scripts do not share the keys of ``__main__``."""
+    if module not in {"__main__", "__mp_main__"}:
+        return module
+    main = sys.modules.get(module)
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name not in {"__main__", "__mp_main__"}:
+        return str(spec.name).removesuffix(".__main__")
+    file = getattr(main, "__file__", None)
+    if not file:
+        return module
+    *folders, last = re.split(r"[/\\]", os.path.abspath(file))  # noqa: PTH100 - pathlib costs 10 ms of a cold start
+    # `python folder` and `python app.pyz` run the __main__.py inside
+    script = folders[-1] if last == "__main__.py" and folders else last
+    return re.sub(r"[\s:]", "_", script.removesuffix(".py"))
+
+
+def _form(key: object, name: str) -> str:
+    """Write a key so that no two different keys are written alike."""
+    writer = _FORMS.get(type(key))
+    if writer is not None:
+        return writer(key, name)
+    if key is None:
+        raise KeyMissing(
+            f"{name}: the key, or a part of it, is missing (None). Check that the input has the field it names"
+        )
+    if isinstance(key, Enum) and not isinstance(key, _VALUES):
+        kind, member = type(key), key.name or f"{key.value!r}"  # a Flag may have members without a name
+        return f"enum:{_text(f'{_module_name(kind.__module__)}.{kind.__qualname__}.{member}')}"
+    uuid = sys.modules.get("uuid")  # whoever has a UUID has loaded it
+    if uuid is not None and isinstance(key, uuid.UUID):
+        return f"uuid:{key}"
+    for kind, writer in _FORMS.items():
+        if isinstance(key, kind):
+            return writer(key, name)
+    if isinstance(key, Mapping):
+        return _mapping(dict(key), name)
+    raise TypeError(
+        f"{name}: a key cannot be made of {type(key).__name__}; give str, int, UUID, bytes, or a tuple of them, as in "
+        "key=lambda order: (order.shop, order.number)"
+    )
+
+
+def _short(form: str, longest: int) -> str:
+    return form if len(form) <= longest else f"sha256:{_sha256(form.encode()).hex()}"
+
+
+def _sha256(data: bytes) -> bytes:
+    from hashlib import sha256  # noqa: PLC0415 - 3 ms of a cold start, and most keys are short
+
+    return sha256(data).digest()
+
+
+def _text(text: str) -> str:
+    if _PLAIN(text):
+        return text
+    import json  # noqa: PLC0415 - rare keys only; ASCII escapes keep even lone surrogates apart
+
+    return json.dumps(text)
+
+
+def _str(key: object, name: str) -> str:
+    text = str.__str__(key)
+    if not text.strip():
+        raise KeyMissing(
+            f"{name}: the key, or a part of it, is an empty str. Check that the input has the field it names"
+        )
+    return _text(text)
+
+
+def _int(key: int) -> str:
+    # Python writes no longer int in decimal than 4300 digits (sys.set_int_max_str_digits).
+    return int.__repr__(key) if key.bit_length() < 10_000 else f"int:{key:x}"
+
+
+def _float(key: object, name: str) -> str:
+    number = float.__float__(cast("float", key))  # a subclass may write itself in its own way
+    if number - number != 0:
+        raise KeyMissing(f"{name}: the key, or a part of it, is {number}, which is no number to tell inputs apart by")
+    return repr(number)
+
+
+def _bytes(key: object, name: str) -> str:
+    data = bytes(memoryview(key))  # type: ignore[arg-type]  # the table gives it bytes only
+    if not data:
+        raise KeyMissing(f"{name}: the key, or a part of it, is empty bytes")
+    return f"bytes:{_sha256(data).hex()}"
+
+
+def _sequence(key: object, name: str) -> str:
+    items: Sequence[object] = key  # type: ignore[assignment]  # the table gives it lists and tuples only
+    # the commonest parts first
+    parts = [part if type(part) is str and _PLAIN(part) else _form(part, name) for part in items]
+    if not parts:
+        raise KeyMissing(f"{name}: the key is an empty sequence")
+    return f"({','.join(parts)})"
+
+
+def _mapping(key: object, name: str) -> str:
+    items: dict[object, object] = key  # type: ignore[assignment]  # the table gives it dicts only
+    if not items:
+        raise KeyMissing(f"{name}: the key is an empty mapping")
+    return "{" + ",".join(sorted(f"{_form(k, name)}:{_form(v, name)}" for k, v in items.items())) + "}"
+
+
+_FORMS: dict[type, Callable[[object, str], str]] = {
+    str: _str,
+    bool: lambda key, _: "true" if key else "false",
+    int: lambda key, _: _int(cast("int", key)),
+    float: _float,
+    bytes: _bytes,
+    bytearray: _bytes,
+    memoryview: _bytes,
+    tuple: _sequence,
+    list: _sequence,
+    dict: _mapping,
+}
+_VALUES = tuple(_FORMS)

@@ -1,0 +1,1 @@
+"""The engine of ``onceward pipe``: lines of input, each handled exactly once."""

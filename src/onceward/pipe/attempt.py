@@ -1,0 +1,66 @@
+"""One try at one line, as its handler and the report see it."""
+
+import os
+from typing import BinaryIO, NamedTuple
+
+from onceward.claim.claim import current
+from onceward.pipe.jobs import Job
+from onceward.pipe.output import Output
+
+
+class Failed(Exception):
+    """The handler of a line failed."""
+
+
+class Interrupted(BaseException):
+    """The handler was killed; its key stays claimed to the end of its lease."""
+
+
+class Attempt:
+    """What becomes of a job.
+
+    Attributes:
+        ran: whether the handler was entered.
+        output: what it wrote or returned, whole, even where that was too large to record.
+        errors: what a command wrote to its standard error.
+        error: what the handler raised.
+        reason: the same in a few words, for a line of the report.
+        unstored: whether the result could not be recorded.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.ran = False
+        self.number = 0
+        self.output: Output | None = None
+        self.errors: BinaryIO | None = None
+        self.error: BaseException | None = None
+        self.reason = ""
+        self.unstored = False
+
+    def begin(self) -> None:
+        """Say that the handler runs now."""
+        self.ran = True
+        self.number = current().attempt
+
+    def failed(self, error: BaseException, reason: str = "") -> BaseException:
+        """Remember and return what the handler raises."""
+        self.error = error
+        self.reason = reason or str(error)
+        return error
+
+
+class Outcome(NamedTuple):
+    """What a line came to: ran, replayed, failed, parked, busy or malformed."""
+
+    kind: str
+    error: str | None = None
+    output: Output | None = None
+    errors: BinaryIO | None = None
+    unstored: bool = False
+    reason: str | None = None
+
+
+def has_text(file: BinaryIO | None) -> bool:
+    """Tell whether anything was written to a file."""
+    return file is not None and file.seek(0, os.SEEK_END) > 0

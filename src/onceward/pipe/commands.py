@@ -1,0 +1,175 @@
+"""Running the external command for a line."""
+
+import os
+import shlex
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, NoReturn, cast
+
+from onceward.claim.claim import current
+from onceward.consumers.stop import Stop
+from onceward.pipe.attempt import Attempt, Failed, Interrupted
+from onceward.pipe.interpreters import code_in
+from onceward.pipe.output import Bytes, Output
+from onceward.pipe.template import Template, fill
+from onceward.pipe.watched import Watchdog, WatchdogGone
+from onceward.results.codec import Codec, NotReplayable
+
+_INSTEAD = "Give it as an argument, as in: -- sh -c 'charge \"$1\"' sh '{id}'; or read the line from the standard input"
+_TAIL = 800  # bytes of standard error that are recorded; the record takes 1000 characters in all
+
+
+class CommandFailed(Failed):
+    """The command ended with another status than 0, or could not be started."""
+
+
+class Command:
+    """A command with ``{jmespath}`` in its arguments.
+
+    Args:
+        argv: the command and its arguments.
+        stop: when it is forced, what runs is killed.
+        max_result: bytes of output that are recorded.
+
+    Raises:
+        ValueError: it cannot be found or executed, or its arguments are not valid.
+    """
+
+    codec: Codec | None = None
+
+    def __init__(self, argv: Sequence[str], stop: Stop, max_result: int) -> None:
+        self.target = shlex.join(argv).encode(errors="surrogateescape").decode(errors="replace")
+        self.identity = "\0".join(["command", *argv])
+        self._templates = [Template(argument) for argument in argv]
+        if not self._templates[0].is_literal:
+            raise ValueError(f"{argv[0]}: the command itself must be the same for every line, without {{...}}")
+        for at, program in code_in(argv):
+            if at < len(argv) and not self._templates[at].is_literal:
+                raise ValueError(
+                    f"{argv[at]!r} is code for {program}, and a line filled in there would run as code. {_INSTEAD}"
+                )
+        self._program = _executable(self._templates[0].fill(None))
+        self._stop = stop
+        self._max_result = max_result
+        self._watchdog = Watchdog()
+        stop.on_force = self._watchdog.kill
+
+    def prepare(self, value: object) -> object:
+        """Return the arguments for a parsed line; raises KeyMissing."""
+        return fill(self._templates, value)
+
+    def handle(self, attempt: Attempt) -> object:
+        """Run it for one line and return what is to be recorded; raises CommandFailed, or Interrupted when killed."""
+        attempt.begin()
+        try:
+            out, err = _temporary(), _temporary()
+            status = self._run(attempt, out, err)
+        except OSError as error:
+            raise attempt.failed(CommandFailed(f"it could not be run: {error}")) from error
+        attempt.errors = err
+        if status:
+            raise attempt.failed(CommandFailed(f"{_described(status)}{_tail(err)}"), _described(status))
+        attempt.output = Bytes(out)
+        return self._recordable(out)
+
+    def replayed(self, value: object) -> Output:
+        """Return the output of an earlier run."""
+        return Bytes.recorded(value)
+
+    def close(self) -> None:
+        """Give back what watches the commands."""
+        self._watchdog.close()
+
+    def _run(self, attempt: Attempt, out: BinaryIO, err: BinaryIO) -> int:
+        claim = current()
+        told = {
+            "ONCEWARD_KEY": claim.record.key,
+            "ONCEWARD_DERIVED_KEY": claim.key(),
+            "ONCEWARD_FENCE": str(claim.fence),
+            "ONCEWARD_ATTEMPT": str(claim.attempt),
+        }
+        environment = {**os.environb, **{os.fsencode(name): os.fsencode(value) for name, value in told.items()}}
+        data = attempt.job.data
+        with _temporary() as line:
+            line.write(data if data.endswith(b"\n") else data + b"\n")
+            line.seek(0)
+            standard = [file.fileno() for file in (line, out, err)]
+            try:
+                status = self._watchdog.run(self._program, cast("list[str]", attempt.job.given), environment, standard)
+            except WatchdogGone:
+                if self._stop.forced:
+                    raise Interrupted from None
+                raise Interrupted("the process that starts the commands was killed") from None
+        if status == -signal.SIGKILL and self._stop.forced:
+            raise Interrupted
+        return status
+
+    def _recordable(self, out: BinaryIO) -> object:
+        size = out.seek(0, os.SEEK_END)
+        if size > self._max_result:
+            return _TooLarge((size, self._max_result))
+        out.seek(0)
+        data = out.read()
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return data
+
+
+class _TooLarge(tuple[int, int]):
+    """Stands for an output that nobody should read into memory: recording it fails with a reason, as it shall."""
+
+    __slots__ = ()
+    _fields = ("size", "limit")
+
+    def __iter__(self) -> Iterator[NoReturn]:
+        raise NotReplayable(f"the output took {self[0]} bytes, and at most {self[1]} are stored")
+
+
+def _temporary() -> BinaryIO:
+    """Return a file without a name: a command that writes to one never waits for us to read, whatever it leaves behind."""
+    return cast("BinaryIO", tempfile.TemporaryFile(buffering=0))
+
+
+def _executable(name: str) -> str:
+    """Return the path of the program; raises ValueError when the system would refuse to execute it."""
+    path = shutil.which(name)
+    if path is None:
+        if "/" in name and Path(name).exists():
+            raise ValueError(
+                f"{name}: not an executable file; chmod +x it, or name its interpreter, as in: -- sh {name}"
+            )
+        raise ValueError(f"{name}: no such command")
+    try:
+        with Path(path).open("rb") as file:
+            first = file.readline(256)
+    except PermissionError:
+        return path  # a program may be executed without being read
+    if first.startswith(b"#!"):
+        interpreter = first[2:].split()
+        if not interpreter or not os.access(interpreter[0], os.X_OK):
+            raise ValueError(
+                f"{name}: its first line asks for {first[2:].decode(errors='replace').strip()}, which is not there"
+            )
+    elif first and b"\0" not in first and first.isascii():
+        raise ValueError(f"{name}: a script without a #! line; add one, or name its interpreter, as in: -- sh {name}")
+    return path
+
+
+def _described(status: int) -> str:
+    if status > 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def _tail(err: BinaryIO) -> str:
+    size = err.seek(0, os.SEEK_END)
+    err.seek(max(0, size - _TAIL))
+    text = err.read(_TAIL).decode(errors="replace").strip()
+    return f": {text}" if text else ""

@@ -1,0 +1,156 @@
+"""From a line to a job: its key, and what its handler is given."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from threading import Condition
+from typing import NamedTuple
+
+import msgspec
+
+from onceward.consumers.stop import Stop
+from onceward.errors import KeyMissing
+from onceward.keys.ledger_keys import ledger_key
+from onceward.keys.paths import Path
+from onceward.pipe.lines import LONGEST, Line
+
+
+class Malformed(Exception):
+    """The line cannot be handled, whatever is tried; the text says why."""
+
+
+class Job:
+    """A line that has a key.
+
+    Attributes:
+        key: as it stands in the ledger.
+        given: the command's arguments, or the parsed line for a function.
+        due: when to try it, on the monotonic clock.
+        give_up: until when to wait for another worker that holds the key; None before one was met.
+    """
+
+    __slots__ = ("data", "due", "file", "give_up", "given", "key", "number")
+
+    def __init__(self, line: Line, data: bytes, key: str, given: object) -> None:
+        self.file, self.number = line.file, line.number
+        self.data = data
+        self.key = key
+        self.given = given
+        self.due = 0.0
+        self.give_up: float | None = None
+
+
+class Reader(NamedTuple):
+    """Makes jobs of lines.
+
+    Attributes:
+        name: the namespace of the keys.
+        key: where the key is in a line.
+        prepare: makes of the parsed line what the handler is given; may raise KeyMissing.
+    """
+
+    name: str
+    key: Path
+    prepare: Callable[[object], object]
+
+    def job(self, line: Line) -> Job:
+        """Return the job of a line; raises Malformed."""
+        if line.data is None:
+            raise Malformed(f"longer than {LONGEST} bytes")
+        try:
+            value = msgspec.json.decode(line.data)
+        except UnicodeDecodeError as error:
+            raise Malformed(f"not UTF-8: {error.reason}") from error
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise Malformed(f"not JSON: {error}") from error
+        try:
+            found = self.key.search(value)
+            if found is None:
+                raise Malformed(f"no key: {self.key.expression!r} finds nothing in this line")
+            return Job(line, line.data, ledger_key(self.name, found), self.prepare(value))
+        except (KeyMissing, RecursionError) as error:
+            raise Malformed(str(error)) from error
+
+
+class Jobs:
+    """The jobs between the reader and the workers: a few fresh ones, and some put aside for a busy key.
+
+    A job whose key is held elsewhere is put aside and tried again later, so that two processes on one file share its
+    lines instead of walking through it in step. Both parts are bounded, so memory is constant.
+
+    Args:
+        size: how many fresh jobs to hold.
+        stop: when it is asked, nothing more is handed out.
+    """
+
+    _ASIDE, _ASIDE_BYTES = 64, 2 * LONGEST
+
+    def __init__(self, size: int, stop: Stop) -> None:
+        self._size = size
+        self._stop = stop
+        self._fresh: deque[Job] = deque()
+        self._aside: deque[Job] = deque()
+        self._running: set[str] = set()
+        self._open = True
+        self._changed = Condition()
+
+    def put(self, job: Job) -> None:
+        """Add a fresh job; waits for room, or for the stop."""
+        with self._changed:
+            while len(self._fresh) >= self._size and not self._stop.asked:
+                self._changed.wait(0.1)  # short, for a signal handler cannot notify
+            self._fresh.append(job)
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Say that there will be no more fresh jobs."""
+        with self._changed:
+            self._open = False
+            self._changed.notify_all()
+
+    def take(self) -> Job | None:
+        """Return the next job to run, whose key no other worker here has; None when there is none any more."""
+        with self._changed:
+            while not self._stop.asked:
+                job = self._next()
+                if job is not None:
+                    self._running.add(job.key)
+                    return job
+                if not (self._open or self._fresh or self._aside or self._running):
+                    return None
+                self._changed.wait(0.05)
+            return None
+
+    def done(self, job: Job, *, again_in: float | None = None) -> None:
+        """Give the job's key back; ``again_in`` puts it aside, to be tried again in so many seconds."""
+        with self._changed:
+            self._running.discard(job.key)
+            if again_in is not None:
+                job.due = time.monotonic() + again_in
+                self._aside.append(job)
+            self._changed.notify_all()
+
+    def waiting(self) -> tuple[int, float]:
+        """Return how many jobs are left that wait for other workers, and for how long at most; 0 while there are others."""
+        with self._changed:
+            if self._open or self._fresh or not self._aside:
+                return 0, 0.0
+            now = time.monotonic()
+            return len(self._aside), max((job.give_up or now) - now for job in self._aside)
+
+    def _next(self) -> Job | None:
+        now = time.monotonic()
+        for job in self._aside:
+            if job.due <= now and job.key not in self._running:
+                self._aside.remove(job)
+                return job
+        while self._fresh and self._has_room_aside():
+            job = self._fresh.popleft()
+            self._changed.notify_all()
+            if job.key not in self._running:
+                return job
+            self._aside.append(job)
+        return None
+
+    def _has_room_aside(self) -> bool:
+        return len(self._aside) < self._ASIDE and sum(len(job.data) for job in self._aside) < self._ASIDE_BYTES

@@ -1,0 +1,103 @@
+"""NDJSON streams as lines with their file and number, in constant memory."""
+
+import io
+import os
+import select
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from onceward.consumers.stop import Stop
+
+STDIN = "-"
+LONGEST = 16 * 1024 * 1024  # bytes of a line that is taken into memory
+_CHUNK = 256 * 1024
+
+Spill = Callable[[bytes], object]
+
+
+class Line(NamedTuple):
+    """One line with its end, as it stands in the input.
+
+    ``data`` is None when the line is longer than LONGEST: it went, piece by piece, to where spilled pieces go.
+    """
+
+    file: str
+    number: int
+    data: bytes | None
+
+
+class Lines:
+    """The lines of all ``files`` in their order.
+
+    Args:
+        files: paths; "-" is the standard input.
+        stop: when it is asked, a read that waits for more input ends, and so do the lines.
+        spill: takes the pieces of a line that is too long.
+
+    Attributes:
+        total: bytes in all files together, None when one of them is a stream.
+        read: bytes handed out so far.
+    """
+
+    def __init__(self, files: Sequence[str], stop: Stop, spill: Spill) -> None:
+        self._files = files
+        self._stop = stop
+        self._spill = spill
+        self.total = _total(files)
+        self.read = 0
+
+    def __iter__(self) -> Iterator[Line]:
+        """Yield each line; raises OSError when a file cannot be read."""
+        for name in self._files:
+            with io.BufferedReader(_Stream(name, self._stop), _CHUNK) as stream:
+                shown, number = os.fsencode(name).decode(errors="replace"), 0
+                while data := stream.readline(LONGEST + 1):
+                    if self._stop.asked:
+                        return
+                    number += 1
+                    self.read += len(data)
+                    if len(data) <= LONGEST or data.endswith(b"\n"):
+                        yield Line(shown, number, data)
+                    else:
+                        self._skip(stream, data)
+                        yield Line(shown, number, None)
+
+    def _skip(self, stream: "io.BufferedReader[_Stream]", piece: bytes) -> None:
+        while piece and not piece.endswith(b"\n"):
+            self._spill(piece)
+            piece = stream.readline(_CHUNK)
+            self.read += len(piece)
+        self._spill(piece or b"\n")
+
+
+class _Stream(io.RawIOBase):
+    """A file whose reads end, as at its end, when this process is told to stop."""
+
+    def __init__(self, name: str, stop: Stop) -> None:
+        self._fd = os.dup(0) if name == STDIN else os.open(name, os.O_RDONLY)
+        self._stop = stop
+        self._waits = not stat.S_ISREG(os.fstat(self._fd).st_mode)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # io's own is wider
+        if self._stop.asked:
+            return 0
+        if self._waits:
+            ready, _, _ = select.select([self._fd, self._stop.wake], [], [])
+            if self._stop.wake in ready:
+                return 0
+        return os.readv(self._fd, [buffer])
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._fd)
+        super().close()
+
+
+def _total(files: Sequence[str]) -> int | None:
+    sizes = [os.fstat(0) if name == STDIN else Path(name).stat() for name in files]
+    return sum(size.st_size for size in sizes) if all(stat.S_ISREG(size.st_mode) for size in sizes) else None

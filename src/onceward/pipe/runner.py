@@ -1,0 +1,194 @@
+"""The workers: each takes a job, runs its handler once per key, and reports what it came to."""
+
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import Protocol, TextIO
+
+from onceward.claim.guard import Guard
+from onceward.consumers.stop import Stop
+from onceward.core.clock import boottime
+from onceward.core.policy import Policy
+from onceward.errors import Busy, Parked, ResultNotRecorded, ResultUnavailable, ResultWarning, StoreError
+from onceward.pipe.attempt import Attempt, Interrupted, Outcome, has_text
+from onceward.pipe.jobs import Job, Jobs
+from onceward.pipe.output import Output
+from onceward.results.codec import Codec
+from onceward.results.outcomes import describe
+from onceward.stores.contract import Store
+
+_LOOK_AGAIN = 0.1  # seconds between looks at a key that another worker holds
+
+
+class Handler(Protocol):
+    """A command or a function."""
+
+    target: str
+    identity: str
+    codec: Codec | None
+
+    def prepare(self, value: object) -> object:
+        """Return what it is given for a parsed line; raises KeyMissing."""
+
+    def handle(self, attempt: Attempt) -> object:
+        """Handle one line."""
+
+    def replayed(self, value: object) -> Output:
+        """Return the output that was recorded as ``value``."""
+
+    def close(self) -> None:
+        """Give back what it holds."""
+
+
+class Runner:
+    """Runs one handler under one guard.
+
+    Args:
+        store: the ledger.
+        policy: its options; a busy key is not waited for inside the guard, but put aside.
+        handler: what to run.
+        wait: seconds to wait for a key that another worker holds.
+
+    Attributes:
+        close: to be called at the end; warnings are shown as before again.
+    """
+
+    def __init__(self, store: Store, policy: Policy, handler: Handler, wait: float) -> None:
+        self._guard = Guard(store, policy, boottime, handler.codec)
+        self._handler = handler
+        self._wait = wait
+        self._now = threading.local()
+        self.close = _hear_result_warnings(self._unstored)
+
+    def run(self, job: Job) -> Outcome | None:
+        """Return what the job came to, or None when another worker holds its key and it is to be tried again.
+
+        Raises:
+            StoreError: the ledger failed.
+            Interrupted: the handler was killed.
+        """
+        attempt = self._now.attempt = Attempt(job)
+        try:
+            value = self._guard.call(job.key, None, self._handler.handle, (attempt,), {})
+        except Interrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a called function may raise anything; each has its outcome
+            return self._refused(attempt, error)
+        if attempt.ran:
+            return Outcome("ran", None, attempt.output, attempt.errors, attempt.unstored)
+        return Outcome("replayed", None, self._handler.replayed(value))
+
+    def _refused(self, attempt: Attempt, error: BaseException) -> Outcome | None:
+        if error is attempt.error:
+            notes = self._last_attempt(attempt)
+            notes += "".join(f"; {note}" for note in getattr(error, "__notes__", []))
+            errors = attempt.errors if has_text(attempt.errors) else None
+            return Outcome("failed", describe(error) + notes, None, errors, reason=attempt.reason + notes)
+        if isinstance(error, ResultNotRecorded):
+            raise StoreError(
+                f"{error.key}: it succeeded, but that could not be recorded until its lease was over, so the next run will "
+                f"run it again: {error.__cause__}"
+            ) from error
+        if isinstance(error, StoreError):
+            raise error
+        if isinstance(error, Busy):
+            return self._busy(attempt.job, error)
+        if isinstance(error, Parked):
+            return Outcome("parked", str(error))
+        if isinstance(error, ResultUnavailable):
+            return Outcome("replayed", error.reason, unstored=True)
+        return Outcome("failed", str(error) or repr(error))
+
+    def _last_attempt(self, attempt: Attempt) -> str:
+        limit = self._guard.policy.max_attempts
+        if limit is None:
+            return ""
+        return f" (attempt {attempt.number} of {limit}{', parked' if attempt.number >= limit else ''})"
+
+    def _busy(self, job: Job, error: Busy) -> Outcome | None:
+        now = time.monotonic()
+        if job.give_up is None:
+            job.give_up = now + self._wait
+        return None if now < job.give_up else Outcome("busy", str(error))
+
+    def _unstored(self) -> None:
+        attempt: Attempt | None = getattr(self._now, "attempt", None)
+        if attempt is not None:
+            attempt.unstored = True
+
+
+class Workers:
+    """Threads that run all jobs there are.
+
+    Attributes:
+        trouble: why they stopped, when the ledger failed.
+        count: how many there are, which may be fewer than asked for.
+    """
+
+    def __init__(
+        self, count: int, runner: Runner, jobs: Jobs, stop: Stop, report: Callable[[Job, Outcome], None]
+    ) -> None:
+        self.trouble: BaseException | None = None
+        self._runner, self._jobs, self._stop, self._report = runner, jobs, stop, report
+        self._threads: list[threading.Thread] = []
+        for _ in range(count):
+            thread = threading.Thread(target=self._work, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more for this user
+                break
+            self._threads.append(thread)
+        self.count = len(self._threads)
+
+    def join(self, seconds: float) -> bool:
+        """Wait up to ``seconds`` for the end of all; return whether it came."""
+        until = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _work(self) -> None:
+        while (job := self._jobs.take()) is not None:
+            again_in: float | None = None
+            try:
+                outcome = self._runner.run(job)
+                if outcome is None:
+                    again_in = _LOOK_AGAIN
+                else:
+                    self._report(job, outcome)
+            except Interrupted as interrupted:
+                if interrupted.args:  # not by us
+                    self.trouble = self.trouble or interrupted
+                    self._stop.ask()
+            except Exception as error:  # noqa: BLE001 - raised again, in the main thread
+                self.trouble = self.trouble or error
+                self._stop.ask()
+            finally:
+                self._jobs.done(job, again_in=again_in)
+
+
+def _hear_result_warnings(heard: Callable[[], None]) -> Callable[[], None]:
+    """Call ``heard`` in the thread whose result was not stored, instead of a warning for each; return what ends that."""
+    others = warnings.showwarning
+
+    def show(  # noqa: PLR0917 - the signature of warnings.showwarning
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if issubclass(category, ResultWarning):
+            heard()
+        else:
+            others(message, category, filename, lineno, file, line)
+
+    warnings.simplefilter("always", ResultWarning)
+    warnings.showwarning = show
+
+    def end() -> None:
+        warnings.showwarning = others
+
+    return end

@@ -1,0 +1,95 @@
+"""Running commands under the watchdog, which kills them when this process is killed."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import BinaryIO
+
+from onceward.pipe import watchdog
+
+
+class WatchdogGone(Exception):
+    """The watchdog ended before the command did, so how the command ended is not known."""
+
+
+class Watchdog:
+    """The process that starts the commands; safe to be used by many threads."""
+
+    def __init__(self) -> None:
+        self._requests, its = socket.socketpair()
+        self._lock = threading.Lock()  # a request is sent in two parts
+        quiet = subprocess.DEVNULL
+        with its:
+            self._process = subprocess.Popen(  # noqa: S603 - our own file
+                [sys.executable, "-I", "-S", watchdog.__file__, str(its.fileno())],
+                stdin=quiet,
+                stdout=quiet,
+                stderr=quiet,
+                pass_fds=[its.fileno()],
+                start_new_session=True,
+            )
+
+    def run(
+        self, program: str, argv: Sequence[str], environment: Mapping[bytes, bytes], standard: Sequence[int]
+    ) -> int:
+        """Run a command to its end and return its status, negative for a signal.
+
+        Args:
+            program: its path.
+            argv: its arguments, the first of them its name.
+            environment: its variables.
+            standard: the file descriptors of its standard input, output and error.
+
+        Raises:
+            OSError: it cannot be started.
+            WatchdogGone: it was killed, or nobody knows how it ended.
+        """
+        variables = [b"=".join(one) for one in environment.items()]
+        body = b"\0".join([os.fsencode(program), *variables, *map(os.fsencode, argv)])
+        answer, its = os.pipe()
+        with os.fdopen(answer, "rb") as answers:
+            try:
+                self._send(watchdog.HEADER.pack(len(body), len(variables)), body, [*standard, its])
+            finally:
+                os.close(its)
+            return _status(answers)
+
+    def kill(self) -> None:
+        """Kill all commands, and start no more. Takes no lock, so a signal handler may call it."""
+        try:
+            self._requests.shutdown(socket.SHUT_WR)  # what the watchdog also sees when this process is killed
+        except OSError:
+            pass  # the watchdog is gone
+
+    def close(self) -> None:
+        """End the watchdog; commands that still run are killed."""
+        self._requests.close()
+        self._process.wait()
+
+    def _send(self, head: bytes, body: bytes, fds: list[int]) -> None:
+        try:
+            with self._lock:
+                socket.send_fds(self._requests, [head], fds)
+                self._requests.sendall(body)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise WatchdogGone from error
+
+
+def _status(answers: BinaryIO) -> int:
+    first = answers.readline()
+    if first.startswith(b"!"):
+        number = int(first[1:])
+        raise OSError(number, os.strerror(number))
+    last = answers.readline()
+    if last:
+        return int(last)
+    if first:  # nobody else is left to kill it
+        try:
+            os.killpg(int(first[1:]), signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass  # it has ended
+    raise WatchdogGone

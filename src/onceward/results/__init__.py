@@ -1,0 +1,1 @@
+"""How an outcome is recorded and comes back."""

@@ -1,0 +1,239 @@
+"""Results to text and back, so that a replay is equal to the first answer and of the same type.
+
+A handler with a precise return annotation stores plain JSON, written and read by msgspec for that type. Without one, or
+where the annotation leaves the type open, values that JSON has are stored as plain JSON, and all others in an envelope
+that names their types::
+
+    {"$onceward": 1, "value": {"$tuple": [1, {"$datetime": "2026-11-21T08:00:00+00:00"}]}}
+
+Whatever is stored has been read back and compared first. What cannot be stored is :class:`NotReplayable`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Never, NoReturn, Self, cast
+
+import msgspec
+
+from onceward.results.classes import NotReplayable as NotReplayable  # noqa: PLC0414 - callers of a codec need no classes
+from onceward.results.classes import has_name, is_model, type_name
+from onceward.results.equality import same
+from onceward.results.values import findable, model_data, tagged, untagged
+
+ENVELOPE = '{"$onceward":1,'
+_ENVELOPE = ENVELOPE.encode()
+_OPEN = (object, None, type(None), NoReturn, Never, Self)  # annotations that say nothing about how to store a result
+
+
+class Codec:
+    """How the results of one handler are stored.
+
+    Args:
+        annotation: the handler's return type, or ``object`` when it has none.
+
+    Raises:
+        TypeError: no value of that type could be stored.
+
+    Attributes:
+        resolve: called before the handler runs, when there is something left to do then; else None.
+    """
+
+    resolve: Callable[[], None] | None = None
+
+    def __init__(self, annotation: object = object) -> None:
+        self._encoder = msgspec.json.Encoder(enc_hook=model_data)
+        self._decoder: msgspec.json.Decoder[object] | None = None
+        if any(annotation is nothing for nothing in _OPEN):
+            return
+        try:
+            if _is_precise(msgspec.inspect.type_info(annotation)):
+                self._decoder = msgspec.json.Decoder(cast("type[object]", annotation), dec_hook=_from_builtin)
+        except (TypeError, NotReplayable, AttributeError) as error:
+            raise TypeError(
+                f"results of type {annotation!r} cannot be recorded: {error}. Return a type that msgspec or pydantic "
+                "encodes (dataclass, Struct, TypedDict, the standard types), or leave the annotation out"
+            ) from error
+
+    def encode(self, value: object) -> str:
+        """Return the text to store.
+
+        Raises:
+            NotReplayable: the value would not come back equal and of the same type.
+        """
+        if self._decoder is not None:
+            try:
+                text = self._encode_typed(value)
+            except Exception as error:  # noqa: BLE001 - not of its annotated type, unless it is an interrupt
+                failed = error
+            else:
+                return text or _encode_open(value, enveloped=True)
+            from onceward.results.outcomes import firmly  # noqa: PLC0415 - the two need each other, and this hardly happens
+
+            firmly(self._encode_typed, value, failed)
+            return _encode_open(value, enveloped=True)
+        return _encode_open(value, enveloped=False)
+
+    def _encode_typed(self, value: object) -> str:
+        """Return plain JSON, or nothing when it would not come back equal as the annotated type."""
+        assert self._decoder is not None
+        data = self._encoder.encode(value)
+        return data.decode() if not data.startswith(_ENVELOPE) and same(self._decoder.decode(data), value) else ""
+
+    def decode(self, text: str) -> object:
+        """Return the value stored as ``text``.
+
+        Raises:
+            NotReplayable: the text does not fit the annotation, or names a type that is not loaded.
+        """
+        try:
+            if text.startswith(ENVELOPE):
+                return _decode_open(text)
+            if self._decoder is not None:
+                return self._decoder.decode(text)
+            return msgspec.json.decode(text)
+        except NotReplayable:
+            raise
+        except Exception as error:
+            # Classes change from one release to the next, and what they do when they are made is the user's own.
+            raise NotReplayable(
+                f"the recorded result does not fit what the handler returns today: {error!r}"
+            ) from error
+
+
+def encode_exception(error: Exception) -> str:
+    """Return the text to store for an exception that is a handler's outcome.
+
+    Raises:
+        NotReplayable: its arguments or attributes cannot be stored, or it does not come back the same.
+    """
+    try:
+        how = error.__reduce__()
+        args = (
+            how[1] if isinstance(how, tuple) and how[0] is type(error) else error.args
+        )  # OSError keeps some elsewhere
+        parts = findable({"args": tagged(args), "state": tagged(dict(error.__dict__))})
+        raised = {"type": type_name(type(error)), **cast("dict[str, object]", parts)}
+        text = _dumped({"$onceward": 1, "raised": raised})
+        back = decode_exception(text, [type(error)])
+        unchanged = same(back.args, error.args) and str(back) == str(error)
+    except NotReplayable:
+        raise
+    except Exception as trouble:
+        raise NotReplayable(repr(trouble)) from trouble
+    if not unchanged:
+        raise NotReplayable(f"{type(error).__qualname__} does not come back equal from its arguments and attributes")
+    return text
+
+
+def is_exception(text: object) -> bool:
+    """Tell whether a stored text is an exception's; what is no text is none."""
+    return isinstance(text, str) and text.startswith(ENVELOPE + '"raised"')
+
+
+def decode_exception(text: str, kinds: Sequence[type[Exception]]) -> Exception:
+    """Return the exception stored as ``text``, which must be one of ``kinds`` or of their loaded subclasses.
+
+    Raises:
+        NotReplayable: it is none of them, or can no longer be made of what was stored.
+    """
+    try:
+        raised = msgspec.json.decode(text)["raised"]
+        name, args, state = str(raised["type"]), raised["args"], raised["state"]
+    except Exception as trouble:
+        raise NotReplayable(f"the recorded exception cannot be read: {trouble!r}") from trouble
+    pending = list(kinds)
+    while pending:
+        kind = pending.pop()
+        if has_name(kind, name):
+            try:
+                # Without __init__: it may take other arguments, or have effects.
+                error = kind.__new__(kind, *cast("tuple[object, ...]", untagged(args)))
+                error.__dict__.update(cast("dict[str, object]", untagged(state)))
+            except Exception as trouble:
+                raise NotReplayable(f"the recorded {name} cannot be made again: {trouble!r}") from trouble
+            return error
+        pending.extend(kind.__subclasses__())
+    raise NotReplayable(f"the outcome was the exception {name}, which is not among the loaded final= ones")
+
+
+# --- values by their own type -------------------------------------------------------------------------------------
+
+
+def _encode_open(value: object, *, enveloped: bool) -> str:
+    try:
+        marked = tagged(value)
+        plain = _dumped(marked)
+        if "__main__:" in plain:
+            plain = _dumped(findable(marked))
+    except RecursionError:
+        raise NotReplayable("it is nested too deeply, or contains itself") from None
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise NotReplayable(str(error)) from error
+    if not enveloped and (marked is value or plain == _dumped_as_is(value)):
+        return plain
+    text = f'{ENVELOPE}"value":{plain}}}'
+    try:
+        unchanged = same(_decode_open(text), value)
+    except NotReplayable:
+        raise
+    except Exception as error:
+        raise NotReplayable(f"a {type(value).__name__} cannot be read back: {error!r}") from error
+    if not unchanged:
+        raise NotReplayable(f"a {type(value).__name__} does not come back equal from what can be stored of it")
+    return text
+
+
+def _decode_open(text: str) -> object:
+    return untagged(msgspec.json.decode(text)["value"])
+
+
+def _dumped(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _dumped_as_is(value: object) -> str | None:
+    try:
+        return _dumped(value)
+    except (TypeError, ValueError, msgspec.MsgspecError):
+        return None
+
+
+# --- annotations --------------------------------------------------------------------------------------------------
+
+
+def _is_precise(info: object, seen: frozenset[int] = frozenset()) -> bool:
+    """Tell whether JSON read for this type gives back exactly what was written, with no part left open.
+
+    Raises:
+        NotReplayable: the type cannot be encoded at all.
+    """
+    if isinstance(info, msgspec.inspect.AnyType):
+        return False
+    if isinstance(info, msgspec.inspect.CustomType):
+        if info.cls is object:
+            return False
+        if not is_model(info.cls):
+            raise NotReplayable(f"{info.cls.__module__}.{info.cls.__qualname__} is not a type that can be encoded")
+        return True
+    if isinstance(info, msgspec.inspect.Metadata):
+        return _is_precise(info.type, seen)
+    if id(info) in seen or not isinstance(info, msgspec.inspect.Type):
+        return True
+    seen |= {id(info)}
+    # Every part is looked at, also after a loose one: one that cannot be encoded is to be found now.
+    precise = [_is_precise(part, seen) for part in _parts(info)]
+    return all(precise)
+
+
+def _parts(info: msgspec.inspect.Type) -> list[object]:
+    parts: list[object] = []
+    for name in info.__struct_fields__:
+        value = getattr(info, name)
+        if isinstance(value, msgspec.inspect.Type):
+            parts.append(value)
+        elif isinstance(value, tuple):
+            parts += [getattr(part, "type", part) for part in value]
+    return parts
+
+
+def _from_builtin(kind: type, value: object) -> object:
+    return kind.model_validate(value)  # type: ignore[attr-defined]  # _is_precise lets through pydantic models only

@@ -1,0 +1,148 @@
+"""How handlers end, as what is recorded of it: results and exceptions made into text that any ledger takes."""
+
+import sys
+import warnings
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from onceward.core import protocol
+from onceward.core.policy import Policy
+from onceward.core.protocol import Outcome
+from onceward.core.record import Record
+from onceward.errors import OncewardError, ResultWarning
+
+if TYPE_CHECKING:
+    from onceward.results.codec import Codec
+
+T = TypeVar("T")
+R = TypeVar("R")
+_INTERRUPTS: Final = 2  # of one call that do not hide what it raises each time; three mean it
+_LONGEST_ERROR: Final = 1000  # characters of an exception's text that are recorded
+
+
+class GivenBack(OncewardError):
+    """The request was refused before its handler began: the key is given back, as if nobody had claimed it."""
+
+
+def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
+    """Return the outcome that records ``result``; one without a result says why it cannot be replayed."""
+    try:
+        text = codec.encode(result)
+        if policy.seal is not None:
+            text = sealing().sealed(policy.seal, text)
+    except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
+        failed = error
+    else:
+        # ASCII is a byte a character, and asking costs nothing; otherwise count.
+        size = len(text) if text.isascii() else len(text.encode())
+        assert policy.max_result is not None  # the guard has asked the store
+        if size <= policy.max_result:
+            return protocol.completed(text)
+        return protocol.completed(None, f"it takes {size} bytes, and max_result={policy.max_result}")
+    text_or_error = firmly(
+        lambda value: _sealed(codec.encode(value), policy), result, failed
+    )  # it fails, or this raises
+    why = noted(describe(cast("Exception", text_or_error)), policy)
+    return protocol.completed(None, why.removeprefix("NotReplayable: "))
+
+
+def _sealed(text: str, policy: Policy) -> str:
+    return text if policy.seal is None else cast("str", sealing().sealed(policy.seal, text))
+
+
+def without_result(error: Exception) -> Outcome:
+    """Return the outcome of a handler whose result the store does not take, because of ``error``."""
+    return protocol.completed(None, storable(f"the store refused the result: {error}"))
+
+
+NO_TIME: Final = protocol.completed(
+    None, "the store did not take the result within one lease after the handler had ended"
+)
+
+
+def warn_of_missing(record: Record) -> None:
+    """Warn when a completed record has no result to replay."""
+    if record.result is None:
+        warnings.warn(
+            f"{record.key}: completed, but the result is not stored, so duplicates get ResultUnavailable: {record.error}",
+            ResultWarning,
+            stacklevel=6,
+        )
+
+
+def final(error: Exception, policy: Policy) -> Outcome:
+    """Return the outcome that records an exception to be raised again for every duplicate."""
+    from onceward.results.codec import encode_exception  # noqa: PLC0415 - msgspec is loaded with the first guard
+
+    text = firmly(lambda one: _sealed(encode_exception(one), policy), error)
+    if isinstance(text, Exception):
+        reason = describe(text).removeprefix("NotReplayable: ")
+        why = f"the outcome was {describe(error)}, which cannot be replayed: {reason}"
+        return protocol.completed(None, noted(why, policy))
+    return protocol.completed(text, noted(describe(error), policy))
+
+
+def noted(text: str, policy: Policy) -> str:
+    """Return an error's text as it is recorded: as it is, or sealed."""
+    return text if policy.seal is None else sealing().sealed_note(policy.seal, text)
+
+
+def opened_note(text: str | None, policy: Policy) -> str | None:
+    """Return an error's text as it was before :func:`noted`."""
+    return text if policy.seal is None else sealing().opened_note(policy.seal, text)
+
+
+def sealing() -> ModuleType:
+    """Return what seals and opens; loaded when it is first needed."""
+    from onceward.results import sealing as made  # noqa: PLC0415 - see above
+
+    return made
+
+
+def firmly(function: Callable[[T], R], value: T, *before: Exception) -> R | Exception:
+    """Return what ``function(value)`` returns, or what it raises each time; ``before`` is what it has raised already.
+
+    For what calls a user's code, which may raise anything.
+
+    Raises:
+        Exception: what it raised once, and not again: a time limit that struck meanwhile. Call this anew then.
+    """
+    handling = sys.exception()  # which all exceptions from here have as their context
+    met = [_root(error, handling) for error in before]
+    lasting: type | None = None
+    while True:
+        try:
+            came: R | Exception = function(value)
+            break
+        except Exception as error:  # noqa: BLE001 - see above
+            met.append(_root(error, handling))
+            alike = sum(type(one) is type(met[-1]) for one in met)
+            if alike > _INTERRUPTS or len(met) > 2 * _INTERRUPTS:
+                came, lasting = error, type(met[-1])
+                break
+    for interrupt in met:
+        if type(interrupt) is not lasting:
+            raise interrupt
+    return came
+
+
+def _root(error: BaseException, handling: BaseException | None) -> BaseException:
+    """Return what an exception came of: a time limit that was translated on its way is a cause."""
+    while (cause := error.__cause__ or error.__context__) is not None and cause is not handling:
+        error = cause
+    return error
+
+
+def describe(error: BaseException) -> str:
+    """Return an exception as one line for the record."""
+    text = firmly(str, error)
+    if isinstance(text, Exception):  # a user's __str__ may do anything
+        text = "(its text cannot be shown)"
+    kind = type(error).__qualname__
+    return storable(f"{kind}: {text}" if text else kind)
+
+
+def storable(text: str) -> str:
+    """Cut a text to what a record takes, and write lone surrogates so that any store can encode them."""
+    return text[:_LONGEST_ERROR].encode("utf-8", "backslashreplace").decode()

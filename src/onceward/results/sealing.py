@@ -1,0 +1,95 @@
+"""Seals: results and the texts of errors are encrypted, or redacted, before they leave the process (``Policy.seal``).
+
+A sealed result stands in its record as ``{"$onceward":1,"sealed":"..."}``, or ``"sealed64"`` for bytes that are no text. Of an
+error the type stays readable: ``CardDeclined: sealed:...``.
+"""
+
+from binascii import a2b_base64, b2a_base64
+from typing import Final
+
+import msgspec
+
+from onceward.core.policy import Seal
+from onceward.results.classes import NotReplayable
+
+_TEXT: Final = '{"$onceward":1,"sealed":'
+_BYTES: Final = '{"$onceward":1,"sealed64":'
+_MARK: Final = ": sealed:"
+_MARK64: Final = ": sealed64:"
+_FAILED: Final = "(its text could not be sealed)"
+
+
+class NotSealed(NotReplayable):
+    """The seal failed. The text does not tell how, for that may quote what was to be sealed."""
+
+
+class NotOpened(NotReplayable):
+    """What is recorded cannot be opened."""
+
+
+def sealed(seal: Seal, text: str) -> str:
+    """Return a result as it stands in the record.
+
+    Raises:
+        NotSealed: the seal raised, or returned no bytes.
+    """
+    token = _closed(seal, text)
+    try:
+        return f"{_TEXT}{msgspec.json.encode(token.decode()).decode()}}}"
+    except UnicodeDecodeError:
+        return f'{_BYTES}"{b2a_base64(token, newline=False).decode()}"}}'
+
+
+def opened(seal: Seal | None, text: str) -> str:
+    """Return a result as it was before it was sealed.
+
+    Raises:
+        NotOpened: there is no seal, or it cannot open this.
+    """
+    if seal is None:
+        raise NotOpened("it is sealed: give the guard the seal= that it was recorded with")
+    try:
+        token = msgspec.json.decode(text, type=dict[str, object])
+        held = str(token.get("sealed64", token.get("sealed")))
+        return seal[1](a2b_base64(held) if "sealed64" in token else held.encode()).decode()
+    except Exception as error:
+        raise NotOpened(f"it is sealed, and cannot be opened: {type(error).__qualname__}: {error}") from error
+
+
+def sealed_note(seal: Seal, note: str) -> str:
+    """Return an error's text, such as ``CardDeclined: 4242...``, as it stands in the record; its type stays readable."""
+    kind, colon, rest = note.partition(": ")
+    if not colon or not kind.isidentifier():
+        kind, rest = "text", note
+    try:
+        token = _closed(seal, rest)
+    except NotSealed:
+        return f"{kind}: {_FAILED}"
+    if token.isascii() and token.decode().isprintable():
+        return f"{kind}{_MARK}{token.decode()}"
+    return f"{kind}{_MARK64}{b2a_base64(token, newline=False).decode()}"
+
+
+def opened_note(seal: Seal | None, note: str | None) -> str | None:
+    """Return an error's text as it was before it was sealed; as it stands, when it cannot be opened."""
+    if seal is None or note is None:
+        return note
+    for mark in (_MARK, _MARK64):
+        kind, found, token = note.partition(mark)
+        if found:
+            try:
+                rest = seal[1](a2b_base64(token) if mark == _MARK64 else token.encode()).decode()
+            except Exception:  # noqa: BLE001 - a person is shown what there is
+                return note
+            return rest if kind == "text" else f"{kind}: {rest}"
+    return note
+
+
+def _closed(seal: Seal, text: str) -> bytes:
+    try:
+        token: object = seal[0](text.encode("utf-8", "surrogatepass"))
+    except Exception as error:
+        raise NotSealed(f"its seal raised {type(error).__qualname__}") from error
+    if not isinstance(token, bytes):
+        raise NotSealed(f"its seal returned {type(token).__name__} instead of bytes")
+    return token

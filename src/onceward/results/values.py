@@ -1,0 +1,294 @@
+"""Values in JSON's own types, with a tag around all that JSON would change; and the values back from them.
+
+What stands in a ledger never imports or calls anything: a tag names a class, and it must be loaded already and be a
+dataclass, a Struct, an Enum, a NamedTuple or a pydantic model; see classes.py.
+"""
+
+import datetime as dt
+import decimal
+import math
+import uuid
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, cast
+
+import msgspec
+
+from onceward.results.classes import (
+    KINDS,
+    NotReplayable,
+    field_names,
+    importable_name,
+    is_model,
+    is_named_tuple,
+    loaded_class,
+    own_name,
+)
+
+_INT64 = 1 << 63
+_MOST_BITS = 10_000  # Python writes no longer int in decimal than 4300 digits (sys.set_int_max_str_digits)
+
+
+def canonical(value: object) -> bytes:
+    """Return bytes that are equal for equal values of equal types, whatever the order of their dicts and sets.
+
+    Raises:
+        TypeError: the value is of a type that cannot be told apart, or contains itself.
+    """
+    try:
+        marked = tagged(value)
+        data = msgspec.json.encode(marked, order="deterministic")
+        if b'"$dict"' not in data and b'"$pydantic"' not in data:
+            return data
+        return msgspec.json.encode(_ordered(marked), order="deterministic")
+    except NotReplayable as error:
+        raise TypeError(f"no fingerprint can be taken: {error}") from error
+    except RecursionError:
+        raise TypeError("no fingerprint can be taken: the input is nested too deeply, or contains itself") from None
+
+
+def _ordered(marked: object) -> object:
+    """Sort the pairs of dicts whose keys are not all str; the others are ordered by the encoder.
+
+    Which fields of a model were given makes no other input of it: two models may be equal without that.
+    """
+    if type(marked) is list:
+        return [_ordered(item) for item in marked]
+    if type(marked) is not dict:
+        return marked
+    if "$dict" in marked:
+        return {"$dict": sorted((_ordered(pair) for pair in marked["$dict"]), key=_sorting)}
+    return {key: _ordered(item) for key, item in marked.items() if key != "set" or "$pydantic" not in marked}
+
+
+def _sorting(marked: object) -> bytes:
+    return msgspec.json.encode(marked, order="deterministic")
+
+
+def tagged(value: object) -> object:  # noqa: PLR0911 - one line per type
+    """Return ``value`` in JSON's own types, with a tag around all that JSON would change."""
+    kind = type(value)
+    if kind is str:
+        return value if _is_text(cast("str", value)) else {"$str": _escapes(cast("str", value))}
+    if kind is bool or value is None:
+        return value
+    if kind is int:
+        return value if -_INT64 <= cast("int", value) < _INT64 else {"$int": _int_text(cast("int", value))}
+    if kind is float:
+        return value if math.isfinite(cast("float", value)) else {"$float": repr(value)}
+    if kind is list:
+        return [tagged(item) for item in cast("list[object]", value)]
+    if kind is dict:
+        items = cast("dict[object, object]", value)
+        if all(type(key) is str and not key.startswith("$") and _is_text(key) for key in items):
+            return {key: tagged(item) for key, item in items.items()}
+        return {"$dict": [[tagged(key), tagged(item)] for key, item in items.items()]}
+    writer = _WRITERS.get(kind)
+    if writer is not None:
+        return {writer[0]: writer[1](value)}
+    return _tagged_object(value)
+
+
+def findable(marked: object) -> object:
+    """Return what ``tagged`` made, with a script's classes under the names that they are found again by.
+
+    A fingerprint goes without this, for those names change when somebody imports the script.
+    """
+    if type(marked) is list:
+        return [findable(item) for item in marked]
+    if type(marked) is not dict:
+        return marked
+    return {key: importable_name(item) if key in KINDS else findable(item) for key, item in marked.items()}
+
+
+def _tagged_object(value: object) -> object:
+    kind = type(value)
+    if isinstance(value, Enum):
+        return {"$enum": own_name(kind), "name": value.name}
+    if is_named_tuple(kind):
+        return {"$namedtuple": own_name(kind), "items": [tagged(item) for item in cast("tuple[object, ...]", value)]}
+    if is_model(kind):
+        return _tagged_model(value, kind)
+    names = field_names(kind)
+    if names is None:
+        raise NotReplayable(f"{kind.__module__}.{kind.__qualname__} is not a type that can be stored")
+    parts = {name: getattr(value, name) for name in names}
+    return {
+        "$object": own_name(kind),
+        "fields": {name: tagged(item) for name, item in parts.items() if item is not msgspec.UNSET},
+    }
+
+
+def _tagged_model(value: Any, kind: Any) -> object:
+    fields = {name: item for name, item in value.__dict__.items() if name in kind.model_fields}
+    fields |= value.__pydantic_extra__ or {}
+    marked = {"$pydantic": own_name(kind), "value": tagged(fields)}
+    given: set[str] = value.__pydantic_fields_set__
+    return marked if given == fields.keys() else {**marked, "set": sorted(given)}
+
+
+def untagged(value: object) -> object:
+    """Return the value that ``tagged`` made this of; raises NotReplayable, or what a class raises when it is made."""
+    if type(value) is list:
+        return [untagged(item) for item in value]
+    if type(value) is not dict:
+        return value
+    tag = next(iter(value), "")
+    if not tag.startswith("$"):
+        return {key: untagged(item) for key, item in value.items()}
+    reader = _READERS.get(tag)
+    if reader is not None:
+        return reader(value[tag])
+    return _untagged_object(tag, value)
+
+
+def _untagged_object(tag: str, value: dict[str, object]) -> object:
+    kind: Any = loaded_class(str(value[tag]), tag)
+    if tag == "$enum":
+        return kind._member_map_[str(value["name"])]
+    if tag == "$namedtuple":
+        return _named_tuple(kind, cast("list[object]", untagged(value["items"])))
+    if tag == "$pydantic":
+        # Without validation: it was valid when it was made, and validators may have effects, or want aliases.
+        fields = cast("dict[str, object]", untagged(value["value"]))
+        return kind.model_construct(_fields_set=set(cast("list[str]", value.get("set", fields))), **fields)
+    fields = cast("dict[str, object]", untagged(value["fields"]))
+    if issubclass(kind, msgspec.Struct):
+        return kind(**fields)
+    made = object.__new__(kind)  # without __new__ and __init__: they may take other arguments, or have effects
+    for name in field_names(kind) or ():
+        object.__setattr__(made, name, fields[name] if name in fields else _default(kind, name))
+    return made
+
+
+def _named_tuple(kind: Any, items: list[object]) -> object:
+    names = kind._fields
+    if len(items) > len(names):
+        raise NotReplayable(f"{kind.__qualname__} has fewer fields now than the recorded result")
+    since = [kind._field_defaults[name] for name in names[len(items) :]]
+    return tuple.__new__(kind, (*items, *since))
+
+
+def _default(kind: type, name: str) -> object:
+    """Return the default of a field that a dataclass has got since an object was stored."""
+    from dataclasses import MISSING, fields  # noqa: PLC0415 - loaded by whoever made the class
+
+    field = next(field for field in fields(kind) if field.name == name)
+    if field.default is not MISSING:
+        return field.default
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    raise NotReplayable(f"{kind.__qualname__} has had a field {name!r} since, which the recorded result lacks")
+
+
+def model_data(value: object) -> object:
+    """Return what a pydantic model is written as in JSON; for msgspec's ``enc_hook``.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if is_model(type(value)):
+        return value.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]  # a pydantic model
+    raise TypeError(f"{type(value).__qualname__} cannot be written as JSON")
+
+
+_WRITERS: dict[type, tuple[str, Callable[[object], object]]] = {
+    tuple: ("$tuple", lambda v: [tagged(item) for item in cast("tuple[object, ...]", v)]),
+    set: ("$set", lambda v: _sorted(cast("set[object]", v))),
+    frozenset: ("$frozenset", lambda v: _sorted(cast("frozenset[object]", v))),
+    bytes: ("$bytes", lambda v: _bytes_text(cast("bytes", v))),
+    bytearray: ("$bytearray", lambda v: _bytes_text(bytes(cast("bytearray", v)))),
+    complex: ("$complex", repr),
+    uuid.UUID: ("$uuid", str),
+    decimal.Decimal: ("$decimal", str),
+    dt.datetime: ("$datetime", lambda v: _time_text(cast("dt.datetime", v))),
+    dt.date: ("$date", lambda v: cast("dt.date", v).isoformat()),
+    dt.time: ("$time", lambda v: _time_text(cast("dt.time", v))),
+    dt.timedelta: ("$timedelta", lambda v: [(d := cast("dt.timedelta", v)).days, d.seconds, d.microseconds]),
+}
+
+_READERS: dict[str, Callable[[object], object]] = {
+    "$str": lambda v: _unescaped(cast("str", v)),
+    "$int": lambda v: int(cast("str", v), 0),
+    "$float": lambda v: float(cast("str", v)),
+    "$dict": lambda v: {untagged(key): untagged(item) for key, item in cast("list[list[object]]", v)},
+    "$tuple": lambda v: tuple(untagged(item) for item in cast("list[object]", v)),
+    "$set": lambda v: {untagged(item) for item in cast("list[object]", v)},
+    "$frozenset": lambda v: frozenset(untagged(item) for item in cast("list[object]", v)),
+    "$bytes": lambda v: _bytes_of(cast("dict[str, str]", v)),
+    "$bytearray": lambda v: bytearray(_bytes_of(cast("dict[str, str]", v))),
+    "$complex": lambda v: complex(cast("str", v)),
+    "$uuid": lambda v: uuid.UUID(cast("str", v)),
+    "$decimal": lambda v: decimal.Decimal(cast("str", v)),
+    "$datetime": lambda v: _time_of(dt.datetime, v),
+    "$date": lambda v: dt.date.fromisoformat(cast("str", v)),
+    "$time": lambda v: _time_of(dt.time, v),
+    "$timedelta": lambda v: dt.timedelta(*cast("list[int]", v)),
+}
+
+
+def _sorted(items: "set[object] | frozenset[object]") -> list[object]:
+    return sorted((tagged(item) for item in items), key=_sorting)
+
+
+def _is_text(text: str) -> bool:
+    """Tell whether a str can be written as UTF-8, which has no lone surrogates."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _escapes(text: str) -> str:
+    import json  # noqa: PLC0415 - rare results only; msgspec writes no lone surrogates
+
+    return json.dumps(text)
+
+
+def _unescaped(stored: str) -> str:
+    import json  # noqa: PLC0415 - as above
+
+    return str(json.loads(stored))
+
+
+def _int_text(number: int) -> str:
+    return str(number) if number.bit_length() < _MOST_BITS else hex(number)
+
+
+def _bytes_text(data: bytes) -> dict[str, str]:
+    try:
+        return {"text": data.decode("ascii")}
+    except UnicodeDecodeError:
+        return {"hex": data.hex()}
+
+
+def _bytes_of(stored: dict[str, str]) -> bytes:
+    return stored["text"].encode("ascii") if "text" in stored else bytes.fromhex(stored["hex"])
+
+
+def zone_name(moment: dt.datetime | dt.time) -> str | None:
+    """Return the name of a time zone of zoneinfo; None for any other."""
+    return getattr(moment.tzinfo, "key", None)  # zoneinfo: an offset alone would lose the zone
+
+
+def _time_text(moment: dt.datetime | dt.time) -> object:
+    zone = zone_name(moment)
+    if zone is None and not moment.fold:
+        return moment.isoformat()
+    plain = moment.replace(tzinfo=None) if zone else moment
+    return [plain.isoformat(), zone, moment.fold]
+
+
+def _time_of(kind: type[dt.datetime] | type[dt.time], stored: object) -> dt.datetime | dt.time:
+    if isinstance(stored, str):
+        return kind.fromisoformat(stored)
+    text, zone, fold = cast("tuple[str, str | None, int]", stored)
+    moment = kind.fromisoformat(text).replace(fold=fold)
+    if zone is None:
+        return moment
+    import zoneinfo  # noqa: PLC0415 - rare results only
+
+    return moment.replace(tzinfo=zoneinfo.ZoneInfo(zone))

@@ -1,0 +1,262 @@
+"""The ledger for people: list, show, clear, park, unpark, purge and count its records."""
+
+import time
+from collections.abc import Callable, Iterator
+
+from onceward.core import protocol
+from onceward.core.clock import boottime
+from onceward.core.drivers import drive
+from onceward.core.record import Elsewhere, Record, Write
+from onceward.core.steps import fetched
+from onceward.errors import Busy, OncewardError
+from onceward.results.outcomes import storable
+from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged, Store
+
+PAGE = 500
+
+
+class NotFound(OncewardError):
+    """There is no record of that key."""
+
+
+class KeepsMessage(OncewardError):
+    """The record keeps a message that no queue has any more, and that would be lost with it."""
+
+
+class Ledger:
+    """The records of a store. You get one from ``once.ledger``.
+
+    Every method raises StoreError when the store cannot be reached.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def records(self, prefix: str = "", status: str | None = None) -> Iterator[tuple[Record, float]]:
+        """Yield each record whose key starts with ``prefix``, with the store's time.
+
+        They come in the order of their keys from SQLite and from memory, and in no order from DynamoDB, which is read to
+        its end: see :meth:`pages` for large tables. Those that cannot be read are left out, with a warning on the log.
+
+        Args:
+            prefix: the first characters of the keys.
+            status: only those in this status: IN_PROGRESS, COMPLETED, RELEASED or PARKED; or LAPSED or EXPIRED, as
+                :meth:`stats` counts them.
+        """
+        for page in self.pages(prefix, status):
+            for one in page.damaged:
+                import logging  # noqa: PLC0415 - for what hardly happens
+
+                logging.getLogger("onceward").warning("%r: left out, for it cannot be read: %s", one.key, one.why)
+            for record in page.records:
+                yield record, page.now
+
+    def pages(
+        self, prefix: str = "", status: str | None = None, *, after: str | None = None, limit: int | None = None
+    ) -> Iterator[Page]:
+        """Yield pages of records as the store reads them, in its own order, so that a reader may stop and go on later.
+
+        A page may be empty and have a next. Records that cannot be read are in its ``damaged``, whatever the status. A record that stays where it is comes once, also to those who go on later.
+
+        Args:
+            prefix: the first characters of the keys.
+            status: only those in this status.
+            after: the ``next`` of the page to go on after; None is from the start.
+            limit: how many records there are on all pages together, at most; None is all.
+        """
+        size = PAGE if limit is None else min(limit, PAGE)
+        while limit is None or limit > 0:
+            page = drive(self.store.scan(prefix, after, size), self.store)
+            records = [_plain(one) for one in page.records if status is None or protocol.is_in(one, page.now, status)]
+            if limit is not None and len(records) > limit:
+                size = max(limit, size // 2)  # only a whole page has a next, so it is read again, and less of it
+                continue
+            yield page._replace(records=records)
+            if page.next is None:
+                return
+            after = page.next
+            if limit is not None:
+                limit -= len(records)
+                # A page that is not full was filtered, so the next one may be longer.
+                size = min(limit if len(records) == size else 2 * size, PAGE)
+
+    def show(self, key: str, *, whole: bool = False) -> tuple[Record, float]:
+        """Return the record of ``key`` (as it stands in the ledger) and the store's time.
+
+        Args:
+            key: as it stands in the ledger.
+            whole: whether to fetch a result that is kept elsewhere; otherwise ``result`` says where it is.
+
+        Raises:
+            NotFound: there is no such key.
+            DamagedRecord: there is something that cannot be read.
+        """
+        # A key with lone surrogates, as from an argument that is not UTF-8, can stand in no ledger.
+        readable = key.encode("utf-8", "replace").decode() == key
+        reply = drive(self.store.load(key), self.store) if readable else None
+        if reply is None or reply.record is None:
+            raise NotFound(
+                f"{key if readable else ascii(key)}: no such key in {self.store.url}; `onceward ls` shows those there are"
+            )
+        record = drive(fetched(reply.record, boottime), self.store) if whole else _plain(reply.record)
+        return record, reply.now
+
+    def is_live(self, key: str) -> bool:
+        """Tell whether a worker holds ``key`` now; raises NotFound."""
+        return protocol.is_live(*self.show(key))
+
+    def clear(self, key: str, *, live: bool = False, message: bool = False) -> Record | Damaged:
+        """Forget ``key``, so that its next delivery runs again; return the record that was.
+
+        One that cannot be read is deleted as well: nobody can tell whether a worker holds it.
+
+        Args:
+            key: the key as it stands in the ledger.
+            live: whether to clear it although a worker holds it; that worker's result will be refused.
+            message: whether to clear it although it keeps a message, which is lost then.
+
+        Raises:
+            NotFound: there is no such key.
+            Busy: a worker holds it, and ``live`` is false.
+            KeepsMessage: it keeps a message of a queue, and ``message`` is false.
+        """
+        while True:
+            try:
+                record, now = self.show(key)
+            except DamagedRecord as error:
+                if self._deleted(error.damaged):
+                    return error.damaged
+                continue
+            if protocol.is_live(record, now) and not live:
+                raise Busy(key, record.lease_until - now)
+            if protocol.message_in(record) is not None and not message:
+                raise KeepsMessage(f"{key}: it keeps a message that is in no queue any more, and goes with it")
+            # A clock of whole seconds stamps ahead of what it shows: the next claim must get a larger fence than this one.
+            if 0 < (ahead := record.fence / 1e6 - now) < 3 * self.store.resolution:
+                time.sleep(ahead)
+            if self._deleted(record):
+                return record
+
+    def _deleted(self, seen: Record | Damaged) -> bool:
+        try:
+            return drive(self.store.delete(seen), self.store).won
+        except DamagedRecord:  # it was damaged, or changed, since it was seen
+            return False
+
+    def park(self, key: str, reason: str = "parked by hand", *, live: bool = False) -> Record:
+        """Stop retrying ``key``; return the record as it is now.
+
+        Raises:
+            NotFound: there is no such key.
+            Busy: a worker holds it, and ``live`` is false.
+            OncewardError: it is completed, which is final.
+        """
+
+        def write(record: Record, now: float) -> Write | None:
+            if protocol.is_live(record, now) and not live:
+                raise Busy(key, record.lease_until - now)
+            return protocol.parked_by_hand(record, storable(reason))
+
+        return self._change(key, write, "cannot be parked")
+
+    def unpark(self, key: str) -> Record:
+        """Let a parked ``key`` run again with all its attempts; return the record as it is now.
+
+        Raises:
+            NotFound: there is no such key.
+            KeepsMessage: it keeps a message of a queue; see :func:`onceward.aws.dead_letters.unparking.unpark_to`.
+            OncewardError: it is not parked.
+        """
+
+        def write(record: Record, _: float) -> Write | None:
+            if protocol.message_in(record) is not None:
+                import shlex  # noqa: PLC0415 - for what hardly happens
+
+                raise KeepsMessage(
+                    f"{key}: it keeps a message that is in no queue any more, so no delivery would run: "
+                    f"`onceward unpark {shlex.quote(key)} --to QUEUE` sends it again, and unparks the key"
+                )
+            return protocol.unparked(record)
+
+        return self._change(key, write, "is not parked")
+
+    def purge(self, batch: int = PAGE, limit: int | None = None) -> int:
+        """Delete expired records, ``batch`` at a time, and return how many. Writes do the same, a few at a time.
+
+        Args:
+            batch: how many to delete at a time.
+            limit: how many to delete, at most; None is all there are.
+        """
+        return sum(purged.gone for purged in self.purging(batch, limit=limit))
+
+    def purging(self, batch: int = PAGE, *, after: str | None = None, limit: int | None = None) -> Iterator[Purged]:
+        """As :meth:`purge`, yielding how many each batch has deleted, and where to go on: None after the last.
+
+        Args:
+            batch: how many to delete at a time.
+            after: where an earlier purge ended; None is from the start.
+            limit: how many to delete, at most; None is all.
+        """
+        while limit is None or limit > 0:
+            purged = drive(self.store.purge(batch if limit is None else min(batch, limit), after), self.store)
+            yield purged
+            if purged.next is None:
+                return
+            after = purged.next
+            if limit is not None:
+                limit -= purged.gone
+
+    def stats(self, prefix: str = "") -> dict[str, int]:
+        """Count the records by status, with ``lapsed`` for those whose worker vanished and ``expired`` for garbage.
+
+        A status that this version does not know is counted under its own name. Records that cannot be read, if there are
+        some, are counted as ``damaged``, and in none of the others.
+        """
+        counts: dict[str, int] = {}
+        for counts, _ in self.counting(prefix):  # noqa: B007 - the last ones are of all records
+            pass
+        return counts
+
+    def counting(
+        self,
+        prefix: str = "",
+        *,
+        after: str | None = None,
+        limit: int | None = None,
+        on_damaged: Callable[[Damaged], object] | None = None,
+    ) -> Iterator[tuple[dict[str, int], str | None]]:
+        """As :meth:`stats`, yielding the counts so far after each page, and where to go on: None after the last.
+
+        Args:
+            prefix: the first characters of the keys.
+            after: where an earlier count ended; its numbers and these add up.
+            limit: how many records to count, at most; None is all.
+            on_damaged: called with each record that cannot be read.
+        """
+        counts = dict.fromkeys(("total", *sorted(protocol.STATUSES), "lapsed", "expired"), 0)
+        for page in self.pages(prefix, after=after, limit=limit):
+            for record in page.records:
+                counts["total"] += 1
+                counts[record.status] = counts.get(record.status, 0) + 1
+                counts["lapsed"] += protocol.is_lapsed(record, page.now)
+                counts["expired"] += protocol.is_expired(record, page.now)
+            for one in page.damaged:
+                counts["damaged"] = counts.get("damaged", 0) + 1
+                if on_damaged is not None:
+                    on_damaged(one)
+            yield dict(counts), page.next
+
+    def _change(self, key: str, write: Callable[[Record, float], Write | None], refusal: str) -> Record:
+        while True:
+            record, now = self.show(key)
+            change = write(record, now)
+            if change is None:
+                raise OncewardError(f"{key}: it is {record.status} and {refusal}")
+            reply = drive(self.store.swap(change, record), self.store)
+            if reply.won and reply.record is not None:
+                return reply.record
+
+
+def _plain(record: Record) -> Record:
+    """Return a record whose result is text, also where that only says where the result is."""
+    return record._replace(result=str(record.result)) if type(record.result) is Elsewhere else record

@@ -1,0 +1,125 @@
+"""The anchor of an SQLite ledger's clock in its file: read, set at a new boot, moved forwards when it is wrong."""
+
+import sqlite3
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from onceward.stores.sqlite.clock import AGREE, CONFIRM, HostClock, Move, wanted
+from onceward.stores.sqlite.schema import HIGH, META, TABLE
+
+MARK_EVERY = 10.0  # seconds: how often a worker that writes puts ledger time into the file
+COUNTED = 3600.0  # seconds: a longer gap that nobody saw pass does not count towards the retention of records
+
+MARK = f"UPDATE {HIGH} SET written = max(written, ?)"  # noqa: S608 - a constant of the schema
+
+
+class Anchor(NamedTuple):
+    """What the file says about its clock."""
+
+    boot: str | None
+    anchor: float | None
+    seen: tuple[float, float] | None  # a time of day that was ahead (less the uptime), and the uptime then
+    written: float
+    least: float
+
+
+def read(connection: sqlite3.Connection, meta: Mapping[str, str] | None = None) -> Anchor:
+    """Read it; the schema must be there. ``meta`` spares a look if it was read just now."""
+    if meta is None:
+        meta = dict(connection.execute(f"SELECT name, value FROM {META}"))  # noqa: S608 - as above
+    marked = connection.execute(f"SELECT max(written) FROM {HIGH}").fetchone()[0] or 0.0  # noqa: S608 - as above
+    newest = connection.execute(f"SELECT created_at FROM {TABLE} ORDER BY rowid DESC LIMIT 1").fetchone()  # noqa: S608 - as above
+    created = newest[0] if newest and isinstance(newest[0], float) else 0.0
+    seen = meta.get("seen", "").split()
+    return Anchor(
+        boot=meta.get("boot"),
+        anchor=float(meta["anchor"]) if "anchor" in meta else None,
+        seen=(float(seen[0]), float(seen[1])) if len(seen) == 2 else None,
+        written=max(marked, created),
+        least=max(marked + MARK_EVERY if marked else 0.0, created),  # the next mark might have been about to be made
+    )
+
+
+def move(host: HostClock, found: Anchor) -> Move | None:
+    """Return where the anchor belongs now, or None."""
+    # An anchor of this boot may be in use, also if an earlier version set it too low.
+    written = 0.0 if found.boot == host.boot else found.written
+    return wanted(found.anchor, written, found.least, host.uptime(), time.time())
+
+
+def set_for_boot(connection: sqlite3.Connection, host: HostClock) -> None:
+    """In an open transaction: anchor the clock if this is its first boot, or a new one."""
+    found = read(connection)
+    to = move(host, found)
+    if to is None and found.anchor is not None:
+        _write(connection, host, found.anchor)  # the boot has another name, and the clock is right
+    elif to is not None and not to.running:
+        _keep(connection, found.written, to.skipped)
+        _write(connection, host, to.anchor)
+
+
+def is_set(found: Anchor, host: HostClock) -> bool:
+    """Tell whether the clock is anchored for this boot, or waits for the file to be nobody's."""
+    to = move(host, found)
+    return found.boot == host.boot if to is None else to.running
+
+
+def confirmed(connection: sqlite3.Connection, found: Anchor, host: HostClock) -> bool:
+    """Tell whether a running ledger is behind the time of day, by two looks; the first one is written down."""
+    to = move(host, found)
+    if to is None:
+        return False
+    if found.boot != host.boot:
+        return True  # a new boot with a longer uptime than the last one had
+    if found.seen is not None and abs(found.seen[0] - to.anchor) <= AGREE:
+        return host.uptime() - found.seen[1] >= CONFIRM
+    try:
+        connection.execute(
+            f"INSERT OR REPLACE INTO {META} VALUES ('seen', ?)",  # noqa: S608 - as above
+            (f"{to.anchor!r} {host.uptime()!r}",),
+        )
+    except sqlite3.OperationalError:  # the next one to open the file writes it down
+        pass
+    return False
+
+
+def step(connection: sqlite3.Connection, host: HostClock) -> None:
+    """Move the anchor of a running ledger forwards, if nobody has the file open but this new connection.
+
+    Whoever has it open knows the old anchor, and would take the others' leases for lapsed, or have its own taken.
+    """
+    try:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("BEGIN EXCLUSIVE")
+        found = read(connection)
+        to = move(host, found)
+        if to is not None and found.anchor is not None:
+            before = found.anchor + host.uptime()
+            # The claims of workers that have closed the file last as long as before; some give each container a boot id.
+            counted = to.skipped if to.skipped <= COUNTED else 0.0
+            connection.execute(
+                f"UPDATE {TABLE} SET lease_until = lease_until + ?, expires_at = expires_at + ? WHERE lease_until > ?",  # noqa: S608 - as above
+                (to.skipped, counted, before),
+            )
+            _keep(connection, before, to.skipped)
+            _write(connection, host, to.anchor)
+        connection.execute("COMMIT")
+    except sqlite3.OperationalError:  # somebody has it open
+        pass
+
+
+def _keep(connection: sqlite3.Connection, before: float, skipped: float) -> None:
+    """Let no record expire by a long gap: it was a wrong look at the clock, or nobody was there to be answered."""
+    if skipped > COUNTED:
+        connection.execute(
+            f"UPDATE {TABLE} SET expires_at = expires_at + ? WHERE expires_at > ?",  # noqa: S608 - as above
+            (skipped, before),
+        )
+
+
+def _write(connection: sqlite3.Connection, host: HostClock, anchor: float) -> None:
+    connection.executemany(
+        f"INSERT OR REPLACE INTO {META} VALUES (?, ?)",  # noqa: S608 - as above
+        [("boot", host.boot), ("anchor", repr(anchor))],
+    )

@@ -1,0 +1,326 @@
+"""An SQLite ledger's file: its two connections, and what its errors mean."""
+
+import os
+import sqlite3
+import time
+
+from onceward.core.clock import Clock
+from onceward.errors import StoreError
+from onceward.stores.sqlite import anchor as sqlite_anchor
+from onceward.stores.sqlite import place as sqlite_place
+from onceward.stores.sqlite.clock import AGREE, CONFIRM, HostClock
+from onceward.stores.sqlite.schema import SCHEMA, is_complete, read_meta
+
+# Codes after which the same request may succeed (sqlite.org/rescode.html).
+_TRANSIENT = {
+    sqlite3.SQLITE_BUSY: "another process holds its write lock; wait for it, or raise ?timeout=",
+    sqlite3.SQLITE_LOCKED: "it is locked within this process",
+    sqlite3.SQLITE_FULL: "the disk is full; free some space",
+    sqlite3.SQLITE_IOERR: "the disk failed to read or write",
+    sqlite3.SQLITE_NOMEM: "there is no memory left",
+    sqlite3.SQLITE_PROTOCOL: "its lock could not be taken",
+}
+_FOR_GOOD = {
+    sqlite3.SQLITE_NOTADB: "the file is not an SQLite database; give another path, nothing in it was changed",
+    sqlite3.SQLITE_CORRUPT: "the database is damaged; restore it, or recover it with `sqlite3 FILE .recover`",
+    sqlite3.SQLITE_READONLY: "the file or its folder is read-only for this user; a ledger must be written to",
+    sqlite3.SQLITE_PERM: "this user may not open the file",
+    sqlite3.SQLITE_AUTH: "this user may not open the file",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; does its folder exist, and may this user write there?",
+}
+_WAITING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+def translated(error: sqlite3.Error, where: str) -> StoreError:
+    """Return the StoreError that says what an SQLite error means for the ledger at ``where`` and what to do."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    meaning = _TRANSIENT.get(code) or _FOR_GOOD.get(code) or "SQLite refused the request"
+    return StoreError(f"ledger {where}: {meaning} ({error})", transient=code in _TRANSIENT)
+
+
+class SqliteFile:
+    """The connections to one ledger file, opened when first asked for. Not locked: its store does that.
+
+    Attributes:
+        marked: when a write last put ledger time into the file; infinite when the file has a clock of its own.
+        checked: when the place of the file was last looked at.
+    """
+
+    def __init__(self, path: str, timeout: float, synchronous: str, clock: Clock | None) -> None:
+        if synchronous not in {"FULL", "NORMAL"}:
+            raise ValueError(f"synchronous={synchronous!r}: give FULL (survives a power cut) or NORMAL (faster)")
+        if not 0 <= timeout < 1e6:
+            raise ValueError(f"timeout={timeout!r}: give the seconds to wait for the file's write lock")
+        self.path = self._real = path
+        self._timeout = timeout
+        self._synchronous = synchronous
+        self._host = HostClock() if clock is None else None
+        self.now: Clock = clock or self._host or (lambda: 0.0)
+        self._reader: sqlite3.Connection | None = None
+        self._writer: sqlite3.Connection | None = None
+        self._all: list[sqlite3.Connection] = []  # also those that are being opened
+        self._place: sqlite_place.Place | None = None
+        self._compared = 0.0
+        self._closings = 0
+        self._abandoned = False
+        self._frozen = False
+        self.marked = 0.0 if clock is None else float("inf")
+        self.checked = float("-inf")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection for reads."""
+        return self._reader is not None
+
+    def reader(self) -> sqlite3.Connection:
+        """Return the connection for reads."""
+        if self._reader is not None and self._frozen:  # it would not see what is written from now on
+            self._end(self._reader)
+            self._reader = None
+        if self._reader is None:
+            self._reader = self._open() if sqlite_place.may_write(self.path) else self._open_read_only()
+        return self._reader
+
+    def writer(self) -> sqlite3.Connection:
+        """Return the connection for writes, in no transaction."""
+        if self._writer is not None and self._writer.in_transaction:  # an interrupt kept it from being mended
+            self._end(self._writer)
+            self._writer = None
+        if self._writer is None:
+            self._writer = self._open()
+        return self._writer
+
+    def mend_reader(self, error: BaseException) -> None:
+        """After an error: keep the connection if it only waited in vain, else start afresh."""
+        self._reader = self._mended(self._reader, error)
+
+    def mend_writer(self, error: BaseException) -> None:
+        """After an error: roll back, and keep the connection if it only waited in vain, else start afresh."""
+        self._writer = self._mended(self._writer, error)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._closings += 1
+        self._reader = self._writer = None
+        if self._abandoned:
+            return
+        while self._all:
+            self._end(self._all[-1])
+
+    def close_cursors(self) -> bool:
+        """Close the cursors of an interrupted request: while one is open, so is its connection, also after close().
+
+        Return False if one is in the middle of a statement, which Python interrupted to collect garbage.
+        """
+        import gc  # noqa: PLC0415 - for what hardly happens
+
+        try:
+            for cursor in gc.get_referrers(*self._all) if self._all else ():
+                if isinstance(cursor, sqlite3.Cursor):
+                    cursor.close()
+        except sqlite3.ProgrammingError:
+            return False
+        return True
+
+    def abandon(self) -> None:
+        """Keep the connections that were carried across a fork, and never use or close one in this process."""
+        self._reader = self._writer = None
+        self._abandoned = True
+
+    def forget(self) -> None:
+        """Close both connections, and take whatever lies at the path for the ledger when it is opened again."""
+        self.close()
+        self._place = None
+
+    def check_same(self, connection: sqlite3.Connection) -> None:
+        """Raise ValueError unless ``connection``'s main database is this file."""
+        main = next((row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main"), "")
+        if not main or not os.path.exists(self.path) or not os.path.samefile(main, self.path):  # noqa: PTH110, PTH121 - as above
+            raise ValueError(
+                f"the connection is to {main or 'a database in memory'}, the ledger is {self.path}: an effect commits "
+                "together with its record only in the same file"
+            )
+
+    def check_place(self, now: float) -> None:
+        """Raise StoreError if the file at the path is no longer the one that is open."""
+        if self._is_second:
+            self._check_place()
+        self.checked = now
+
+    def _check_place(self) -> None:
+        closings, place = self._closings, self._place
+        if place is None:
+            return
+        try:
+            sqlite_place.check(self.path, self._real, place, whole=self._is_second)
+        except StoreError:
+            if self._place is place and self._closings == closings:
+                raise
+            self._check_place()  # a signal handler has closed the file meanwhile, which deletes -wal and -shm
+
+    def is_behind(self) -> bool:
+        """Tell, once in a while, whether ledger time is behind the time of day, so that opening it anew may move it."""
+        host = self._host
+        if host is None or not host.boot or not 0 <= (up := host.uptime()) - self._compared > CONFIRM:
+            return False
+        self._compared = up
+        return time.time() - host() > AGREE
+
+    def _mended(self, connection: sqlite3.Connection | None, error: BaseException) -> sqlite3.Connection | None:
+        if connection is None:
+            return None
+        harmless = isinstance(error, StoreError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _WAITING
+        try:
+            if harmless and not connection.in_transaction:
+                return connection
+        except sqlite3.ProgrammingError:  # a signal handler has closed it
+            pass
+        self._end(connection)
+        return None
+
+    # --- opening --------------------------------------------------------------------------------------------------
+
+    def _open(self) -> sqlite3.Connection:
+        if sqlite3.sqlite_version_info < (3, 35):
+            raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old for a ledger; onceward needs 3.35 or newer")
+        if self._abandoned:
+            raise StoreError(
+                f"ledger {self.path}: this process was forked off in the middle of a statement to the ledger, by a signal "
+                "handler, and cannot use the ledger; let the handler set a flag, and fork later"
+            )
+        closings = self._closings
+        if self._place is None:
+            self._real = os.path.realpath(self.path)
+            sqlite_place.make_private(self._real)
+        self._check_place()
+        self._frozen = False
+        connection, found = self._connected()
+        try:
+            if found is not None and (host := self._anchored):
+                if not self._is_second and sqlite_anchor.confirmed(connection, found, host):
+                    self._end(connection)
+                    self._step(host)
+                    connection, found = self._connected()
+                host.set((found and found.anchor) or 0.0)
+            place = sqlite_place.found(self.path, self._real)
+            if place != self._place:
+                self._check_place()
+            if self._closings != closings:
+                interrupted = f"ledger {self.path}: a signal handler closed it while it was opened"
+                raise StoreError(interrupted, transient=True)  # noqa: TRY301 - what else closes the connection
+            self._place = place
+        except BaseException:
+            self._end(connection)
+            raise
+        return connection
+
+    @property
+    def _is_second(self) -> bool:
+        """Whether the file is open already, and not as for a user who may only read it."""
+        return self._place is not None and (self._reader or self._writer) is not None
+
+    @property
+    def _anchored(self) -> HostClock | None:
+        return self._host if self._host is not None and self._host.boot else None
+
+    def _connect(self, name: str, timeout: float) -> sqlite3.Connection:
+        """Open a connection that close() knows from its first moment on.
+
+        A fork that finds one open, in a signal handler, would leave the child without the locks that SQLite believes it has.
+        """
+        connection = sqlite3.Connection.__new__(sqlite3.Connection)
+        self._all.append(connection)
+        connection.__init__(  # type: ignore[misc]  # it was not called yet
+            name, timeout, isolation_level=None, check_same_thread=False, uri=name.startswith("file:")
+        )
+        if connection not in self._all:  # a fork came before it was open enough to be closed; it had no locks by then
+            self._all.append(connection)
+        return connection
+
+    def _end(self, connection: sqlite3.Connection) -> None:
+        try:
+            connection.close()  # which rolls back
+        except sqlite3.ProgrammingError:  # it was not opened yet
+            pass
+        if connection in self._all:
+            self._all.remove(connection)
+
+    def _step(self, host: HostClock) -> None:
+        connection = self._connect(self.path, 0)
+        try:
+            sqlite_anchor.step(connection, host)
+        finally:
+            self._end(connection)
+
+    def _connected(self) -> tuple[sqlite3.Connection, sqlite_anchor.Anchor | None]:
+        """Return a connection to the file, with its schema made and its clock anchored, and the anchor."""
+        connection = self._connect(self.path, self._timeout)
+        try:
+            # WAL is a property of the file; asking for it again is free. It lets readers go on while one writes.
+            self._check_wal(self._turned_to_wal(connection))
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            # The anchor stays where it is while a connection is open.
+            host = None if self._is_second else self._anchored
+            meta, found = read_meta(connection, self.path), None
+            ready = is_complete(meta)
+            if host is not None:
+                host.look()
+                found = sqlite_anchor.read(connection, meta) if ready else None
+            if not ready or (host is not None and found is not None and not sqlite_anchor.is_set(found, host)):
+                self._prepare(connection)
+                found = sqlite_anchor.read(connection) if host is not None else None
+        except BaseException:
+            self._end(connection)
+            raise
+        return connection, found
+
+    def _open_read_only(self) -> sqlite3.Connection:
+        """Open the file for a user who may only read it."""
+        name = "file:" + self.path.replace("%", "%25").replace("?", "%3F").replace("#", "%23") + "?mode=ro"
+        # Without a -wal file nobody writes now; SQLite would want to make one. So it is told that none will come.
+        self._frozen = not os.path.exists(os.path.realpath(self.path) + "-wal")  # noqa: PTH110 - as above
+        name += "&immutable=1" if self._frozen else ""
+        connection = self._connect(name, self._timeout)
+        try:
+            if not is_complete(read_meta(connection, self.path)):
+                raise StoreError(  # noqa: TRY301 - what else closes the connection
+                    f"ledger {self.path}: this user may only read it, and it is not a ledger of this version yet; let a user "
+                    "who may write it call `onceward ls` on it first"
+                )
+            if host := self._anchored:
+                host.look()
+                found = sqlite_anchor.read(connection)
+                to = sqlite_anchor.move(host, found)
+                host.set(found.anchor or 0.0 if to is None or to.running else to.anchor)
+        except BaseException:
+            self._end(connection)
+            raise
+        return connection
+
+    def _turned_to_wal(self, connection: sqlite3.Connection) -> str:
+        """Ask for WAL. SQLite does not wait by itself when another connection is turning a new file at this moment."""
+        patience = time.monotonic() + self._timeout
+        while True:
+            try:
+                return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF not in _WAITING or time.monotonic() >= patience:
+                    raise
+            time.sleep(0.005)
+
+    def _check_wal(self, mode: str) -> None:
+        if mode != "wal":
+            raise StoreError(
+                f"ledger {self.path}: the file cannot use write-ahead logging (it stays in mode {mode!r}); put it on a "
+                "local disk, for network file systems lack what WAL needs"
+            )
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        """Make the schema, and anchor the clock for this boot of the host."""
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in SCHEMA:
+            connection.execute(statement)
+        read_meta(connection, self.path)
+        if host := self._anchored:
+            sqlite_anchor.set_for_boot(connection, host)
+        connection.execute("COMMIT")

@@ -1,0 +1,197 @@
+"""The SQL of an SQLite ledger: what each request to it runs on the connection.
+
+A request holds what it needs; the store chooses the connection, the time and the transaction to run it in.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Reply, Write
+from onceward.errors import StoreError
+from onceward.stores.contract import Damaged, Page
+from onceward.stores.sqlite import damage as sqlite_damage
+from onceward.stores.sqlite.schema import COLUMNS, HIGH, TABLE
+
+# A plus makes a column an expression, which has no declared type that a converter of the user's connection could take.
+_FIELDS = ", ".join(f"+{name}" for name in Record._fields)
+SELECT = f"SELECT {_FIELDS} FROM {TABLE} WHERE key = ?"  # noqa: S608 - constants of this module
+_MARKS = ", ".join("?" * len(Record._fields))
+INSERT = f"INSERT INTO {TABLE} ({COLUMNS}) VALUES ({_MARKS}) ON CONFLICT (key) DO NOTHING"  # noqa: S608 - as above
+# A new claim's fence must be larger than that of every record that was deleted: its time may have been read before.
+FRESH = (
+    f"INSERT INTO {TABLE} ({COLUMNS}) SELECT {', '.join(f'?{n + 1}' for n in range(len(Record._fields)))} "  # noqa: S608 - as above
+    f"WHERE ?{Record._fields.index('fence') + 1} > coalesce((SELECT fence FROM {HIGH}), 0) ON CONFLICT (key) DO NOTHING"
+)
+HIGHEST = f"SELECT coalesce(max(fence), 0) FROM {HIGH}"  # noqa: S608 - as above
+UPDATE = (
+    f"UPDATE {TABLE} SET {', '.join(f'{name} = ?' for name in Record._fields[1:])} "  # noqa: S608 - as above
+    "WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"
+)
+DELETE = f"DELETE FROM {TABLE} WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"  # noqa: S608 - as above
+# A status that this version does not know may mean that the record is still needed.
+_KNOWN = ", ".join(f"'{status}'" for status in (IN_PROGRESS, COMPLETED, RELEASED, PARKED))
+PURGE = (
+    f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? "  # noqa: S608 - as above
+    f"AND status IN ({_KNOWN}) ORDER BY expires_at LIMIT ?)"
+)
+SCAN = f"SELECT {_FIELDS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"  # noqa: S608 - as above
+
+
+class Request:
+    """What one exchange does: ``run(connection, now)`` gives the reply.
+
+    A write of a single statement is a transaction of its own; one of ``many`` statements needs one around it. One
+    that wants a key to be ``absent`` looks for it first: most duplicates end there, without waiting for the write lock.
+    """
+
+    __slots__ = ()
+    writes = True
+    many = False
+    absent: str | None = None
+
+    def run(self, connection: sqlite3.Connection, now: float) -> object:
+        """Run the SQL."""
+        raise NotImplementedError
+
+
+class Insert(Request):
+    """Write if the key is absent."""
+
+    __slots__ = ("absent", "write")
+
+    def __init__(self, write: Write) -> None:
+        self.absent = write.key
+        self.write = write
+
+    def run(self, connection: sqlite3.Connection, now: float) -> Reply:
+        """Insert, unless that conflicts with what is there."""
+        record = self.write.at(now)
+        statement = INSERT if self.write.fence else FRESH
+        while connection.execute(statement, record).rowcount != 1:
+            held = find(connection, record.key)
+            if held is not None:
+                return Reply(False, held, now)
+            record = record._replace(fence=max(record.fence, connection.execute(HIGHEST).fetchone()[0] + 1))
+        return tuple.__new__(Reply, (True, record, now))
+
+
+class Swap(Request):
+    """Write if the record is still the version seen."""
+
+    __slots__ = ("seen", "write")
+
+    def __init__(self, write: Write, seen: Record) -> None:
+        self.write = write
+        self.seen = seen
+
+    def run(self, connection: sqlite3.Connection, now: float) -> Reply:
+        """Update where owner, fence and beat are as seen."""
+        record, seen = self.write.at(now), self.seen
+        if connection.execute(UPDATE, (*record[1:], record.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
+            return tuple.__new__(Reply, (True, record, now))
+        return Reply(False, find(connection, record.key), now)
+
+
+class Delete(Request):
+    """Delete if the record is still the version seen."""
+
+    __slots__ = ("seen",)
+
+    def __init__(self, seen: Record | Damaged) -> None:
+        self.seen = seen
+
+    def run(self, connection: sqlite3.Connection, now: float) -> Reply:
+        """Delete where owner, fence and beat are as seen."""
+        seen = self.seen
+        if isinstance(seen, Damaged):
+            gone = connection.execute(*sqlite_damage.deletion(TABLE, seen)).rowcount == 1
+            return Reply(gone, None if gone else find(connection, seen.key), now)
+        if connection.execute(DELETE, (seen.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
+            return Reply(True, seen, now)
+        return Reply(False, find(connection, seen.key), now)
+
+
+class Each(Request):
+    """Several requests, each on its own merits."""
+
+    __slots__ = ("requests",)
+    many = True
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.requests = requests
+
+    def run(self, connection: sqlite3.Connection, now: float) -> list[object]:
+        """Run one after another; one that meets a damaged record is of no concern to the others."""
+        replies: list[object] = []
+        for request in self.requests:
+            try:
+                replies.append(request.run(connection, now))
+            except StoreError as error:
+                replies.append(error)
+        return replies
+
+
+class Purge(Request):
+    """Delete expired records, the longest expired first."""
+
+    __slots__ = ("limit",)
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def run(self, connection: sqlite3.Connection, now: float) -> int:
+        """Delete, and count."""
+        return connection.execute(PURGE, (now, self.limit)).rowcount
+
+
+class Load(Request):
+    """Read one record."""
+
+    __slots__ = ("key",)
+    writes = False
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def run(self, connection: sqlite3.Connection, now: float) -> Reply:
+        """Look it up."""
+        return Reply(False, find(connection, self.key), now)
+
+
+class Scan(Request):
+    """Read records in the order of their keys."""
+
+    __slots__ = ("after", "limit", "prefix")
+    writes = False
+
+    def __init__(self, prefix: str, after: str | None, limit: int) -> None:
+        self.prefix = prefix
+        self.after = after or ""
+        self.limit = limit
+
+    def run(self, connection: sqlite3.Connection, now: float) -> Page:
+        """Read one page, and a row more to know whether it is the last."""
+        bounds = (self.after, self.prefix, self.prefix + "\U0010ffff", self.limit + 1)
+        rows = sqlite_damage.rows(connection, SCAN, bounds)
+        page = rows[: self.limit]
+        records = [Record._make(row) for row in page if sqlite_damage.is_whole(row)]
+        damaged = [sqlite_damage.damaged(row) for row in page if not sqlite_damage.is_whole(row)]
+        keys = [row[0] for row in page if isinstance(row[0], str)]
+        return Page(records, keys[-1] if len(rows) > self.limit and keys else None, now, tuple(damaged))
+
+
+def find(connection: sqlite3.Connection, key: str) -> Record | None:
+    """Return the record of a key, as the connection sees it.
+
+    Raises:
+        DamagedRecord: there is something that is no record.
+    """
+    try:
+        row = connection.execute(SELECT, (key,)).fetchone()
+    except sqlite3.OperationalError:  # text that is not UTF-8, or worse
+        row = sqlite_damage.rows(connection, SELECT, (key,))[0]
+    if row is None:
+        return None
+    if not sqlite_damage.is_whole(row):
+        raise sqlite_damage.damage(row)
+    return Record._make(row)

@@ -1,0 +1,120 @@
+"""The thread that writes for coroutines: it takes all that has come in meanwhile and commits it together."""
+
+import threading
+import weakref
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from onceward.core.clock import boottime
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from onceward.stores.sqlite.store import Job
+
+
+AGAIN: Final = 1.0  # seconds after which a loop is told once more
+
+
+class Writes(Protocol):
+    """What the thread needs of its store."""
+
+    def write(self, jobs: "Sequence[Job]") -> None:
+        """Open the file, and commit the jobs that write; their replies or errors are in them afterwards."""
+
+
+class Waiting(NamedTuple):
+    """A job, and the future of the loop that waits for it."""
+
+    job: "Job"
+    loop: "asyncio.AbstractEventLoop"
+    done: "asyncio.Future[None]"
+
+
+class Writer:
+    """One daemon thread per store, started by the first coroutine that writes. It ends with its store, or by stop()."""
+
+    def __init__(self, store: Writes) -> None:
+        self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
+        # Weak, or the thread would keep the store, and the store's connections, for ever.
+        self._end = weakref.finalize(store, self._queue.put, None)
+        self._end.atexit = False
+        self._store = weakref.ref(store)
+        self._start()
+
+    def _start(self) -> None:
+        serve = (self._store, self._queue)
+        threading.Thread(target=_serve, args=serve, name="onceward-sqlite-writer", daemon=True).start()
+
+    def put(self, job: "Job") -> "asyncio.Future[None]":
+        """Have ``job`` committed; await what is returned. A caller that is cancelled does not stop it."""
+        import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
+
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        self._queue.put(Waiting(job, loop, done))
+        if not self._end.alive:  # a signal handler has closed the store since the caller looked: the thread may be gone
+            self._start()
+            self._queue.put(None)
+        return done
+
+    def stop(self) -> None:
+        """End the thread when it has done what it was given."""
+        self._end()
+
+
+class Told(NamedTuple):
+    """Futures that a loop was told of, and when. An interrupt that strikes as ``_wake`` begins leaves them as they were."""
+
+    at: float
+    loop: "asyncio.AbstractEventLoop"
+    futures: "list[asyncio.Future[None]]"
+
+
+def _serve(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]") -> None:
+    told: list[Told] = []
+    while _serve_one(store, queue, told):
+        pass  # and nothing else of one round is kept alive while the next is waited for
+
+
+def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]", told: list[Told]) -> bool:
+    taken: list[Waiting | None] = []
+    try:
+        taken.append(queue.get(timeout=AGAIN if told else None))
+    except Empty:
+        pass  # all there is to do is to tell again
+    while not queue.empty():
+        taken.append(queue.get())
+    waiting = [one for one in taken if one is not None]
+    writes = store()
+    if waiting and writes is not None:
+        try:
+            writes.write([one.job for one in waiting])
+        except Exception as error:  # noqa: BLE001 - the thread serves others after this
+            for one in waiting:
+                one.job.error = one.job.error or error
+    loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for one in waiting:
+        loops.setdefault(one.loop, []).append(one.done)
+    now = boottime()
+    late = [one for one in told if not all(done.done() for done in one.futures)]
+    told[:] = [one for one in late if now - one.at < AGAIN]
+    again = [(one.loop, one.futures) for one in late if now - one.at >= AGAIN]
+    for loop, futures in (*loops.items(), *again):
+        try:
+            loop.call_soon_threadsafe(_wake, futures)
+        except RuntimeError:  # the loop was closed: nobody waits any more
+            continue
+        told.append(Told(now, loop, futures))
+    return None not in taken
+
+
+def _wake(futures: "list[asyncio.Future[None]]") -> None:
+    try:
+        for done in futures:
+            if not done.done():
+                done.set_result(None)
+    except BaseException:
+        _wake(futures)  # an interrupt strikes here as anywhere, and those who wait must not wait for ever
+        raise
