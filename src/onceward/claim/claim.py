@@ -211,7 +211,7 @@ class Claim:
         Args:
             connection: to the ledger's own SQLite file, in no transaction.
         """
-        from onceward.claim.transaction import Transaction  # noqa: PLC0415 - SQLite users only
+        from onceward.claim.transaction import Transaction
 
         return Transaction.of_claim(self, connection)
 
@@ -236,7 +236,7 @@ class Claim:
                 delivery finds out whether the writes were made.
             TypeError, ValueError: the ledger is not in DynamoDB, or a write has not this form.
         """
-        from onceward.claim.effects import committing  # noqa: PLC0415 - DynamoDB users only
+        from onceward.claim.effects import committing
 
         commit = committing(self.store, writes)
         self._begin_end()
@@ -246,7 +246,7 @@ class Claim:
 
     async def transact_async(self, writes: "Sequence[TransactItem]", result: T = None) -> T:  # type: ignore[assignment]  # as above
         """As :meth:`transact`, for a coroutine."""
-        from onceward.claim.effects import committing  # noqa: PLC0415 - DynamoDB users only
+        from onceward.claim.effects import committing
 
         commit = committing(self.store, writes)
         self._begin_end()

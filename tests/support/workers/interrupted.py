@@ -151,7 +151,7 @@ where = []
 
 
 def strike(number, frame):
-    global struck, where  # noqa: PLW0603 - what the program counts
+    global struck, where  # what the program counts
     if not armed:
         return
     stack, safe = [], None
@@ -176,7 +176,7 @@ def record(key):
 
 def limited(keys, delay):
     """Run one call under a time limit; return what came of it."""
-    global armed  # noqa: PLW0603 - as above
+    global armed
     try:
         try:
             armed = True
@@ -193,7 +193,7 @@ def limited(keys, delay):
 
 def in_thread(keys, delay):
     """The same, in a thread that another thread throws the exception at."""
-    global struck  # noqa: PLW0603 - as above
+    global struck
     came = []
     ended = threading.Event()
 

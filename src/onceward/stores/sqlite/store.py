@@ -73,7 +73,7 @@ class SqliteStore:
         synchronous: str = "FULL",
         clock: Clock | None = None,
     ) -> None:
-        self.path = os.path.abspath(os.fspath(path))  # noqa: PTH100 - pathlib costs 10 ms of a cold start
+        self.path = os.path.abspath(os.fspath(path))
         # What has a meaning in a URL is written so that it has none; urllib.parse takes 5 ms of a cold start.
         self.url = "sqlite:///" + self.path.replace("%", "%25").replace("?", "%3F").replace("#", "%23")
         self._file = SqliteFile(self.path, timeout, synchronous, clock)
@@ -393,7 +393,7 @@ def open_url(parts: SplitResult, options: dict[str, str]) -> SqliteStore:
     Raises:
         ValueError: the URL has a host, no path, or an option other than ``timeout`` and ``synchronous``.
     """
-    from urllib.parse import unquote  # noqa: PLC0415 - only for those who open by URL
+    from urllib.parse import unquote
 
     url = parts.geturl()
     path = unquote(parts.path).removeprefix("/")
