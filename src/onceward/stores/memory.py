@@ -2,6 +2,7 @@
 
 import threading
 from functools import partial
+from typing import cast
 from urllib.parse import SplitResult
 
 from onceward.core.clock import Clock, boottime
@@ -10,9 +11,10 @@ from onceward.core.protocol import STATUSES
 from onceward.core.record import Record, Reply, Write
 from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Purged
 from onceward.stores.locks import owns, reentered, watch_forks
+from onceward.stores.observed import Observed
 
 
-class MemoryStore(OneByOne):
+class MemoryStore(OneByOne, Observed):
     """Records in a dict behind a lock.
 
     Args:
@@ -56,7 +58,7 @@ class MemoryStore(OneByOne):
 
     def load(self, key: str) -> Steps[Reply]:
         """Read one record."""
-        reply: Reply = yield lambda: Reply(False, self.records.get(key), self._clock())
+        reply: Reply = yield partial(self._load, key)
         return reply
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
@@ -76,6 +78,13 @@ class MemoryStore(OneByOne):
 
     def close(self) -> None:
         """Do nothing: the records go with the object."""
+
+    def action(self, request: object) -> str:
+        """Return what a request does."""
+        return cast("partial[object]", request).func.__name__.removeprefix("_")
+
+    def _load(self, key: str) -> Reply:
+        return Reply(False, self.records.get(key), self._clock())
 
     def _insert(self, write: Write) -> Reply:
         now = self._clock()

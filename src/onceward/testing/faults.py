@@ -21,6 +21,7 @@ from onceward.core.drivers import Steps
 from onceward.core.record import IN_PROGRESS, Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.errors import StoreError
+from onceward.observe.events import StoreRequest
 from onceward.stores.contract import Damaged, Page, Purged, Store
 
 T = TypeVar("T")
@@ -234,6 +235,10 @@ class Faults:
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         """Delete expired records."""
         return _tagged("purge", (limit, after), self.store.purge(limit, after))
+
+    def observe(self, tell: Callable[[StoreRequest], object]) -> None:
+        """Have the store behind tell of its requests."""
+        self.store.observe(tell)
 
     def close(self) -> None:
         """Close the store behind."""

@@ -22,6 +22,7 @@ from onceward.core.register import Answered
 from onceward.errors import StoreError
 from onceward.stores.contract import MORE, Damaged, DamagedRecord, Page, Purged
 from onceward.stores.locks import give, holds, owns, reentered, take, watch_forks
+from onceward.stores.observed import Observed
 from onceward.stores.sqlite import writer as sqlite_async
 from onceward.stores.sqlite.anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite.clock import RESOLUTION
@@ -51,7 +52,7 @@ class Job:
         self.request = request
 
 
-class SqliteStore:
+class SqliteStore(Observed):
     """A ledger in an SQLite file (3.35 or newer).
 
     Args:
