@@ -200,7 +200,7 @@ class Once:
             ValueError: the connection is to another file, or in a transaction; or ``on_busy="skip"``, for a ``with`` block
                 cannot be skipped.
         """
-        from onceward.claim.transaction import Transaction  # noqa: PLC0415 - for this method only
+        from onceward.claim.transaction import Transaction
 
         return Transaction.of_key(
             self._claim_guard(options, heartbeat=False), ledger_key(self._claim_name(name), key), connection
@@ -237,7 +237,7 @@ class Once:
             TypeError, ValueError: this ledger cannot do that, or a write has not the right form; or ``on_busy="skip"``,
                 for what is returned could not tell whether the writes were made.
         """
-        from onceward.stores.capabilities import TRANSACT  # noqa: PLC0415 - for these methods only
+        from onceward.stores.capabilities import TRANSACT
 
         commit = TRANSACT.needed(self.store)(writes)
         guard = self._claim_guard(options, _NO_SKIP_TRANSACT, heartbeat=False)
@@ -253,7 +253,7 @@ class Once:
         **options: Unpack[Options],
     ) -> object:
         """As :meth:`transact`, for a coroutine."""
-        from onceward.stores.capabilities import TRANSACT  # noqa: PLC0415 - for these methods only
+        from onceward.stores.capabilities import TRANSACT
 
         commit = TRANSACT.needed(self.store)(writes)
         guard = self._claim_guard(options, _NO_SKIP_TRANSACT, heartbeat=False)
@@ -291,8 +291,8 @@ class Once:
         Raises:
             ValueError, TypeError: an option is not valid or does not fit the function.
         """
-        from onceward.batch.batch import Batch, Reading  # noqa: PLC0415 - as above
-        from onceward.claim import signatures as inputs  # noqa: PLC0415 - what only batches need is loaded then
+        from onceward.batch.batch import Batch, Reading
+        from onceward.claim import signatures as inputs
 
         source = inputs.Inputs(function, key, fingerprint, inputs.describe(function).parameter)
 
@@ -356,9 +356,9 @@ class Once:
         Raises:
             ValueError, TypeError: an option is not valid.
         """
-        from onceward.batch.checkpoint.context import CheckpointContext  # noqa: PLC0415 - as above
-        from onceward.batch.checkpoint.items import Limits, Reader  # noqa: PLC0415 - as above
-        from onceward.batch.checkpoint.state import Buffer  # noqa: PLC0415 - what only checkpoints need is loaded then
+        from onceward.batch.checkpoint.context import CheckpointContext
+        from onceward.batch.checkpoint.items import Limits, Reader
+        from onceward.batch.checkpoint.state import Buffer
 
         named = self._named(name, flush)
         guard = self._claim_guard({**options, "on_busy": "raise", "final": (), "cache": 0})
@@ -401,7 +401,7 @@ class Once:
             ValueError, TypeError: an option is not valid, or the window too short for the ledger's clock. Raised when
                 decorating; when called, for what ``at`` finds.
         """
-        from onceward.batch.windows import Per, Windows  # noqa: PLC0415 - for jobs that are started by clocks only
+        from onceward.batch.windows import Per, Windows
 
         made = Per(self, Windows(window, offset), name, at, options)
         return cast("Callable[[Callable[P, R]], Callable[P, R]]", made.apply)
@@ -443,7 +443,7 @@ class Once:
             ValueError, TypeError: SQS cannot take it, or an option is not valid; ``on_busy="skip"`` is not, for what is
                 returned could not tell whether it was sent. Nothing was claimed.
         """
-        from onceward.aws.sqs import producer  # noqa: PLC0415 - for senders only
+        from onceward.aws.sqs import producer
 
         named = self._claim_name(name, producer.SEND_NAME)
         made = producer.sending(queue, message, key=key, group=group, attributes=attributes, delay=delay, name=named)
@@ -462,7 +462,7 @@ class Once:
         **options: Unpack[Options],
     ) -> str:
         """As :meth:`send`, for a coroutine."""
-        from onceward.aws.sqs import producer  # noqa: PLC0415 - for senders only
+        from onceward.aws.sqs import producer
 
         named = self._claim_name(name, producer.SEND_NAME)
         made = producer.sending(queue, message, key=key, group=group, attributes=attributes, delay=delay, name=named)
@@ -473,7 +473,7 @@ class Once:
     @property
     def ledger(self) -> "Ledger":
         """The records, for people: list, show, clear, park and unpark them."""
-        from onceward.stores.ledger import Ledger  # noqa: PLC0415 - for operators only
+        from onceward.stores.ledger import Ledger
 
         return Ledger(self.store)
 
@@ -491,9 +491,9 @@ class Once:
         fingerprint: "KeySource | bool | None",
         name: str | None,
     ) -> Callable[..., object]:
-        from functools import wraps  # noqa: PLC0415 - what only decorating needs is loaded then
+        from functools import wraps
 
-        from onceward.claim import signatures as inputs  # noqa: PLC0415 - as above
+        from onceward.claim import signatures as inputs
 
         handler = inputs.describe(function)
         read = inputs.Inputs(function, key, fingerprint, handler.parameter)
@@ -535,7 +535,7 @@ class Once:
             return self._guards[function] if method is None else self._methods[_class_of(method)][method.__func__]
         except (KeyError, TypeError):
             pass
-        from onceward.claim import signatures as inputs  # noqa: PLC0415 - what only a first run needs is loaded then
+        from onceward.claim import signatures as inputs
 
         handler = inputs.describe(function)
         if handler.is_async and not is_async:
@@ -557,7 +557,7 @@ class Once:
         self, function: Callable[..., object], name: str | None, options: Options
     ) -> "tuple[str, Guard, Handler]":
         """Return the namespace, the guard and the description of a handler; for batches and adapters."""
-        from onceward.claim import signatures as inputs  # noqa: PLC0415 - as above
+        from onceward.claim import signatures as inputs
 
         if hasattr(function, "key_of"):
             raise TypeError(
@@ -577,7 +577,7 @@ class Once:
         return self._namesakes[0].class_check(prefix, function)
 
     def _handler_guard(self, function: Callable[..., object], handler: "Handler", policy: Policy) -> Guard:
-        from onceward.claim.handler_codec import codec_of  # noqa: PLC0415 - msgspec is loaded with the first guard
+        from onceward.claim.handler_codec import codec_of
 
         return Guard(self.store, policy, self._clock, codec_of(function, handler), handler.parameter)
 
@@ -598,7 +598,7 @@ class Once:
             return self._name
         own = checked_name(function_name(function))
         if not self._namesakes:
-            from onceward.keys.namesakes import Namesakes  # noqa: PLC0415 - what only a first guard needs is loaded then
+            from onceward.keys.namesakes import Namesakes
 
             self._namesakes.append(Namesakes(self.store))
         self._namesakes[0].check(own, function, lasting=lasting)

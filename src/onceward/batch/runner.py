@@ -79,7 +79,7 @@ class Run:
         item = Item(index, record)
         try:
             self._fill(item)
-        except Exception as error:  # noqa: BLE001 - a user's callable may raise anything; the other records go on
+        except Exception as error:  # a user's callable may raise anything; the other records go on
             failed = error
         else:
             return item
@@ -167,7 +167,7 @@ class Run:
         item.replay = answer
         try:
             value = self._guard.recorded(answer.record)
-        except Exception as error:  # noqa: BLE001 - a final exception, recorded before, may be any
+        except Exception as error:  # a final exception, recorded before, may be any
             return Outcome("replayed", item.record, item.key, None, error)
         return Outcome("replayed", item.record, item.key, value)
 
@@ -327,7 +327,7 @@ class Run:
         """End claims, in one exchange where the store can; return those that were not recorded in time, and why."""
         end_of = _bare if leases > 1 else _end
         ends = [((claim := item.held).record, end_of(item), claim.policy) for item in todo]
-        until = lambda: self._limit(max(item.held.limit(leases) for item in todo))  # noqa: E731
+        until = lambda: self._limit(max(item.held.limit(leases) for item in todo))
         answers: list[Settled | Lost | OncewardError | None]
         try:
             answers = [*(yield from many.end_many(self._guard.store, ends, self._clock, until))]
@@ -433,7 +433,7 @@ class Run:
         item.outcome = outcome
         if outcome.ok and self._batch.on_outcome is None:
             return
-        import logging  # noqa: PLC0415 - 5 ms at a cold start, for what most batches do without
+        import logging
 
         log = logging.getLogger("onceward")
         if not outcome.ok:
@@ -487,7 +487,7 @@ def _without_key(record: object) -> str:
     """Say which record has no key, where it has an id, as a delivery has."""
     try:
         own = getattr(record, "id", None)
-    except Exception:  # noqa: BLE001 - a user's property may raise anything
+    except Exception:  # a user's property may raise anything
         own = None
     source = getattr(record, "source", None) if isinstance(own, str | int) and own != "" else None
     named = f" of {source}" if isinstance(source, str) and source else ""
@@ -509,6 +509,6 @@ def _warn(claim: Claim) -> None:
     try:
         claim.warn()
     except Warning as warning:
-        import logging  # noqa: PLC0415 - as above
+        import logging
 
         logging.getLogger("onceward").warning("%s", warning)

@@ -12,7 +12,7 @@ def check_once(once: object, example: str) -> None:
         once: what was given.
         example: how it is given right, with ``{}`` in the Once's place, as in ``"SqsWorker({}, 'orders', charge)"``.
     """
-    from onceward.once import Once  # noqa: PLC0415 - it loads guards, as every face does when it is used
+    from onceward.once import Once
 
     if isinstance(once, Once):
         return
@@ -25,7 +25,7 @@ def check_once(once: object, example: str) -> None:
 
 def check_hook(option: str, hook: object) -> None:
     """Raise TypeError when ``hook`` cannot be called as a plain function; a coroutine that nobody awaits is true, and no answer."""
-    from inspect import iscoroutinefunction  # noqa: PLC0415 - hooks are rare, and a cold start is short
+    from inspect import iscoroutinefunction
 
     if not callable(hook):
         raise TypeError(f"{option}={hook!r}: give a callable")

@@ -84,7 +84,7 @@ def _close(value: object) -> None:
 
 
 def _is_new(value: object) -> bool:
-    import inspect  # noqa: PLC0415 - 10 ms at a cold start, for what hardly happens
+    import inspect
 
     if isinstance(value, CoroutineType):
         return inspect.getcoroutinestate(value) == inspect.CORO_CREATED
@@ -93,7 +93,7 @@ def _is_new(value: object) -> bool:
     frame = getattr(value, "ag_frame", None)
     if frame is None or getattr(value, "ag_running", False):
         return False
-    import dis  # noqa: PLC0415 - as above; inspect.getasyncgenstate comes with Python 3.12
+    import dis
 
     instruction: int = frame.f_code.co_code[frame.f_lasti]
     return dis.opname[instruction] == "RETURN_GENERATOR"

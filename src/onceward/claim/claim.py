@@ -209,7 +209,7 @@ class Claim:
         Args:
             connection: your own, to the ledger's database, in no transaction.
         """
-        from onceward.claim.transaction import Transaction  # noqa: PLC0415 - for this method only
+        from onceward.claim.transaction import Transaction
 
         return Transaction.of_claim(self, connection)
 
@@ -234,7 +234,7 @@ class Claim:
                 delivery finds out whether the writes were made.
             TypeError, ValueError: this ledger cannot do that, or a write has not this form.
         """
-        from onceward.stores.capabilities import TRANSACT  # noqa: PLC0415 - for these methods only
+        from onceward.stores.capabilities import TRANSACT
 
         commit = TRANSACT.needed(self.store)(writes)
         self._begin_end()
@@ -244,7 +244,7 @@ class Claim:
 
     async def transact_async(self, writes: "Sequence[object]", result: T = None) -> T:  # type: ignore[assignment]  # as above
         """As :meth:`transact`, for a coroutine."""
-        from onceward.stores.capabilities import TRANSACT  # noqa: PLC0415 - for these methods only
+        from onceward.stores.capabilities import TRANSACT
 
         commit = TRANSACT.needed(self.store)(writes)
         self._begin_end()

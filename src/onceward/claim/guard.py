@@ -111,7 +111,7 @@ class Guard:
         self.store = store
         self.policy = policy if policy.max_result is not None else policy._replace(max_result=store.max_result)
         self.clock = clock
-        from onceward.results import codec as codecs  # noqa: PLC0415 - msgspec is loaded with the first guard, not with onceward
+        from onceward.results import codec as codecs
 
         self._codecs = codecs
         self.codec = codec or codecs.Codec()
@@ -276,7 +276,7 @@ class Guard:
         except BaseException:
             try:
                 settle(lambda: steps.abandon(self.store, bid), self.store)
-            except Exception:  # noqa: BLE001, S110 - the interrupt is what the caller must hear of; the lease ends by itself
+            except Exception:  # the interrupt is what the caller must hear of; the lease ends by itself
                 pass
             raise
         return self.answer(outcome, since)
@@ -294,7 +294,7 @@ class Guard:
         except BaseException:
             try:
                 await settle_async(lambda: steps.abandon(self.store, bid), self.store)
-            except Exception:  # noqa: BLE001, S110 - as in enter()
+            except Exception:
                 pass
             raise
         return self.answer(outcome, since)

@@ -129,7 +129,7 @@ def renew(claims: list[Claim]) -> None:
     asked = [(c.record, c.renewal) for c in claims]
     try:
         outcomes = drive(steps.renewals(store, asked, [c.policy for c in claims], claims[0].clock), store)
-    except Exception as error:  # noqa: BLE001 - tried again until the lease is over; claim.lost tells the handler
+    except Exception as error:  # tried again until the lease is over; claim.lost tells the handler
         if len(claims) == 1:
             _failed(claims[0], error)
             return
@@ -150,7 +150,7 @@ def _failed(claim: Claim, error: Exception) -> None:
     if claim.over or getattr(error, "transient", False) or claim in _WARNED:
         return
     _WARNED.add(claim)
-    import logging  # noqa: PLC0415 - 5 ms at a cold start, for what hardly happens
+    import logging
 
     logging.getLogger("onceward").warning(
         "%s: its lease cannot be renewed, and when it is over another worker may run the handler again: %s",
@@ -173,7 +173,7 @@ HEARTBEAT = Heartbeat()
 
 
 def _forked() -> None:
-    global HEARTBEAT  # noqa: PLW0603 - the parent's threads and locks do not exist in the child
+    global HEARTBEAT  # the parent's threads and locks do not exist in the child
     HEARTBEAT = Heartbeat()
 
 

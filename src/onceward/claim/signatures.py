@@ -206,7 +206,7 @@ def _reader(function: Callable[..., object], option: str, source: KeySource, nam
 
 
 def _jmespath_reader(function: Callable[..., object], option: str, expression: str, names: Sequence[str]) -> Read:
-    from onceward.keys.paths import Path  # noqa: PLC0415 - jmespath takes 18 ms to load, and not everybody uses it
+    from onceward.keys.paths import Path
 
     path = Path(expression, option)
     wanted = [name for name in names if name in path.fields]

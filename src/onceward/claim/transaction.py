@@ -206,7 +206,7 @@ class Transaction(Generic[C]):
             return  # a claim made before is ended by its own guard
         try:
             self._again(lambda claim: claim.failing(error))
-        except Exception as trouble:  # noqa: BLE001 - the body's own exception goes on, with this as a note
+        except Exception as trouble:  # the body's own exception goes on, with this as a note
             error.add_note(f"onceward: and then {trouble}")
 
     def _park_after_early_end(self, error: BaseException | None) -> None:

@@ -3,6 +3,6 @@
 
 def main() -> None:
     """Run the command line with the arguments of this process."""
-    from onceward.cli.app import run  # noqa: PLC0415 - typer and rich are loaded when the command is run, not before
+    from onceward.cli.app import run
 
     run()

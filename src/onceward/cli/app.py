@@ -22,7 +22,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        from onceward import __version__  # noqa: PLC0415 - for this option only
+        from onceward import __version__
 
         typer.echo(f"onceward {__version__}")
         raise typer.Exit

@@ -39,7 +39,7 @@ def handle(once: Once, delivery: Delivery, queue: Queue, effects: sqlite3.Connec
     """Claim the message, work on it, and commit the effect together with the record."""
     with once.claim(delivery.message, name="demo") as claim:
         queue.tell("claimed")
-        time.sleep(seconds * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+        time.sleep(seconds * random.uniform(0.5, 1.5))
         with claim.transaction(effects):
             effects.execute(
                 "INSERT INTO effects (message, worker, attempt) VALUES (?, ?, ?)",

@@ -66,7 +66,7 @@ def doctor(
         refuse("name what to look at: --queue, --store, or both", USAGE)
     if function is not None and queue is None:
         refuse("--function needs --queue, whose event source mappings are looked at", USAGE)
-    from onceward.aws.doctor.look import Look  # noqa: PLC0415 - for this command only
+    from onceward.aws.doctor.look import Look
 
     try:
         policy = Policy(lease=lease, retention=_seconds(retention), max_attempts=max_attempts).checked()
@@ -108,10 +108,10 @@ def _as_text(finding: Finding) -> str:
 
 def _show(findings: list[Finding]) -> None:
     """Write a table, the worst first."""
-    from rich import box  # noqa: PLC0415 - for terminals only
-    from rich.console import Console  # noqa: PLC0415 - as above
-    from rich.table import Table  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415 - as above
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
     for heading in ("", "check", "what is so, why that matters, and what to do"):

@@ -68,7 +68,7 @@ def init(
 def _printed(scheme: str, store: Store, kind: str, *, pitr: bool) -> str:
     if scheme != "dynamodb":
         refuse(f"--print is for DynamoDB; `onceward init --store {store.url}` makes all there is to make", USAGE)
-    from onceward.stores.dynamodb import template  # noqa: PLC0415 - for this store only
+    from onceward.stores.dynamodb import template
 
     try:
         return template.printed(kind, cast("DynamoStore", store), pitr=pitr)
@@ -77,7 +77,7 @@ def _printed(scheme: str, store: Store, kind: str, *, pitr: bool) -> str:
 
 
 def _table(store: Store, pitr: bool, ttl: bool) -> list[Part]:
-    from onceward.stores.dynamodb.create import create  # noqa: PLC0415 - for this store only
+    from onceward.stores.dynamodb.create import create
 
     return drive(create(cast("DynamoStore", store), pitr=pitr, ttl=ttl), store)
 

@@ -103,8 +103,8 @@ def unpark(key: KeyArgument, to: ToOption = None, store: StoreOption = DEFAULT_S
 
 
 def _send_again(ledger: Ledger, key: str, to: str, *, json: bool) -> None:
-    from onceward.aws.dead_letters.unparking import unpark_to  # noqa: PLC0415 - for queues only
-    from onceward.aws.sqs.queue import Queue  # noqa: PLC0415 - as above
+    from onceward.aws.dead_letters.unparking import unpark_to
+    from onceward.aws.sqs.queue import Queue
 
     try:
         queue = Queue(to)

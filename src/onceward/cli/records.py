@@ -75,7 +75,7 @@ def _recorded(record: Record) -> dict[str, str | None]:
     text = message_in(record)
     if text is None:
         return {"result": record.result}
-    from onceward.aws.sqs.kept import read_kept  # noqa: PLC0415 - few ledgers have any
+    from onceward.aws.sqs.kept import read_kept
 
     try:
         queue, message = read_kept(text)

@@ -92,8 +92,8 @@ def redrive(
     Messages whose keys are completed, or held by a worker, stay. Interrupted or killed at any time, the same command goes on
     where it was. The exit status is 0 when nothing is left but what --where excludes, 1 when something had to stay.
     """
-    from onceward.aws.dead_letters.redrive import Redrive, UnfitQueues  # noqa: PLC0415 - as above
-    from onceward.aws.sqs.queue import Queue  # noqa: PLC0415 - for this command only
+    from onceward.aws.dead_letters.redrive import Redrive, UnfitQueues
+    from onceward.aws.sqs.queue import Queue
 
     with looking_at(store) as ledger:
         try:
@@ -192,7 +192,7 @@ class _Told:
 
 
 def _namespace(ledger: "Ledger", url: str) -> str:
-    from onceward.aws.dead_letters.redrive import namespaces  # noqa: PLC0415 - as above
+    from onceward.aws.dead_letters.redrive import namespaces
 
     names, whole = namespaces(ledger)
     if len(names) == 1 and whole:
@@ -205,7 +205,7 @@ def _namespace(ledger: "Ledger", url: str) -> str:
 
 
 def _once(ledger: "Ledger") -> "Once":
-    from onceward.once import Once  # noqa: PLC0415 - as above
+    from onceward.once import Once
 
     return Once(ledger.store)
 

@@ -44,7 +44,7 @@ class Guarded:
         TypeError, ValueError: an option is not valid.
     """
 
-    def __init__(  # noqa: PLR0917 - the order of a shell's own arguments
+    def __init__(
         self,
         once: "Once",
         rules: Rules | None,

@@ -137,7 +137,7 @@ class Recording:
         """Go on until it is recorded or the lease is over. It raises interrupts only; all else is on the log."""
         try:
             settle(self._make, self._guard.store)
-        except Exception as error:  # noqa: BLE001 - nobody is there who could be told
+        except Exception as error:  # nobody is there who could be told
             self._failed(error)
         finally:
             self._ended()
@@ -146,7 +146,7 @@ class Recording:
         """As :meth:`behind`, for a coroutine."""
         try:
             await settle_async(self._make, self._guard.store)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:
             self._failed(error)
         finally:
             self._ended()

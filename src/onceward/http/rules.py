@@ -56,7 +56,7 @@ class Passed(NamedTuple):
     def answered(self, status: int) -> None:
         """Take in the application's answer; one that is not 4xx is logged as an error."""
         if not 400 <= status < 500:
-            import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+            import logging
 
             logging.getLogger("onceward").error(
                 "%s: a request without a caller passed to the application (Scope.PASS), which answered %d instead of 4xx: it ran "
@@ -277,7 +277,7 @@ class Rules:
         try:
             return bool(self._records(status))
         except Exception:
-            import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+            import logging
 
             logging.getLogger("onceward").exception("record(%d) raised; the answer is recorded", status)
             return True
@@ -323,7 +323,7 @@ class Rules:
         try:
             self._on_event(event, route)
         except Exception:
-            import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+            import logging
 
             logging.getLogger("onceward").exception("%s: on_event raised, which changes nothing", route)
 

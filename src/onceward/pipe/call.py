@@ -87,7 +87,7 @@ def imported(target: str) -> Function:
     for part in name.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise ValueError(f"--call {target}: {module} has no function {name}")  # noqa: TRY004 - of the user's text, not of a type
+        raise ValueError(f"--call {target}: {module} has no function {name}")  # of the user's text, not of a type
     return found
 
 

@@ -47,7 +47,7 @@ class Run:
             )
         try:
             if not threads.count:
-                raise OSError("no thread can be started")  # noqa: TRY301 - as when the input fails
+                raise OSError("no thread can be started")  # as when the input fails
             self._read(jobs)
         except OSError as error:
             self._trouble = f"the input, the --rejects file or a thread failed: {error}"

@@ -73,7 +73,7 @@ class Runner:
             value = self._guard.call(job.key, None, self._handler.handle, (attempt,), {})
         except Interrupted:
             raise
-        except BaseException as error:  # noqa: BLE001 - a called function may raise anything; each has its outcome
+        except BaseException as error:  # a called function may raise anything; each has its outcome
             return self._refused(attempt, error)
         if attempt.ran:
             return Outcome("ran", None, attempt.output, attempt.errors, attempt.unstored)
@@ -161,7 +161,7 @@ class Workers:
                 if interrupted.args:  # not by us
                     self.trouble = self.trouble or interrupted
                     self._stop.ask()
-            except Exception as error:  # noqa: BLE001 - raised again, in the main thread
+            except Exception as error:  # raised again, in the main thread
                 self.trouble = self.trouble or error
                 self._stop.ask()
             finally:
@@ -172,7 +172,7 @@ def _hear_result_warnings(heard: Callable[[], None]) -> Callable[[], None]:
     """Call ``heard`` in the thread whose result was not stored, instead of a warning for each; return what ends that."""
     others = warnings.showwarning
 
-    def show(  # noqa: PLR0917 - the signature of warnings.showwarning
+    def show(
         message: Warning | str,
         category: type[Warning],
         filename: str,

@@ -62,11 +62,11 @@ class Codec:
         if self._decoder is not None:
             try:
                 text = self._encode_typed(value)
-            except Exception as error:  # noqa: BLE001 - not of its annotated type, unless it is an interrupt
+            except Exception as error:  # not of its annotated type, unless it is an interrupt
                 failed = error
             else:
                 return text or _encode_open(value, enveloped=True)
-            from onceward.results.outcomes import firmly  # noqa: PLC0415 - the two need each other, and this hardly happens
+            from onceward.results.outcomes import firmly
 
             firmly(self._encode_typed, value, failed)
             return _encode_open(value, enveloped=True)

@@ -31,7 +31,7 @@ def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
         text = codec.encode(result)
         if policy.seal is not None:
             text = sealing().sealed(policy.seal, text)
-    except Exception as error:  # noqa: BLE001 - a user's type may do anything while it is encoded
+    except Exception as error:  # a user's type may do anything while it is encoded
         failed = error
     else:
         # ASCII is a byte a character, and asking costs nothing; otherwise count.
@@ -73,7 +73,7 @@ def warn_of_missing(record: Record) -> None:
 
 def final(error: Exception, policy: Policy) -> Outcome:
     """Return the outcome that records an exception to be raised again for every duplicate."""
-    from onceward.results.codec import encode_exception  # noqa: PLC0415 - msgspec is loaded with the first guard
+    from onceward.results.codec import encode_exception
 
     text = firmly(lambda one: _sealed(encode_exception(one), policy), error)
     if isinstance(text, Exception):
@@ -95,7 +95,7 @@ def opened_note(text: str | None, policy: Policy) -> str | None:
 
 def sealing() -> ModuleType:
     """Return what seals and opens; loaded when it is first needed."""
-    from onceward.results import sealing as made  # noqa: PLC0415 - see above
+    from onceward.results import sealing as made
 
     return made
 
@@ -115,7 +115,7 @@ def firmly(function: Callable[[T], R], value: T, *before: Exception) -> R | Exce
         try:
             came: R | Exception = function(value)
             break
-        except Exception as error:  # noqa: BLE001 - see above
+        except Exception as error:
             met.append(_root(error, handling))
             alike = sum(type(one) is type(met[-1]) for one in met)
             if alike > _INTERRUPTS or len(met) > 2 * _INTERRUPTS:

@@ -32,7 +32,7 @@ def open_store(url: str) -> Store:
     Raises:
         ValueError: the URL is not one of these forms, or has a fragment, an option twice, or one without a value.
     """
-    from urllib.parse import urlsplit  # noqa: PLC0415 - 3 ms that a store object does without
+    from urllib.parse import urlsplit
 
     parts = urlsplit(url)
     module = STORES.get(parts.scheme) or _installed().get(parts.scheme)
@@ -56,14 +56,14 @@ def offering(capability: str) -> Iterator[str]:
 
 def _installed() -> dict[str, str]:
     """Return the stores of other packages."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - 20 ms that the schemes above do without
+    from importlib.metadata import entry_points
 
     return {point.name: point.value for point in entry_points(group=GROUP)}
 
 
 def _options(url: str, query: str) -> dict[str, str]:
     """Return the options of a URL; unlike in an HTML form, a plus in them is a plus."""
-    from urllib.parse import unquote  # noqa: PLC0415 - as above
+    from urllib.parse import unquote
 
     options: dict[str, str] = {}
     for text in filter(None, query.split("&")):

@@ -119,7 +119,7 @@ def randomly(seed: int, rate: float, faults: Sequence[Fault] = ()) -> Plan:
 
     Without ``faults`` these are failures before and after the write, and requests sent twice.
     """
-    chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    chance = random.Random(seed)
     choice = list(faults) or [fail_before(), fail_after(), twice()]
     return lambda _: chance.choice(choice) if chance.random() < rate else None
 
@@ -248,7 +248,7 @@ def _tagged(verb: str, arguments: tuple[object, ...], steps: Steps[T]) -> Steps[
         while True:
             try:
                 reply = yield Ask(0, verb, arguments, request)
-            except Exception as error:  # noqa: BLE001 - the store's own steps decide what it means
+            except Exception as error:  # the store's own steps decide what it means
                 request = steps.throw(error)
             else:
                 request = steps.send(reply)
@@ -258,7 +258,7 @@ def _tagged(verb: str, arguments: tuple[object, ...], steps: Steps[T]) -> Steps[
 
 
 async def _pause(fault: Fault) -> None:
-    import asyncio  # noqa: PLC0415 - whoever awaits this has loaded it already
+    import asyncio
 
     if fault.sleep is None:
         await asyncio.sleep(fault.seconds)

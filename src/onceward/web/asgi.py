@@ -152,7 +152,7 @@ class AsgiIdempotency:
         try:
             entry = await guarded.guard.enter_async(key, ask.fingerprint)
             answer = None if isinstance(entry, Claim) else exchange.repeated(guarded.recorded(key, entry.value))
-        except Exception as error:  # noqa: BLE001 - translated, or raised there
+        except Exception as error:
             entry, answer = None, exchange.refused(error)
         if isinstance(entry, Claim):
             handling = _Handling(guarded, entry, exchange, body=body, receive=receive, send=send)
@@ -261,7 +261,7 @@ class _Handling(Delivery):
         recording = Recording(self._guard, self._claim, outcome, self._within)
         try:
             await recording.settle_async()
-        except Exception as error:  # noqa: BLE001 - translated, or raised there
+        except Exception as error:
             return exchange.refused(error)
         self.behind = recording.behind_async if recording.pending else None
         return None
@@ -271,7 +271,7 @@ class _Handling(Delivery):
         recording = Recording(self._guard, self._claim, self._exchange.raised(error, self._began), self._within)
         try:
             await recording.settle_async()
-        except Exception as trouble:  # noqa: BLE001 - the application's own exception goes on
+        except Exception as trouble:  # the application's own exception goes on
             tell(self._claim.record.key, trouble)
         if recording.pending:
             task = asyncio.ensure_future(recording.behind_async())
@@ -311,7 +311,7 @@ class _Handling(Delivery):
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise error  # to who runs the loop, for nobody else is there
         if error is not None:
-            import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+            import logging
 
             logging.getLogger("onceward").error(
                 "%s: raised after its client had left", self._claim.record.key, exc_info=error

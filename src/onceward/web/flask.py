@@ -106,7 +106,7 @@ def _called(view: Callable[[], flask.typing.ResponseReturnValue]) -> flask.Respo
     app = flask.current_app
     try:
         value = view()
-    except Exception as error:  # noqa: BLE001 - raised again there, when nobody takes it
+    except Exception as error:  # raised again there, when nobody takes it
         value = app.handle_user_exception(error)
     return app.make_response(value)
 

@@ -94,7 +94,7 @@ def claim(guarded: Guarded, ask: Ask) -> "Held | Answer":
             exchange.begun()
             return Held(guarded, exchange, entry)
         answer = exchange.repeated(guarded.recorded(key, entry.value))
-    except Exception as error:  # noqa: BLE001 - translated, or raised there
+    except Exception as error:
         answer = exchange.refused(error)
     assert answer is not None  # no handler has run
     return answer
@@ -158,7 +158,7 @@ class Held:
     def _failed(self, error: Exception) -> None:
         try:
             self._settle(self._exchange.raised(error, self.began))
-        except Exception as trouble:  # noqa: BLE001 - the handler's own exception goes on
+        except Exception as trouble:  # the handler's own exception goes on
             tell(self._claim.record.key, trouble)
 
     def _end(self, outcome: Callable[[], Recorded]) -> Answer | None:
@@ -169,7 +169,7 @@ class Held:
         instead: Answer | None = None
         try:
             self._settle(record)
-        except Exception as error:  # noqa: BLE001 - translated, or raised there
+        except Exception as error:
             instead = self._exchange.refused(error)
             self.error = None if instead is None else error
         self.is_over = True  # last: after an interrupt the server closes the answer, and that ends here once more

@@ -28,7 +28,7 @@ async def claim_async(guarded: Guarded, ask: Ask) -> "HeldAsync | Answer":
             exchange.begun()
             return HeldAsync(guarded, exchange, entry)
         answer = exchange.repeated(guarded.recorded(key, entry.value))
-    except Exception as error:  # noqa: BLE001 - translated, or raised there
+    except Exception as error:
         answer = exchange.refused(error)
     assert answer is not None  # no handler has run
     return answer
@@ -126,7 +126,7 @@ class HeldAsync:
     async def _failed(self, error: Exception) -> None:
         try:
             await self._settle(self._exchange.raised(error, self.began))
-        except Exception as trouble:  # noqa: BLE001 - the handler's own exception goes on
+        except Exception as trouble:  # the handler's own exception goes on
             tell(self._claim.record.key, trouble)
 
     async def _end(self, outcome: Callable[[], Recorded]) -> Answer | None:
@@ -137,7 +137,7 @@ class HeldAsync:
             record = error
         try:
             await self._settle(record)
-        except Exception as error:  # noqa: BLE001 - translated, or raised there
+        except Exception as error:
             instead = self._exchange.refused(error)
             self.error = None if instead is None else error
             return instead

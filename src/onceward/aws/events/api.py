@@ -70,7 +70,7 @@ def on_api(
             request = _Request(api, event, context)
             if not api.is_async:
                 return request.answer()
-            from onceward.aws.events.loop import run  # noqa: PLC0415 - asyncio costs 40 ms of a cold start
+            from onceward.aws.events.loop import run
 
             return run(request.answer_async())
 
@@ -135,7 +135,7 @@ class _Request:
         guard, exchange, key = self._begin(asked)
         try:
             record = guard.call(key, asked.fingerprint, lambda: self._run(exchange), (), {})
-        except Exception as error:  # noqa: BLE001 - translated, or raised there
+        except Exception as error:
             return self._translated(exchange.refused(error))
         if self._failure is not None:
             raise self._failure
@@ -151,7 +151,7 @@ class _Request:
         guard, exchange, key = self._begin(asked)
         try:
             record = await guard.call_async(key, asked.fingerprint, lambda: self._run_async(exchange), (), {})
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:
             return self._translated(exchange.refused(error))
         if self._failure is not None:
             raise self._failure
@@ -183,7 +183,7 @@ class _Request:
         try:
             with exchange.handling():
                 self._response = self._called(claim)
-        except Exception as error:  # noqa: BLE001 - raised there, or when it is recorded
+        except Exception as error:  # raised there, or when it is recorded
             return self._failed(exchange, error)
         return self._kept(exchange)
 
@@ -192,7 +192,7 @@ class _Request:
         try:
             with exchange.handling():
                 self._response = await self._called_async(claim)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:
             return self._failed(exchange, error)
         return self._kept(exchange)
 

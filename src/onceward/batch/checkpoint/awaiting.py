@@ -164,7 +164,7 @@ class AsyncCheckpoint(Generic[T]):
         if self._on_done is not None and items:
             try:
                 refuse_not_begun(self._on_done, await self._on_done(items))
-            except Exception as error:  # noqa: BLE001 - as above
+            except Exception as error:
                 log_on_done(error)
         if trouble is not None:
             raise trouble

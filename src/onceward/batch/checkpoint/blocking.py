@@ -163,7 +163,7 @@ class Checkpoint(Generic[T]):
         if self._on_done is not None and items:
             try:
                 refuse_not_begun(self._on_done, self._on_done(items))
-            except Exception as error:  # noqa: BLE001 - all is recorded; what is not acknowledged comes again, and is a duplicate
+            except Exception as error:  # all is recorded; what is not acknowledged comes again, and is a duplicate
                 log_on_done(error)
         if trouble is not None:
             raise trouble
@@ -193,13 +193,13 @@ class Checkpoint(Generic[T]):
                     continue
                 try:
                     self._flush()
-                except BaseException as error:  # noqa: BLE001 - raised by the next call
+                except BaseException as error:  # raised by the next call
                     self._buffer.fail(error, told=False)
 
 
 def log_on_done(error: Exception) -> None:
     """Log that the user's ``on_done`` raised ``error``."""
-    import logging  # noqa: PLC0415 - 5 ms at a cold start, for what hardly happens
+    import logging
 
     logging.getLogger("onceward").error(
         "a checkpoint's on_done raised, which changes nothing in the ledger", exc_info=error

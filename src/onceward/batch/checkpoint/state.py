@@ -261,7 +261,7 @@ class Buffer(Generic[T]):
             one.claim.ending()
         asked = [(one.claim.record, end, one.claim.policy) for one, end in todo]
         clock = self.guard.clock
-        until = lambda: max(one.claim.limit(2) for one, _ in todo)  # noqa: E731
+        until = lambda: max(one.claim.limit(2) for one, _ in todo)
         try:
             answers = yield from many.end_many(self.guard.store, asked, clock, until)
         except OncewardError as error:  # the store stayed away until the leases were over

@@ -125,7 +125,7 @@ def open_url(parts: SplitResult, options: dict[str, str]) -> DynamoStore:
 
 
 def _wires(client: object, s3_client: object, clock: Clock) -> Wires:
-    from onceward.stores.dynamodb.sdk import through  # noqa: PLC0415 - for those who pass a client
+    from onceward.stores.dynamodb.sdk import through
 
     return Wires(*through(client, clock, s3_client))
 
@@ -133,6 +133,6 @@ def _wires(client: object, s3_client: object, clock: Clock) -> Wires:
 def _layout(preset: str | None, partition: str | None, sort: str | None, names: Mapping[str, str] | None) -> Layout:
     if preset is None:
         return Layout(partition or "key={key}", sort, names)
-    from onceward.stores.layouts import presets  # noqa: PLC0415 - for those who have such a table
+    from onceward.stores.layouts import presets
 
     return presets.preset(preset, partition, sort, names)

@@ -50,7 +50,7 @@ class Requests:
         self._fields = layout.attributes
         changes = ", ".join(f"{_name(name)} = ?" for name in self._fields)
         where = " AND ".join(f"{_name(name)} = ?" for name in [*(part.name for part in layout.parts), *layout.version])
-        self._update = f"UPDATE {_name(table)} SET {changes} WHERE {where}"  # noqa: S608 - names are quoted
+        self._update = f"UPDATE {_name(table)} SET {changes} WHERE {where}"
 
     def condition(self, seen: Record | None) -> Body:
         """Return the condition that the key is absent, or that the record held has the version of the one seen."""

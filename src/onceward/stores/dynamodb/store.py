@@ -399,6 +399,6 @@ def _tell(hook: Callable[[Usage], None], usage: Usage) -> None:
     try:
         hook(usage)
     except Exception:
-        import logging  # noqa: PLC0415 - only for a hook that fails
+        import logging
 
         logging.getLogger("onceward").exception("the on_usage hook failed")

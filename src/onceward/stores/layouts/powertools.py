@@ -101,6 +101,6 @@ def fit(name: str) -> str:
 def _raw(name: str) -> str:
     if "%" not in name:
         return name
-    from urllib.parse import unquote  # noqa: PLC0415 - rare names only
+    from urllib.parse import unquote
 
     return unquote(name)

@@ -43,12 +43,12 @@ def powertools_key(data: object, event_key_jmespath: str = "", *, hash_function:
             compressed data takes more than 64 MiB.
         TypeError: ``data`` has what Powertools cannot write as JSON.
     """
-    import hashlib  # noqa: PLC0415 - 3 ms of a cold start
-    import json  # noqa: PLC0415 - loaded by whoever opened the table
+    import hashlib
+    import json
 
     found = _prepared(data)
     if event_key_jmespath:
-        import jmespath  # noqa: PLC0415 - 10 ms of a cold start
+        import jmespath
 
         found = jmespath.search(event_key_jmespath, found, options=_options())
     if _is_missing(found):
@@ -82,11 +82,11 @@ def _is_missing(data: object) -> bool:
 
 def _written(value: object) -> object:
     """Its shared/json_encoder.py and persistence/base.py, ``_IdempotencyKeyEncoder``: what JSON has no type for."""
-    import datetime as dt  # noqa: PLC0415 - rare keys only
-    import decimal  # noqa: PLC0415 - as above
-    from enum import Enum  # noqa: PLC0415 - as above
-    from pathlib import PurePath  # noqa: PLC0415 - as above
-    from uuid import UUID  # noqa: PLC0415 - as above
+    import datetime as dt
+    import decimal
+    from enum import Enum
+    from pathlib import PurePath
+    from uuid import UUID
 
     if isinstance(value, decimal.Decimal):
         return math.nan if value.is_nan() else str(value)
@@ -104,7 +104,7 @@ def _written(value: object) -> object:
 
 
 def _as_dict(value: object) -> object:
-    from dataclasses import asdict  # noqa: PLC0415 - loaded by whoever made the class
+    from dataclasses import asdict
 
     return asdict(value)  # type: ignore[call-overload]  # the callers have looked
 
@@ -112,13 +112,13 @@ def _as_dict(value: object) -> object:
 @cache
 def _options() -> "Options":
     """Its jmespath_utils: the three functions for JMESPath expressions."""
-    import base64  # noqa: PLC0415 - rare keys only
-    import gzip  # noqa: PLC0415 - as above
-    import io  # noqa: PLC0415 - as above
-    import json  # noqa: PLC0415 - as above
+    import base64
+    import gzip
+    import io
+    import json
 
-    from jmespath import Options  # noqa: PLC0415 - loaded by the caller
-    from jmespath.functions import Functions, signature  # noqa: PLC0415 - as above
+    from jmespath import Options
+    from jmespath.functions import Functions, signature
 
     class PowertoolsFunctions(Functions):
         @signature({"types": ["string"]})

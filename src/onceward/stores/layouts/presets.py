@@ -37,7 +37,7 @@ def preset(
     if name == "plain":
         return Plain(partition or "id={key}", sort, names)
     if name == "powertools":
-        from onceward.stores.layouts.powertools import Powertools  # noqa: PLC0415 - for those who have such a table
+        from onceward.stores.layouts.powertools import Powertools
 
         return Powertools(partition or "id={key}", sort, names)
     raise ValueError(f"preset={name!r}: there are powertools and plain")

@@ -13,7 +13,7 @@ def open_url(parts: SplitResult, options: dict[str, str]) -> SqliteStore:
     Raises:
         ValueError: the URL has a host, no path, or an option other than ``timeout`` and ``synchronous``.
     """
-    from urllib.parse import unquote  # noqa: PLC0415 - only for those who open by URL
+    from urllib.parse import unquote
 
     url = parts.geturl()
     path = unquote(parts.path).removeprefix("/")

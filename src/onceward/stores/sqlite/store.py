@@ -72,7 +72,7 @@ class SqliteStore:
         synchronous: str = "FULL",
         clock: Clock | None = None,
     ) -> None:
-        self.path = os.path.abspath(os.fspath(path))  # noqa: PTH100 - pathlib costs 10 ms of a cold start
+        self.path = os.path.abspath(os.fspath(path))
         # What has a meaning in a URL is written so that it has none; urllib.parse takes 5 ms of a cold start.
         self.url = "sqlite:///" + self.path.replace("%", "%25").replace("?", "%3F").replace("#", "%23")
         self._file = SqliteFile(self.path, timeout, synchronous, clock)
