@@ -5,14 +5,13 @@ A store is a dumb atomic register; it decides nothing. Each verb is a generator 
 against all of this.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered, Register
 from onceward.errors import StoreError
-from onceward.observe.events import StoreRequest
 
 
 class Damaged(NamedTuple):
@@ -82,6 +81,10 @@ class Store(Register, Protocol):
     url: str
     max_result: int
 
+    @property
+    def capabilities(self) -> Mapping[str, str]:
+        """What it can do beyond this contract, see ``capabilities.py``; empty when that is nothing."""
+
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read up to ``limit`` records whose key starts with ``prefix``, from where ``after`` (a page's next) points.
 
@@ -97,9 +100,6 @@ class Store(Register, Protocol):
 
         It may delete none and have a next: the store looks at a bounded number of records.
         """
-
-    def observe(self, tell: Callable[[StoreRequest], object]) -> None:
-        """Have ``tell`` called with each request from now on; :class:`onceward.stores.observed.Observed` does that."""
 
     def close(self) -> None:
         """Give back connections and threads; the store opens them again when it is used again."""

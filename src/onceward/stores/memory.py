@@ -1,8 +1,9 @@
 """The ledger in this process's memory: for tests, and the plainest example of a store."""
 
 import threading
+from collections.abc import Mapping
 from functools import partial
-from typing import cast
+from typing import Final, cast
 from urllib.parse import SplitResult
 
 from onceward.core.clock import Clock, boottime
@@ -25,6 +26,7 @@ class MemoryStore(OneByOne, Observed):
     resolution = 0.0
     poll = 0.02
     max_result = 256 * 1024
+    capabilities: Final[Mapping[str, str]] = {"observe": "onceward.stores.observed:observe"}
 
     def __init__(self, clock: Clock = boottime) -> None:
         self.records: dict[str, Record] = {}
@@ -136,6 +138,9 @@ class MemoryStore(OneByOne, Observed):
 
     def after_fork_in_child(self) -> None:
         """Do nothing, as above."""
+
+
+CAPABILITIES = MemoryStore.capabilities
 
 
 def open_url(parts: SplitResult, options: dict[str, str]) -> MemoryStore:

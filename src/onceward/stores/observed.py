@@ -49,6 +49,11 @@ class Observed:
                 tell(told)
 
 
+def observe(store: Observed, tell: Tell) -> None:
+    """Have ``tell`` called with each request of ``store`` (:data:`onceward.stores.capabilities.OBSERVE`)."""
+    store.observe(tell)
+
+
 def _timed(store: Observed) -> Callable[[object], object]:
     # Weak: a store that refers to itself would be closed later than its last user lets it go.
     weak, exchange = ref(store), cast("Any", type(store)).exchange

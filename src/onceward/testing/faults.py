@@ -15,13 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from onceward.core.drivers import Steps
 from onceward.core.record import IN_PROGRESS, Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.errors import StoreError
-from onceward.observe.events import StoreRequest
 from onceward.stores.contract import Damaged, Page, Purged, Store
 
 T = TypeVar("T")
@@ -141,6 +140,8 @@ class Faults:
         plan: says which exchange gets which fault; may be replaced at any time through the attribute of that name.
     """
 
+    capabilities: Final[Mapping[str, str]] = {}  # their requests would not go by the plan
+
     def __init__(self, store: Store, plan: Plan) -> None:
         self.store = store
         self.plan = plan
@@ -235,10 +236,6 @@ class Faults:
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         """Delete expired records."""
         return _tagged("purge", (limit, after), self.store.purge(limit, after))
-
-    def observe(self, tell: Callable[[StoreRequest], object]) -> None:
-        """Have the store behind tell of its requests."""
-        self.store.observe(tell)
 
     def close(self) -> None:
         """Close the store behind."""

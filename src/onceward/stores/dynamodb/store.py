@@ -6,8 +6,8 @@ latest time that the server's clock may show and judged by the earliest (``clock
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, cast
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
@@ -22,7 +22,6 @@ from onceward.stores.dynamodb.blobs import Blobs, is_large
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout, reason
 from onceward.stores.dynamodb.replies import member, page, units, won
 from onceward.stores.dynamodb.requests import Requests
-from onceward.stores.dynamodb.transact import Effects, transact
 from onceward.stores.observed import Observed, Tell
 from onceward.wire.calls import Answer, Call, Many, ObjectCall
 from onceward.wire.clock import ServerClock
@@ -57,6 +56,10 @@ class DynamoStore(Observed):
 
     resolution = 1.0
     poll = 0.25
+    capabilities: Final[Mapping[str, str]] = {
+        "observe": "onceward.stores.observed:observe",
+        "transact": "onceward.stores.dynamodb.transact:committing",
+    }
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class DynamoStore(Observed):
     def insert(self, write: Write) -> Steps[Reply]:
         """Write if the key is absent."""
         if self._probe or not self.clock.known:
-            seen = yield from self._look(write.key, consistent=False)
+            seen = yield from self.look(write.key, consistent=False)
             if seen.record is not None:
                 return seen
         return (yield from self._put(write, None))
@@ -96,7 +99,7 @@ class DynamoStore(Observed):
 
     def load(self, key: str) -> Steps[Reply]:
         """Read one record, consistently."""
-        return (yield from self._look(key, consistent=True))
+        return (yield from self.look(key, consistent=True))
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert 25 with one request."""
@@ -105,14 +108,6 @@ class DynamoStore(Observed):
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
         """Swap 25 with one request."""
         return (yield from batch.write_many(self, [batch.Wanted(*pair) for pair in pairs]))
-
-    def transact(self, effects: Sequence[Effects], write: Write, seen: Record | None) -> Steps[Reply]:
-        """Write if the key is absent or still the version seen, and with it all of ``effects``, or nothing."""
-        if seen is None and not self.clock.known:
-            early = yield from self._look(write.key, consistent=False)
-            if early.record is not None:
-                return early
-        return (yield from transact(self, effects, write, seen))
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read one page, in no order, with one request; a page may have few records, or none, and a next one."""
@@ -253,7 +248,7 @@ class DynamoStore(Observed):
         if item:
             return Reply(False, self.read(item), self.clock.earliest())
         if inserted and record is not None:  # something is there, and a server or proxy did not show it
-            return (yield from self._look(record.key, consistent=True))
+            return (yield from self.look(record.key, consistent=True))
         return Reply(False, None, self.clock.earliest())
 
     def stamped(self, writes: Sequence[Write]) -> Steps[tuple[list[Record], list[Item], float]]:
@@ -348,7 +343,8 @@ class DynamoStore(Observed):
             return (yield from self._put(write, seen, again=False))
         return (yield from self.reply(call, answer, record, now, inserted=seen is None))
 
-    def _look(self, key: str, *, consistent: bool) -> Steps[Reply]:
+    def look(self, key: str, *, consistent: bool) -> Steps[Reply]:
+        """Read one record."""
         answer = yield from self.ask(self.requests.get(key, consistent=consistent))
         item = member(answer, "Item")
         return Reply(False, self.read(item) if item else None, self.clock.earliest())
