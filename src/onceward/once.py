@@ -15,7 +15,6 @@ from onceward.stores import open_store
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Mapping, Sequence
 
     from onceward.aws.sqs.message import AttributeValue
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from onceward.batch.checkpoint.blocking import Flush
     from onceward.batch.checkpoint.context import CheckpointContext
     from onceward.batch.windows import At
-    from onceward.claim.effects import TransactItem
     from onceward.claim.signatures import Handler, KeySource
     from onceward.claim.transaction import Transaction
     from onceward.keys.namesakes import Namesakes
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+C = TypeVar("C")
 
 CLAIM_NAME = "claim"  # the namespace of keys that are claimed without a function
 
@@ -182,8 +181,8 @@ class Once:
         )
 
     def transaction(
-        self, key: object, connection: "sqlite3.Connection", *, name: str | None = None, **options: Unpack[Options]
-    ) -> "Transaction":
+        self, key: object, connection: C, *, name: str | None = None, **options: Unpack[Options]
+    ) -> "Transaction[C]":
         """Return a context whose writes on ``connection`` commit together with the record: both, or neither.
 
         The whole body is one transaction, begun at once (``BEGIN IMMEDIATE``), so a concurrent duplicate waits for it
@@ -191,7 +190,7 @@ class Once:
 
         Args:
             key: as for :meth:`run`.
-            connection: to the ledger's own SQLite file, in no transaction.
+            connection: your own, to the ledger's database, in no transaction.
             name: the namespace of the key.
             **options: see :class:`onceward.Policy`. ``heartbeat``, ``cache`` and seconds of ``on_busy`` mean nothing here,
                 for nobody else can write to the file meanwhile.
@@ -210,15 +209,15 @@ class Once:
     def transact(
         self,
         key: object,
-        writes: "Sequence[TransactItem]",
+        writes: "Sequence[object]",
         result: object = None,
         *,
         name: str | None = None,
         **options: Unpack[Options],
     ) -> object:
-        """Make ``writes`` to DynamoDB once for ``key``: claim, effect and completion in a single request.
+        """Make ``writes`` to the ledger's database once for ``key``: claim, effect and completion in a single request.
 
-        For handlers that are DynamoDB writes and nothing else. It commits all of them with the record, or nothing, so
+        For ledgers in DynamoDB, and handlers that are such writes and nothing else. It commits all of them with the record, or nothing, so
         there is no state in between for a crash to leave behind.
 
         Args:
@@ -235,28 +234,28 @@ class Once:
         Raises:
             EffectRefused: the condition of one of the writes does not hold; nothing was written, and the key is free.
             Busy, Parked, ResultUnavailable, StoreError: as their docs say.
-            TypeError, ValueError: the ledger is not in DynamoDB, or a write has not the right form; or ``on_busy="skip"``,
+            TypeError, ValueError: this ledger cannot do that, or a write has not the right form; or ``on_busy="skip"``,
                 for what is returned could not tell whether the writes were made.
         """
-        from onceward.claim.effects import committing
+        from onceward.stores.capabilities import TRANSACT
 
-        commit = committing(self.store, writes)
+        commit = TRANSACT.needed(self.store)(writes)
         guard = self._claim_guard(options, _NO_SKIP_TRANSACT, heartbeat=False)
         return guard.commit(ledger_key(self._claim_name(name), key), result, commit)
 
     async def transact_async(
         self,
         key: object,
-        writes: "Sequence[TransactItem]",
+        writes: "Sequence[object]",
         result: object = None,
         *,
         name: str | None = None,
         **options: Unpack[Options],
     ) -> object:
         """As :meth:`transact`, for a coroutine."""
-        from onceward.claim.effects import committing
+        from onceward.stores.capabilities import TRANSACT
 
-        commit = committing(self.store, writes)
+        commit = TRANSACT.needed(self.store)(writes)
         guard = self._claim_guard(options, _NO_SKIP_TRANSACT, heartbeat=False)
         return await guard.commit_async(ledger_key(self._claim_name(name), key), result, commit)
 

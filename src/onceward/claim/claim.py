@@ -8,12 +8,10 @@ from onceward.core.record import Record
 from onceward.keys.ledger_keys import derived_key
 
 if TYPE_CHECKING:
-    import sqlite3
-
-    from onceward.claim.effects import TransactItem
     from onceward.claim.transaction import Transaction
 
 T = TypeVar("T")
+C = TypeVar("C")
 
 
 class Claim:
@@ -116,18 +114,18 @@ class Claim:
         """As :meth:`park`, for a coroutine."""
 
     @abstractmethod
-    def transaction(self, connection: "sqlite3.Connection") -> "Transaction":
+    def transaction(self, connection: C) -> "Transaction[C]":
         """Return a context whose writes on ``connection`` commit together with this claim's completion.
 
         Do the slow work before it: while the context is open, it holds the file's write lock.
 
         Args:
-            connection: to the ledger's own SQLite file, in no transaction.
+            connection: your own, to the ledger's database, in no transaction.
         """
 
     @abstractmethod
-    def transact(self, writes: "Sequence[TransactItem]", result: T = None) -> T:  # type: ignore[assignment]  # T is NoneType then
-        """Commit ``writes`` to DynamoDB together with this claim's completion: all of them, or nothing.
+    def transact(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # T is NoneType then
+        """Commit ``writes`` together with this claim's completion: all of them, or nothing. For ledgers in DynamoDB.
 
         Do it last: return what it returns. A worker that has lost its claim has its writes refused with its completion.
 
@@ -143,11 +141,11 @@ class Claim:
             EffectRefused: the condition of one of the writes does not hold; the claim stands, so the key can still be
                 completed, released or parked, and a handler that lets the error go on gives it back.
             LeaseLost: the key has gone on without this worker.
-            StoreError: DynamoDB refused the request, or stayed away until the lease was over; in the second case the next
+            StoreError: the store refused the request, or stayed away until the lease was over; in the second case the next
                 delivery finds out whether the writes were made.
-            TypeError, ValueError: the ledger is not in DynamoDB, or a write has not this form.
+            TypeError, ValueError: this ledger cannot do that, or a write has not this form.
         """
 
     @abstractmethod
-    async def transact_async(self, writes: "Sequence[TransactItem]", result: T = None) -> T:  # type: ignore[assignment]  # as above
+    async def transact_async(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # as above
         """As :meth:`transact`, for a coroutine."""

@@ -365,9 +365,13 @@ class Guard:
     def _won(self, outcome: Won) -> HeldClaim:
         if self.clock() >= outcome.until:  # this worker was stopped, or cut off, since it asked
             raise LeaseLost(outcome.record.key, "begin its handler")
-        claim = HeldClaim(self.store, outcome, self.policy, self.clock, self.codec)
+        claim = self.held(outcome, self.policy)
         heartbeat.HEARTBEAT.watch(claim)
         return claim
+
+    def held(self, won: Won, policy: Policy) -> HeldClaim:
+        """Return the claim that was won under ``policy``, which may differ from the guard's in its lease."""
+        return HeldClaim(self.store, won, policy, self.clock, self.codec)
 
 
 def is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:

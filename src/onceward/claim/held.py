@@ -22,12 +22,10 @@ from onceward.results.outcomes import (
 )
 
 if TYPE_CHECKING:
-    import sqlite3
-
-    from onceward.claim.effects import TransactItem
     from onceward.claim.transaction import Transaction
 
 T = TypeVar("T")
+C = TypeVar("C")
 
 
 class HeldClaim(Lease):
@@ -69,27 +67,27 @@ class HeldClaim(Lease):
         self._begin_end()
         await settle_async(lambda: self.leaving(protocol.parked(self._noted(reason)), "park it"), self.store)
 
-    def transaction(self, connection: "sqlite3.Connection") -> "Transaction":
+    def transaction(self, connection: C) -> "Transaction[C]":
         """See :class:`Claim`."""
         from onceward.claim.transaction import Transaction
 
         return Transaction.of_claim(self, connection)
 
-    def transact(self, writes: "Sequence[TransactItem]", result: T = None) -> T:  # type: ignore[assignment]  # T is NoneType then
+    def transact(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # T is NoneType then
         """See :class:`Claim`."""
-        from onceward.claim.effects import committing
+        from onceward.stores.capabilities import TRANSACT
 
-        commit = committing(self.store, writes)
+        commit = TRANSACT.needed(self.store)(writes)
         self._begin_end()
         settle(self.success(result, commit), self.store)
         self.warn()
         return result
 
-    async def transact_async(self, writes: "Sequence[TransactItem]", result: T = None) -> T:  # type: ignore[assignment]  # as above
+    async def transact_async(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # as above
         """See :class:`Claim`."""
-        from onceward.claim.effects import committing
+        from onceward.stores.capabilities import TRANSACT
 
-        commit = committing(self.store, writes)
+        commit = TRANSACT.needed(self.store)(writes)
         self._begin_end()
         await settle_async(self.success(result, commit), self.store)
         self.warn()

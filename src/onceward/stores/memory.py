@@ -1,7 +1,9 @@
 """The ledger in this process's memory: for tests, and the plainest example of a store."""
 
 import threading
+from collections.abc import Mapping
 from functools import partial
+from typing import Final
 from urllib.parse import SplitResult
 
 from onceward.core.clock import Clock, boottime
@@ -23,6 +25,7 @@ class MemoryStore(OneByOne):
     resolution = 0.0
     poll = 0.02
     max_result = 256 * 1024
+    capabilities: Final[Mapping[str, str]] = {}
 
     def __init__(self, clock: Clock = boottime) -> None:
         self.records: dict[str, Record] = {}
@@ -127,6 +130,9 @@ class MemoryStore(OneByOne):
 
     def after_fork_in_child(self) -> None:
         """Do nothing, as above."""
+
+
+CAPABILITIES = MemoryStore.capabilities
 
 
 def open_url(parts: SplitResult, options: dict[str, str]) -> MemoryStore:

@@ -10,8 +10,9 @@ from onceward.stores.dynamodb.items import Layout
 from onceward.stores.dynamodb.store import DynamoStore, Usage
 from onceward.wire.wires import Wires, opened
 
-__all__ = ["DynamoStore", "Layout", "Usage", "open_table", "open_url"]
+__all__ = ["CAPABILITIES", "DynamoStore", "Layout", "Usage", "open_table", "open_url"]
 
+CAPABILITIES = DynamoStore.capabilities
 _PUNCTUATION = str.maketrans("_-.", "000")
 OPTIONS = ("region", "endpoint", "preset", "partition", "sort", "blobs", "probe", "timeout")
 

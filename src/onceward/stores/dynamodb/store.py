@@ -6,8 +6,8 @@ latest time that the server's clock may show and judged by the earliest (``clock
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, cast
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
@@ -21,7 +21,6 @@ from onceward.stores.dynamodb.blobs import Blobs, is_large
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout, reason
 from onceward.stores.dynamodb.replies import member, page, units, won
 from onceward.stores.dynamodb.requests import Requests
-from onceward.stores.dynamodb.transact import Effects, transact
 from onceward.wire.calls import Answer, Call, Many, ObjectCall
 from onceward.wire.clock import ServerClock
 from onceward.wire.codes import EXPIRED, SKEWED, code_of, message_of, passes
@@ -72,6 +71,7 @@ class DynamoStore:
 
     resolution = 1.0
     poll = 0.25
+    capabilities: Final[Mapping[str, str]] = {"transact": "onceward.stores.dynamodb.transact:committing"}
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class DynamoStore:
     def insert(self, write: Write) -> Steps[Reply]:
         """Write if the key is absent."""
         if self._probe or not self.clock.known:
-            seen = yield from self._look(write.key, consistent=False)
+            seen = yield from self.look(write.key, consistent=False)
             if seen.record is not None:
                 return seen
         return (yield from self._put(write, None))
@@ -113,7 +113,7 @@ class DynamoStore:
 
     def load(self, key: str) -> Steps[Reply]:
         """Read one record, consistently."""
-        return (yield from self._look(key, consistent=True))
+        return (yield from self.look(key, consistent=True))
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert 25 with one request."""
@@ -122,14 +122,6 @@ class DynamoStore:
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
         """Swap 25 with one request."""
         return (yield from batch.write_many(self, [batch.Wanted(*pair) for pair in pairs]))
-
-    def transact(self, effects: Sequence[Effects], write: Write, seen: Record | None) -> Steps[Reply]:
-        """Write if the key is absent or still the version seen, and with it all of ``effects``, or nothing."""
-        if seen is None and not self.clock.known:
-            early = yield from self._look(write.key, consistent=False)
-            if early.record is not None:
-                return early
-        return (yield from transact(self, effects, write, seen))
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read one page, in no order, with one request; a page may have few records, or none, and a next one."""
@@ -254,7 +246,7 @@ class DynamoStore:
         if item:
             return Reply(False, self.read(item), self.clock.earliest())
         if inserted and record is not None:  # something is there, and a server or proxy did not show it
-            return (yield from self._look(record.key, consistent=True))
+            return (yield from self.look(record.key, consistent=True))
         return Reply(False, None, self.clock.earliest())
 
     def stamped(self, writes: Sequence[Write]) -> Steps[tuple[list[Record], list[Item], float]]:
@@ -349,7 +341,8 @@ class DynamoStore:
             return (yield from self._put(write, seen, again=False))
         return (yield from self.reply(call, answer, record, now, inserted=seen is None))
 
-    def _look(self, key: str, *, consistent: bool) -> Steps[Reply]:
+    def look(self, key: str, *, consistent: bool) -> Steps[Reply]:
+        """Read one record."""
         answer = yield from self.ask(self.requests.get(key, consistent=consistent))
         item = member(answer, "Item")
         return Reply(False, self.read(item) if item else None, self.clock.earliest())
