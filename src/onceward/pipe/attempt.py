@@ -4,7 +4,7 @@ import os
 from typing import BinaryIO, NamedTuple
 
 from onceward.claim.claim import current
-from onceward.pipe.jobs import Job
+from onceward.pipe.jobs import LineJob
 from onceward.pipe.output import Output
 
 
@@ -28,7 +28,7 @@ class Attempt:
         unstored: whether the result could not be recorded.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: LineJob) -> None:
         self.job = job
         self.ran = False
         self.number = 0
@@ -50,7 +50,7 @@ class Attempt:
         return error
 
 
-class Outcome(NamedTuple):
+class LineOutcome(NamedTuple):
     """What a line came to: ran, replayed, failed, parked, busy or malformed."""
 
     kind: str
