@@ -26,6 +26,7 @@ class Attempt:
         error: what the handler raised.
         reason: the same in a few words, for a line of the report.
         unstored: whether the result could not be recorded.
+        files: what a command wrote to; closed with the attempt.
     """
 
     def __init__(self, job: LineJob) -> None:
@@ -37,6 +38,12 @@ class Attempt:
         self.error: BaseException | None = None
         self.reason = ""
         self.unstored = False
+        self.files: list[BinaryIO] = []
+
+    def close(self) -> None:
+        """Close the command's files, once its outcome has been told."""
+        for file in self.files:
+            file.close()
 
     def begin(self) -> None:
         """Say that the handler runs now."""

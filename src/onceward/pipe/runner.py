@@ -61,16 +61,16 @@ class Runner:
         self._now = threading.local()
         self.close = _hear_result_warnings(self._unstored)
 
-    def run(self, job: LineJob) -> LineOutcome | None:
-        """Return what the job came to, or None when another worker holds its key and it is to be tried again.
+    def run(self, attempt: Attempt) -> LineOutcome | None:
+        """Return what the attempt came to, or None when another worker holds the key: try again later.
 
         Raises:
             StoreError: the ledger failed.
             Interrupted: the handler was killed.
         """
-        attempt = self._now.attempt = Attempt(job)
+        self._now.attempt = attempt
         try:
-            value = self._guard.call(job.key, None, self._handler.handle, (attempt,), {})
+            value = self._guard.call(attempt.job.key, None, self._handler.handle, (attempt,), {})
         except Interrupted:
             raise
         except BaseException as error:  # a called function may raise anything; each has its outcome
@@ -151,8 +151,9 @@ class Workers:
     def _work(self) -> None:
         while (job := self._jobs.take()) is not None:
             again_in: float | None = None
+            attempt = Attempt(job)
             try:
-                outcome = self._runner.run(job)
+                outcome = self._runner.run(attempt)
                 if outcome is None:
                     again_in = _LOOK_AGAIN
                 else:
@@ -165,6 +166,7 @@ class Workers:
                 self.trouble = self.trouble or error
                 self._stop.ask()
             finally:
+                attempt.close()
                 self._jobs.done(job, again_in=again_in)
 
 
