@@ -34,7 +34,8 @@ from onceward.errors import (
     ResultUnavailable,
     UnknownStatus,
 )
-from onceward.results.outcomes import completion, firmly, opened_note, sealing, warn_of_missing
+from onceward.results.firmly import firmly
+from onceward.results.outcomes import completion, opened_note, sealing, warn_of_missing
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
