@@ -416,26 +416,57 @@ def test_opening_sends_nothing(url, proxy):
 # --- the cost -----------------------------------------------------------------------------------------------------
 
 
-def test_every_request_tells_what_it_cost(dynoxide, proxy, table):
+def requests_to(told):
+    return lambda event: told.append(event) if event.kind == "store_request" else None
+
+
+@pytest.mark.parametrize("awaiting", [False, True], ids=["sync", "async"])
+def test_every_request_tells_what_it_cost(proxy, table, awaiting):
+    def run(key):
+        return asyncio.run(once.run_async(key, charge, 1)) if awaiting else once.run(key, charge, 1)
+
     told = []
-    once = Once(open_table(table, endpoint=proxy.url, on_usage=told.append))
-    once.run("k", charge, 1)
-    assert [(one.action, one.units, one.code) for one in told] == [
+    once = Once(open_table(table, endpoint=proxy.url), observe=[requests_to(told)])
+    run("k")
+    assert [(one.action, one.units, one.error) for one in told] == [
         ("dynamodb:GetItem", 0.5, ""),
         ("dynamodb:PutItem", 1.0, ""),
         ("dynamodb:PutItem", 1.0, ""),
     ]
+    run("k")
+    assert (told[-1].units, told[-1].error) == (None, "ConditionalCheckFailed")
+    assert all(0 < one.seconds < 5 and one.store.startswith(f"dynamodb://{table}") for one in told)
+
+
+@pytest.mark.parametrize("awaiting", [False, True], ids=["sync", "async"])
+def test_each_request_that_is_sent_beside_others_tells_what_it_cost(proxy, table, awaiting):
+    told = []
+    once = Once(open_table(table, endpoint=proxy.url), observe=[requests_to(told)])
+    once.run("first", charge, 1)  # which asks for the time
+    told.clear()
+    batch = once.batch(charge, key="order", name="b")
+    orders = list(range(30))  # more than one request takes
+    asyncio.run(batch.run_async(orders)) if awaiting else batch.run(orders)
+    writes = [one for one in told if one.action == "dynamodb:BatchExecuteStatement"]
+    assert len(told) == len(proxy.seen) - 3
+    assert sum(one.units for one in writes) == 2 * len(orders)
+
+
+def test_a_throttled_or_lost_request_is_told_each_time(proxy, table):
+    told = []
+    once = Once(open_table(table, endpoint=proxy.url), observe=[requests_to(told)])
+    once.run("first", charge, 1)
+    told.clear()
+    # A request that fails on a kept connection is sent once more on a new one, before anybody is told.
+    faults = iter([Refuse("ThrottlingException"), Fault(lose_request=True), Fault(lose_request=True)])
+    proxy.rule = lambda seen: next(faults, None)
     once.run("k", charge, 1)
-    assert (told[-1].units, told[-1].code) == (None, "ConditionalCheckFailed")
+    assert [one.error for one in told] == ["Throttling", "StoreError", "", ""]
 
 
-def test_a_hook_that_fails_changes_nothing(proxy, table, caplog):
-    def hook(usage):
-        raise RuntimeError("the hook's own")
-
-    once = Once(open_table(table, endpoint=proxy.url, on_usage=hook))
-    assert once.run("k", charge, 1) == {"receipt": 1}
-    assert "the hook's own" in caplog.text
+def test_nobody_asks_for_the_cost_unless_somebody_observes(proxy, table):
+    Once(open_table(table, endpoint=proxy.url)).run("k", charge, 1)
+    assert not any("ReturnConsumedCapacity" in seen.body for seen in proxy.seen)
 
 
 def test_a_fence_grows_across_a_clear_although_another_process_claims_next(url):

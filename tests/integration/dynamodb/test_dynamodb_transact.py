@@ -287,7 +287,9 @@ def test_ninety_nine_writes_commit(once, money, dynoxide):
 
 def test_another_ledger_cannot_do_it(tmp_path):
     once = Once(f"sqlite:///{tmp_path}/ledger.db")
-    with pytest.raises(TypeError, match="needs a ledger in DynamoDB"):
+    with pytest.raises(
+        TypeError, match=r"cannot commit other writes together with a record. Use a store that can: dynamodb$"
+    ):
         once.transact("k", [])
 
 

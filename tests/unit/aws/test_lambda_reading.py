@@ -624,7 +624,9 @@ def test_parameters_are_filled_by_what_they_are_annotated_with(once):
     seen = []
 
     def take(*args):
-        seen.append([a.data if isinstance(a, Delivery) else type(a).__name__ for a in args])
+        seen.append(
+            [a.data if isinstance(a, Delivery) else "Claim" if isinstance(a, Claim) else type(a).__name__ for a in args]
+        )
 
     def only(delivery: Delivery):
         take(delivery)
