@@ -18,16 +18,16 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 for name in [name for name in os.environ if name.startswith("AWS_")]:
     del os.environ[name]
 os.environ |= {"AWS_ACCESS_KEY_ID": "AKIABENCH", "AWS_SECRET_ACCESS_KEY": "not-a-secret", "AWS_REGION": "eu-west-1"}
 
-from consumers_lambda import lambdas  # noqa: E402 - the environment comes first
-from consumers_worker import on_servers, on_stub  # noqa: E402
-from delay_proxy import DelayProxy  # noqa: E402
-from dynamodb_peers import TABLES  # noqa: E402
-from servers import Dynoxide  # noqa: E402
+from consumers_lambda import lambdas
+from consumers_worker import on_servers, on_stub
+from delay_proxy import DelayProxy
+from dynamodb_peers import TABLES
+from servers import Dynoxide
 
 PARTS = ("lambda", "worker", "stub")
 DELAY = 0.005  # seconds

@@ -15,19 +15,19 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 for name in [name for name in os.environ if name.startswith("AWS_")]:
     del os.environ[name]
 os.environ |= {"AWS_ACCESS_KEY_ID": "AKIABENCH", "AWS_SECRET_ACCESS_KEY": "not-a-secret", "AWS_REGION": "eu-west-1"}
 
-from delay_proxy import DelayProxy  # noqa: E402 - the environment comes first
-from dynamodb_capacity import probe, requests_and_units  # noqa: E402
-from dynamodb_cold import cold  # noqa: E402
-from dynamodb_cpu import cpu  # noqa: E402
-from dynamodb_peers import CONNECTIONS, TABLES  # noqa: E402
-from dynamodb_wall import DELAY, batches, messages, proxies  # noqa: E402
-from dynamodb_wire import wires  # noqa: E402
-from servers import Dynoxide  # noqa: E402
+from delay_proxy import DelayProxy
+from dynamodb_capacity import probe, requests_and_units
+from dynamodb_cold import cold
+from dynamodb_cpu import cpu
+from dynamodb_peers import CONNECTIONS, TABLES
+from dynamodb_wall import DELAY, batches, messages, proxies
+from dynamodb_wire import wires
+from servers import Dynoxide
 
 PARTS = ("capacity", "probe", "wire", "cpu", "batch", "messages", "cold")
 

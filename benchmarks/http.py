@@ -27,7 +27,7 @@ idemkit 1.0.2, adapters/asgi.py, core/engine.py, core/config.py and the backends
   and 202 (``cacheable_status``) are not recorded: a retry runs again. A request of more than 1 MiB is let through without a key.
 - DynamoDB's leases are judged by the worker's clock (``time.time()`` in backends/dynamodb.py).
 - ``InMemoryBackend.claim`` looks at all records each time, so that its cost grows with the ledger. Each round here has a new one.
-"""  # noqa: A005 - see below
+"""
 
 import sys
 from importlib.machinery import PathFinder
@@ -58,7 +58,7 @@ def main() -> None:
     wanted = sys.argv[1:] or PARTS
     if unknown := set(wanted) - set(PARTS):
         sys.exit(f"unknown part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
     os.environ |= {

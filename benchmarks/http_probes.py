@@ -64,7 +64,7 @@ async def _sent(app: App) -> str:
         await ask(app, "/orders", "probe")
     except Boom:
         return ""
-    except Exception as error:  # noqa: BLE001 - the middleware's
+    except Exception as error:  # the middleware's
         return f"{type(error).__name__}, then "
     return ""
 
@@ -73,7 +73,7 @@ async def _again(app: App, handler: Handler, **other: Any) -> str:
     runs = handler.runs
     try:
         reply = await ask(app, "/orders", "probe", **other)
-    except Exception as error:  # noqa: BLE001 - the handler's, or the middleware's
+    except Exception as error:  # the handler's, or the middleware's
         return "runs again" if handler.runs > runs else f"{type(error).__name__}"
     if handler.runs > runs:
         return "runs again"

@@ -18,7 +18,7 @@ from onceward.batch.threads import Helpers, without_stop_iteration
 from onceward.claim import called
 from onceward.claim.arguments import check_hook
 from onceward.claim.called import OVER, RAISED, RETURNED, Call
-from onceward.claim.claim import CURRENT
+from onceward.claim.scope import CURRENT
 from onceward.core import many
 from onceward.core.drivers import drive, drive_async, settle, settle_async
 from onceward.core.policy import Options
@@ -124,7 +124,7 @@ class Batch:
         def work() -> None:
             try:
                 self._work(run, settler)
-            except BaseException as interrupt:  # noqa: BLE001 - raised in the caller's thread
+            except BaseException as interrupt:  # raised in the caller's thread
                 run.stop()
                 interrupts.append(interrupt)
 
@@ -236,7 +236,7 @@ class Batch:
         return run.finished()
 
     async def _work_through_async(self, run: Run) -> None:
-        import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
+        import asyncio
 
         settler = AsyncSettler(run, self.guard.store)
         gate = asyncio.Semaphore(self.concurrency) if _INSIDE.get() else self._gate()
@@ -265,7 +265,7 @@ class Batch:
             task.result()
 
     async def _work_async(self, run: Run, settler: AsyncSettler, gate: "asyncio.Semaphore") -> None:
-        import asyncio  # noqa: PLC0415 - as above
+        import asyncio
 
         while run.more:
             await gate.acquire()  # not `async with`, which an interrupt can leave without a release
@@ -310,7 +310,7 @@ class Batch:
         if self.is_async:
             call[RETURNED] = await cast("Any", self._function(*args, **kwargs))
             return
-        import asyncio  # noqa: PLC0415 - as above
+        import asyncio
 
         run = partial(copy_context().run, without_stop_iteration(self._function), *args, **kwargs)
         call[RETURNED] = value = await asyncio.get_running_loop().run_in_executor(self._pool(), run)
@@ -319,7 +319,7 @@ class Batch:
             call[RETURNED] = await cast("Any", value)
 
     def _gate(self) -> "asyncio.Semaphore":
-        import asyncio  # noqa: PLC0415 - as above
+        import asyncio
 
         loop = asyncio.get_running_loop()
         gate = self._gates.get(loop)
@@ -332,7 +332,7 @@ class Batch:
     def _pool(self) -> "ThreadPoolExecutor":
         pool = self._pools.get(os.getpid())
         if pool is None:
-            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - for plain functions in an event loop
+            from concurrent.futures import ThreadPoolExecutor
 
             pool = self._pools.setdefault(os.getpid(), ThreadPoolExecutor(_THREADS, "onceward-batch"))
         return pool
@@ -343,7 +343,7 @@ class Batch:
 
 async def _joined(run: Run, tasks: "Sequence[asyncio.Task[None]]", met: list[BaseException]) -> None:
     """Wait for ``tasks``; an interrupt stops and cancels them, and is one more of those that were ``met``."""
-    import asyncio  # noqa: PLC0415 - as above
+    import asyncio
 
     waiting = {task for task in tasks if not task.done()}
     while waiting:
@@ -351,7 +351,7 @@ async def _joined(run: Run, tasks: "Sequence[asyncio.Task[None]]", met: list[Bas
             _, waiting = await asyncio.wait(waiting)
         except GeneratorExit:  # it is closed, and may not await any more
             raise
-        except BaseException as error:  # noqa: BLE001 - raised when all is recorded
+        except BaseException as error:  # raised when all is recorded
             _stop(run, waiting, met, error)
 
 

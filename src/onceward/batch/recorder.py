@@ -64,7 +64,7 @@ TICKER = Ticker()
 
 
 def _forked() -> None:
-    global TICKER  # noqa: PLW0603 - the parent's threads and locks do not exist in the child
+    global TICKER  # the parent's threads and locks do not exist in the child
     TICKER = Ticker()
 
 
@@ -115,7 +115,7 @@ class AsyncSettler:
     """As :class:`Settler`, in a task."""
 
     def __init__(self, run: Run, store: Store) -> None:
-        import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and who makes this has loaded it already
+        import asyncio
 
         self._run, self._store = run, store
         self._closed = asyncio.Event()
@@ -128,13 +128,13 @@ class AsyncSettler:
         if self._task is None or self._task.done():
             if self._task is not None:
                 self._hear(self._task)
-            import asyncio  # noqa: PLC0415 - as above
+            import asyncio
 
             self._task = asyncio.create_task(self._settle())
 
     async def close(self) -> None:
         """Record what is left."""
-        import asyncio  # noqa: PLC0415 - as above
+        import asyncio
 
         self._closed.set()
         try:
@@ -160,7 +160,7 @@ class AsyncSettler:
             self._interrupt = error
 
     async def _settle(self) -> None:
-        import asyncio  # noqa: PLC0415 - as above
+        import asyncio
 
         while self._run.pending:
             try:

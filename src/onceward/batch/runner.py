@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from onceward.batch.outcomes import Item, Outcome, Status
 from onceward.claim import forks, heartbeat
-from onceward.claim.claim import Claim
-from onceward.claim.guard import refusal
+from onceward.claim.held import HeldClaim
+from onceward.claim.replays import refusal
 from onceward.core import many, steps
 from onceward.core.drivers import Steps
 from onceward.core.many import Claimed
@@ -22,7 +22,8 @@ from onceward.core.record import COMPLETED, PARKED, RELEASED, Elsewhere
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded, ResultUnavailable
 from onceward.keys.ledger_keys import ledger_key
-from onceward.results.outcomes import NO_TIME, describe, firmly
+from onceward.results.firmly import firmly
+from onceward.results.outcomes import NO_TIME, describe
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -79,7 +80,7 @@ class Run:
         item = Item(index, record)
         try:
             self._fill(item)
-        except Exception as error:  # noqa: BLE001 - a user's callable may raise anything; the other records go on
+        except Exception as error:  # a user's callable may raise anything; the other records go on
             failed = error
         else:
             return item
@@ -127,7 +128,7 @@ class Run:
         """Take in what came of claiming, and line up what may begin."""
         for item, answer, bid in zip(chunk, answers, bids, strict=True):
             if isinstance(answer, Won):
-                item.claim = claim = Claim(self._guard.store, answer, bid.policy, self._clock, self._guard.codec)
+                item.claim = claim = self._guard.held(answer, bid.policy)
                 claim.deadline = self._deadline
                 heartbeat.HEARTBEAT.watch(claim)
             elif self._batch.values and isinstance(answer, Replay) and type(answer.record.result) is Elsewhere:
@@ -166,8 +167,8 @@ class Run:
         assert isinstance(answer, Replay)
         item.replay = answer
         try:
-            value = self._guard.recorded(answer.record)
-        except Exception as error:  # noqa: BLE001 - a final exception, recorded before, may be any
+            value = self._guard.replays.recorded(answer.record)
+        except Exception as error:  # a final exception, recorded before, may be any
             return Outcome("replayed", item.record, item.key, None, error)
         return Outcome("replayed", item.record, item.key, value)
 
@@ -327,7 +328,7 @@ class Run:
         """End claims, in one exchange where the store can; return those that were not recorded in time, and why."""
         end_of = _bare if leases > 1 else _end
         ends = [((claim := item.held).record, end_of(item), claim.policy) for item in todo]
-        until = lambda: self._limit(max(item.held.limit(leases) for item in todo))  # noqa: E731
+        until = lambda: self._limit(max(item.held.limit(leases) for item in todo))
         answers: list[Settled | Lost | OncewardError | None]
         try:
             answers = [*(yield from many.end_many(self._guard.store, ends, self._clock, until))]
@@ -433,7 +434,7 @@ class Run:
         item.outcome = outcome
         if outcome.ok and self._batch.on_outcome is None:
             return
-        import logging  # noqa: PLC0415 - 5 ms at a cold start, for what most batches do without
+        import logging
 
         log = logging.getLogger("onceward")
         if not outcome.ok:
@@ -487,7 +488,7 @@ def _without_key(record: object) -> str:
     """Say which record has no key, where it has an id, as a delivery has."""
     try:
         own = getattr(record, "id", None)
-    except Exception:  # noqa: BLE001 - a user's property may raise anything
+    except Exception:  # a user's property may raise anything
         own = None
     source = getattr(record, "source", None) if isinstance(own, str | int) and own != "" else None
     named = f" of {source}" if isinstance(source, str) and source else ""
@@ -504,11 +505,11 @@ def _without_payload(error: BaseException | None) -> str:
     )
 
 
-def _warn(claim: Claim) -> None:
+def _warn(claim: HeldClaim) -> None:
     """Warn of a result that is not stored, also where warnings are errors: its record is completed all the same."""
     try:
         claim.warn()
     except Warning as warning:
-        import logging  # noqa: PLC0415 - as above
+        import logging
 
         logging.getLogger("onceward").warning("%s", warning)

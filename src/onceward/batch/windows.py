@@ -144,7 +144,7 @@ def _looking(store: Register, name: str, clock: Clock) -> Steps[Reply]:
     verb = partial(store.load, ledger_key(name, "now"))
     try:
         return (yield from verb())
-    except Exception as error:  # noqa: BLE001 - asked again, or raised there
+    except Exception as error:
         limit = max(sent + steps.CLAIM_PATIENCE, clock() + 2 * steps.FIRST_PAUSE)
         return (yield from steps.persist(error, verb, clock, lambda: limit))
 

@@ -6,7 +6,7 @@ generation = 0  # grows with every fork between the first process and this one
 
 
 def _forked() -> None:
-    global generation  # noqa: PLW0603 - it is this process's own
+    global generation  # it is this process's own
     generation += 1
 
 

@@ -6,8 +6,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
+from onceward.claim.called import ClaimParameter
 from onceward.claim.claim import Claim
-from onceward.claim.guard import ClaimParameter
 from onceward.errors import KeyMissing
 from onceward.keys.ledger_keys import fingerprint_of, function_name
 
@@ -206,7 +206,7 @@ def _reader(function: Callable[..., object], option: str, source: KeySource, nam
 
 
 def _jmespath_reader(function: Callable[..., object], option: str, expression: str, names: Sequence[str]) -> Read:
-    from onceward.keys.paths import Path  # noqa: PLC0415 - jmespath takes 18 ms to load, and not everybody uses it
+    from onceward.keys.paths import Path
 
     path = Path(expression, option)
     wanted = [name for name in names if name in path.fields]

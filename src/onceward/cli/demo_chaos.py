@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from onceward.cli.demo_queue import PAUSE, Queue
+from onceward.cli.demo_queue import PAUSE, DemoQueue
 
 KILL_EVERY, PAUSE_EVERY = 0.5, 0.9  # seconds, on average
 
@@ -20,7 +20,7 @@ class Chaos:
         pauses: how many were stopped, to go on as zombies.
     """
 
-    def __init__(self, folder: Path, queue: Queue, workers: int, work: float) -> None:
+    def __init__(self, folder: Path, queue: DemoQueue, workers: int, work: float) -> None:
         self.kills = self.pauses = 0
         self._folder, self._queue, self._work = folder, queue, work
         self._workers = [self._start() for _ in range(workers)]
@@ -39,12 +39,12 @@ class Chaos:
             victim.kill()
             victim.wait()
             self.kills += 1
-            self._next_kill = now + KILL_EVERY * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
+            self._next_kill = now + KILL_EVERY * random.uniform(0.5, 1.5)
         if now >= self._next_pause and (victim := self._busy_one()) is not None:
             victim.send_signal(signal.SIGSTOP)
             self._paused[victim.pid] = now + PAUSE
             self.pauses += 1
-            self._next_pause = now + PAUSE_EVERY * random.uniform(0.5, 1.5)  # noqa: S311 - as above
+            self._next_pause = now + PAUSE_EVERY * random.uniform(0.5, 1.5)
 
     def end(self) -> None:
         """Let the paused go on and the rest come to its end; kill what does not."""
@@ -65,7 +65,7 @@ class Chaos:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         arguments = [sys.executable, "-m", "onceward.cli.demo_worker", str(self._folder), str(self._work)]
-        return subprocess.Popen(arguments, stdin=subprocess.DEVNULL, start_new_session=True)  # noqa: S603 - our own
+        return subprocess.Popen(arguments, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def _go_on(self, now: float) -> None:
         for worker in self._workers:
@@ -77,4 +77,4 @@ class Chaos:
         """Return a worker in the middle of a message, None when there is none; one worker is always left alone."""
         free = [w for w in self._workers if w.pid not in self._paused]
         busy = [w for w in free if w.poll() is None and self._queue.is_working(w.pid)]
-        return random.choice(busy) if busy and len(free) > 1 else None  # noqa: S311 - no secret
+        return random.choice(busy) if busy and len(free) > 1 else None

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from onceward import terminal
 from onceward.aws.doctor.diagnosis import diagnosis
 from onceward.aws.doctor.facts import LEVELS, Finding, Level
 from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse
 from onceward.core.policy import Policy
-from onceward.pipe import screen
 
 UNSAFE, UNSEEN = 1, 2
 _DEFAULTS = Policy()
@@ -66,7 +66,7 @@ def doctor(
         refuse("name what to look at: --queue, --store, or both", USAGE)
     if function is not None and queue is None:
         refuse("--function needs --queue, whose event source mappings are looked at", USAGE)
-    from onceward.aws.doctor.look import Look  # noqa: PLC0415 - for this command only
+    from onceward.aws.doctor.look import Look
 
     try:
         policy = Policy(lease=lease, retention=_seconds(retention), max_attempts=max_attempts).checked()
@@ -83,7 +83,7 @@ def doctor(
             once.close()
     findings = diagnosis(look.facts)
     if json:
-        typer.echo(screen.json({"findings": [finding._asdict() for finding in findings]}))
+        typer.echo(terminal.json({"findings": [finding._asdict() for finding in findings]}))
     elif sys.stdout.isatty():
         _show(findings)
     else:
@@ -102,31 +102,31 @@ def _seconds(text: str) -> float | None:
 
 
 def _as_text(finding: Finding) -> str:
-    lines = [f"{finding.level:<8} {finding.check}: {screen.line(finding.says)}"]
+    lines = [f"{finding.level:<8} {finding.check}: {terminal.line(finding.says)}"]
     return "\n".join(lines + [f"         {name} {text}" for name, text in _more(finding)])
 
 
 def _show(findings: list[Finding]) -> None:
     """Write a table, the worst first."""
-    from rich import box  # noqa: PLC0415 - for terminals only
-    from rich.console import Console  # noqa: PLC0415 - as above
-    from rich.table import Table  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415 - as above
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
     for heading in ("", "check", "what is so, why that matters, and what to do"):
         table.add_column(heading)
     for finding in findings:
-        told = Text(screen.line(finding.says))
+        told = Text(terminal.line(finding.says))
         for name, text in _more(finding):
             told.append(f"\n{name} ", "bold").append(text)
         table.add_row(Text(finding.level, _COLOURS[finding.level]), Text(finding.check), told)
-    Console(file=screen.drawn(sys.stdout), highlight=False).print(table, Text(_sum(findings)))
+    Console(file=terminal.drawn(sys.stdout), highlight=False).print(table, Text(_sum(findings)))
 
 
 def _more(finding: Finding) -> list[tuple[str, str]]:
     parts = (("why:", finding.why), ("mend:", finding.mend), ("see:", finding.source))
-    return [(name, screen.line(text)) for name, text in parts if text]
+    return [(name, terminal.line(text)) for name, text in parts if text]
 
 
 def _sum(findings: list[Finding]) -> str:

@@ -6,8 +6,8 @@ import sys
 from onceward.core.protocol import Step, is_lapsed, is_live, last_change, message_in, next_step
 from onceward.core.record import Record
 from onceward.errors import OncewardError
-from onceward.pipe.screen import json, line, lines, quoted
 from onceward.stores.contract import Damaged
+from onceward.terminal import json, line, lines, quoted
 
 _STEPS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _ROW = "{:<11}  {:>8}  {:>11}  {:<32}  {}"
@@ -75,7 +75,7 @@ def _recorded(record: Record) -> dict[str, str | None]:
     text = message_in(record)
     if text is None:
         return {"result": record.result}
-    from onceward.aws.sqs.kept import read_kept  # noqa: PLC0415 - few ledgers have any
+    from onceward.aws.sqs.kept import read_kept
 
     try:
         queue, message = read_kept(text)

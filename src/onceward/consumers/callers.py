@@ -50,7 +50,7 @@ class Callers:
             value, error = None, None
             try:
                 value = asked.call()
-            except BaseException as raised:  # noqa: BLE001 - told to whoever waits
+            except BaseException as raised:  # told to whoever waits
                 error = raised
             with self._lock:
                 self._idle += not self._closed  # before it is told, so that who is told finds it idle

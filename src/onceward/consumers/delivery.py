@@ -82,7 +82,7 @@ class Delivery:
 
 def decoded(body: str | bytes) -> object:
     """Return ``body`` as JSON when it is JSON, else as str, or as bytes that are neither."""
-    import msgspec  # noqa: PLC0415 - loaded by whoever decorates a handler
+    import msgspec
 
     try:
         return cast("object", msgspec.json.decode(body))
@@ -186,7 +186,7 @@ def needed(value: object, *path: str) -> str:
 
 def from_base64(text: str, what: str) -> bytes:
     """Return the bytes of a base64 text; raises MalformedRecord, which names ``what`` it is."""
-    import binascii  # noqa: PLC0415 - for the sources that need it
+    import binascii
 
     try:
         return binascii.a2b_base64(text, strict_mode=True)

@@ -231,7 +231,7 @@ def _source(option: str, source: "KeySource") -> Callable[[Delivery, tuple[objec
 
 
 def _path(option: str, expression: str) -> Callable[[Delivery, tuple[object, ...]], object]:
-    from onceward.keys.paths import Path  # noqa: PLC0415 - jmespath takes 18 ms to load, and not everybody uses it
+    from onceward.keys.paths import Path
 
     path = Path(expression, option)
     if not path.fields and not path.uses_whole:

@@ -173,7 +173,7 @@ async def _again(make: Callable[[], Steps[object]], store: Exchange, patience: i
     if not patience:
         interrupt.add_note(GIVEN_UP)
         return
-    import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
+    import asyncio
 
     settling = settle_async(make, _last(store, patience), patience - 1)
     task = asyncio.get_running_loop().create_task(_trouble(settling))
@@ -182,7 +182,7 @@ async def _again(make: Callable[[], Steps[object]], store: Exchange, patience: i
     while not task.done() and patience:
         try:
             await asyncio.wait((task,))
-        except BaseException:  # noqa: BLE001 - the first interrupt is what the caller hears of
+        except BaseException:  # the first interrupt is what the caller hears of
             patience -= 1
     if not task.done():
         task.add_done_callback(_pass_on)  # nobody waits for it any more
@@ -203,7 +203,7 @@ async def _trouble(settling: "Coroutine[Any, Any, object]") -> BaseException | N
     """Return what ``settling`` raises: from a task of its own an interrupt would end the loop, not reach who waits."""
     try:
         await settling
-    except (Exception, KeyboardInterrupt, SystemExit) as error:  # noqa: BLE001 - as above
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
         return error
     return None
 
@@ -214,7 +214,7 @@ def _sleep(seconds: float) -> object:
 
 
 async def _sleep_async(seconds: float) -> object:
-    import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
+    import asyncio
 
     await asyncio.sleep(seconds)
     return None

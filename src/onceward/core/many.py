@@ -42,7 +42,7 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
     """
     outcomes: dict[int, Claimed] = {}
     writes = [first_claim(bid.key, bid.owner, bid.fingerprint, bid.policy) for bid in bids]
-    verb: Verb = lambda asked: store.insert_many([writes[number] for number in asked])  # noqa: E731
+    verb: Verb = lambda asked: store.insert_many([writes[number] for number in asked])
     met = yield from _claims(store, bids, range(len(bids)), verb, outcomes)
     changes = {
         number: (next_claim(writes[number], held, fresh=verdict is Verdict.START), held)
@@ -50,7 +50,7 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
         if verdict in {Verdict.START, Verdict.NEXT}
     }
     if changes:
-        verb = lambda asked: store.swap_many([changes[number] for number in asked])  # noqa: E731
+        verb = lambda asked: store.swap_many([changes[number] for number in asked])
         yield from _claims(store, bids, list(changes), verb, outcomes)
     for number, bid in enumerate(bids):
         if number not in outcomes:
@@ -108,7 +108,7 @@ def end_many(
         OncewardError: the store's, a transient one that all of them had until then.
     """
     pairs = [(last_write(record, outcome, policy), record) for record, outcome, policy in ends]
-    verb: Verb = lambda asked: store.swap_many([pairs[number] for number in asked])  # noqa: E731
+    verb: Verb = lambda asked: store.swap_many([pairs[number] for number in asked])
     try:
         answers = yield from _answers(verb, range(len(pairs)), clock, until)
     except OncewardError as error:
@@ -136,7 +136,7 @@ def give_back(
     trouble: StoreError | None = None
     while todo:
         pairs = {number: (unclaimed(record, policy), record) for number, (record, policy) in todo.items()}
-        verb: Verb = lambda asked, pairs=pairs: store.swap_many([pairs[number] for number in asked])  # type: ignore[misc]  # noqa: E731
+        verb: Verb = lambda asked, pairs=pairs: store.swap_many([pairs[number] for number in asked])  # type: ignore[misc]
         answers = yield from _answers(verb, list(todo), clock, until)
         again: dict[int, tuple[Record, Policy]] = {}
         for number, (_, reply) in answers.items():
@@ -186,9 +186,9 @@ def _transient(answer: object) -> bool:
 
 
 def _moment(seconds: float) -> Sleep:
-    import random  # noqa: PLC0415 - only when something has failed
+    import random
 
-    return Sleep(seconds * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
+    return Sleep(seconds * (0.5 + random.random() / 2))
 
 
 def _patient(clock: Clock, seconds: float) -> Callable[[], float]:

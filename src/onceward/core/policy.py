@@ -128,7 +128,7 @@ class Policy(NamedTuple):
 
 
 def _check_seal(seal: object) -> None:
-    from inspect import iscoroutinefunction  # noqa: PLC0415 - seals are rare, and a cold start is short
+    from inspect import iscoroutinefunction
 
     if not isinstance(seal, tuple) or len(seal) != 2 or not all(map(callable, seal)):
         kind = type(seal).__name__  # no more of it, for it may be a secret

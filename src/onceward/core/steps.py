@@ -94,15 +94,15 @@ CLAIM_PATIENCE = 2.0  # seconds of failing exchanges after which a claim gives u
 
 def persist(error: Exception, verb: Callable[[], Steps[T]], clock: Clock, until: Callable[[], float]) -> Steps[T]:
     """After ``verb()`` failed with ``error``: drive it again while it fails for a time and the clock is below ``until()``."""
-    import random  # noqa: PLC0415 - only when something has failed
+    import random
 
     pause = FIRST_PAUSE
     while getattr(error, "transient", False) and clock() + pause < until():
-        yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
+        yield Sleep(pause * (0.5 + random.random() / 2))
         pause = min(pause * 2, LONGEST_PAUSE)
         try:
             return (yield from verb())
-        except Exception as again:  # noqa: BLE001 - asked again or raised below
+        except Exception as again:
             error = again
     raise error
 
@@ -166,7 +166,7 @@ def claim(
     while True:
         try:
             reply = yield from verb()
-        except Exception as error:  # noqa: BLE001 - asked again, or raised there
+        except Exception as error:
             limit = max(sent + CLAIM_PATIENCE, clock() + 2 * FIRST_PAUSE)  # a try that took long is followed by another
             reply = yield from persist(error, verb, clock, lambda limit=limit: limit)  # type: ignore[misc]  # a default, not an argument
         held = reply.record
@@ -195,7 +195,7 @@ def claim(
             verb = partial(store.swap, next_version(held, PARKED, error=held.error or lapsed(held), keep=None), held)
         elif verdict is Verdict.BUSY and (left := began + policy.wait - clock()) > 0:
             if shared is None:
-                from onceward.core.waiting import watch  # noqa: PLC0415 - only for who waits
+                from onceward.core.waiting import watch
 
                 shared = watch(store, bid.key, clock)
             verb = partial(shared.look, bid.owner, clock(), clock() + left, reply)
@@ -292,7 +292,7 @@ def end(
         verb = partial(store.swap if commit is None else commit, write, mine)
         try:
             reply = yield from verb()
-        except Exception as error:  # noqa: BLE001 - asked again, or raised there
+        except Exception as error:
             reply = yield from persist(error, verb, clock, until)
         held = reply.record
         if reply.won and held is not None:
@@ -323,7 +323,7 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
         verb = partial(store.swap, unclaimed(held, bid.policy), held)
         try:
             reply = yield from verb()
-        except Exception as error:  # noqa: BLE001 - asked again, or raised there
+        except Exception as error:
             reply = yield from persist(error, verb, bid.clock, lambda: limit)
         if reply.won:
             return

@@ -63,7 +63,7 @@ def reader(expression: str) -> Callable[[bytes], object]:
     Raises:
         ValueError: the expression is not valid, or not fit for a key.
     """
-    from onceward.keys.paths import Path  # noqa: PLC0415 - jmespath takes 18 ms to load, and not everybody uses it
+    from onceward.keys.paths import Path
 
     path = Path(expression)
 

@@ -67,7 +67,7 @@ class Coverage:
         try:
             if (known := find()) is not None:
                 self.compare(known)
-        except Exception:  # noqa: BLE001 - frameworks differ, and no request is to fail for that
+        except Exception:  # frameworks differ, and no request is to fail for that
             _log().exception(
                 "the application's routes cannot be compared with those of the rules, which changes nothing"
             )
@@ -85,7 +85,7 @@ def known_routes(app: object) -> list[Known] | None:
 
 def djangos_routes() -> Iterator[Known]:
     """Return the routes of Django's URLconf."""
-    from django.urls import get_resolver  # type: ignore[import-untyped]  # noqa: PLC0415 - Django users only
+    from django.urls import get_resolver  # type: ignore[import-untyped]
 
     return _djangos(get_resolver(), "/")
 
@@ -145,6 +145,6 @@ def _token(part: str) -> str:
 
 
 def _log() -> Any:
-    import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+    import logging
 
     return logging.getLogger("onceward")

@@ -121,7 +121,7 @@ class Exchange:
         if self._done and isinstance(error, Unrecorded | GivenBack):
             return None
         if isinstance(error, LeaseLost | ResultNotRecorded | StoreError):
-            from onceward.http.trouble import tell  # noqa: PLC0415 - for what should not happen
+            from onceward.http.trouble import tell
 
             tell(self._route, error)
         if self._done and isinstance(error, ResultNotRecorded):

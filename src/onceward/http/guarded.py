@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from onceward.claim.arguments import check_once, with_wait
 from onceward.claim.guard import Guard
 from onceward.core.policy import Options
 from onceward.errors import ResultUnavailable
@@ -14,7 +13,9 @@ from onceward.http.coverage import Coverage
 from onceward.http.exchange import Exchange
 from onceward.http.rules import Rules, rules_of
 from onceward.http.verdict import KeyedRequest
+from onceward.http.waiting import with_wait
 from onceward.keys.ledger_keys import scoped_key
+from onceward.once import check_once
 from onceward.results.codec import Codec
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Guarded:
         TypeError, ValueError: an option is not valid.
     """
 
-    def __init__(  # noqa: PLR0917 - the order of a shell's own arguments
+    def __init__(
         self,
         once: "Once",
         rules: Rules | None,

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Final
 
 from onceward.claim import heartbeat
-from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
+from onceward.claim.held import HeldClaim
 from onceward.core.drivers import Steps, settle, settle_async
 from onceward.errors import ResultNotRecorded, StoreError
 from onceward.http.answer import Recorded
@@ -43,7 +43,7 @@ class Recording:
     _tries = 0
     _end = 0.0  # until when the first try may send requests, on the owner's clock
 
-    def __init__(self, guard: Guard, claim: Claim, outcome: Recorded | Exception, within: float | None) -> None:
+    def __init__(self, guard: Guard, claim: HeldClaim, outcome: Recorded | Exception, within: float | None) -> None:
         self._guard = guard
         self._claim = claim
         self._outcome = outcome
@@ -137,7 +137,7 @@ class Recording:
         """Go on until it is recorded or the lease is over. It raises interrupts only; all else is on the log."""
         try:
             settle(self._make, self._guard.store)
-        except Exception as error:  # noqa: BLE001 - nobody is there who could be told
+        except Exception as error:  # nobody is there who could be told
             self._failed(error)
         finally:
             self._ended()
@@ -146,7 +146,7 @@ class Recording:
         """As :meth:`behind`, for a coroutine."""
         try:
             await settle_async(self._make, self._guard.store)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:
             self._failed(error)
         finally:
             self._ended()

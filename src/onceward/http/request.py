@@ -23,7 +23,7 @@ class Request:
             written without it; keys and fingerprints tell one mounted application from another by it.
     """
 
-    def __init__(  # noqa: PLR0917 - the order of a request's own parts
+    def __init__(
         self,
         method: str,
         path: str,

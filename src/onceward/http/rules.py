@@ -169,9 +169,8 @@ class Rules:
                 return PassedRequest(f"{request.method} {route.path}")
             if isinstance(scope, Answer):
                 return scope
-        return tuple.__new__(
-            PendingRequest, (request, route, key, scope)
-        )  # what PendingRequest(...) does, in half the time
+        # tuple.__new__ takes half the time of PendingRequest(...).
+        return tuple.__new__(PendingRequest, (request, route, key, scope))
 
     def ask(self, pending: PendingRequest, body: bytes) -> KeyedRequest | Answer | None:
         """Look at a request with its body; returns as :meth:`begin` does.
@@ -200,9 +199,8 @@ class Rules:
             # things of another path have numbers of their own.
             name, place = found, (request.place,)
         print_ = self._print(request, body)
-        return tuple.__new__(
-            KeyedRequest, ((name, *place, scope), print_, f"{request.method} {route.path}")
-        )  # as above
+        # As above.
+        return tuple.__new__(KeyedRequest, ((name, *place, scope), print_, f"{request.method} {route.path}"))
 
     def too_large(self) -> Answer:
         """Return the answer to a request whose body has more than ``max_request`` bytes."""
@@ -230,7 +228,7 @@ class Rules:
         try:
             return bool(self._records(status))
         except Exception:
-            import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+            import logging
 
             logging.getLogger("onceward").exception("record(%d) raised; the answer is recorded", status)
             return True
@@ -276,7 +274,7 @@ class Rules:
         try:
             self._on_event(event, route)
         except Exception:
-            import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+            import logging
 
             logging.getLogger("onceward").exception("%s: on_event raised, which changes nothing", route)
 

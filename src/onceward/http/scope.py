@@ -186,7 +186,7 @@ class _Credential:
         """Tell once, on the log, of a token that expires."""
         if any(line.count(".") > 1 and _expires(line) for line in sent):
             self._warned = True
-            import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+            import logging
 
             logging.getLogger("onceward").warning(
                 "the scope is the credential itself, and a caller sent a token (JWT) that expires. A client that renews its token between two "
@@ -279,9 +279,9 @@ def _expires(line: str) -> bool:
     parts = line.rsplit(maxsplit=1)[-1].split(".")
     if len(parts) != 3:
         return False
-    from base64 import urlsafe_b64decode  # noqa: PLC0415 - only for tokens with two points
+    from base64 import urlsafe_b64decode
 
-    import msgspec  # noqa: PLC0415 - as above
+    import msgspec
 
     try:
         claims = msgspec.json.decode(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))

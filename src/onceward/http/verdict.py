@@ -26,7 +26,7 @@ class PassedRequest(NamedTuple):
     def answered(self, status: int) -> None:
         """Take in the application's answer; one that is not 4xx is logged as an error."""
         if not 400 <= status < 500:
-            import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+            import logging
 
             logging.getLogger("onceward").error(
                 "%s: a request without a caller passed to the application (Scope.PASS), which answered %d instead of 4xx: it ran "

@@ -63,7 +63,7 @@ class _Content(NamedTuple):
     inner: Seen | None = None
 
     @staticmethod
-    def of(value: object, find: Find | None, depth: int) -> "_Content":  # noqa: PLR0911 - one line per type
+    def of(value: object, find: Find | None, depth: int) -> "_Content":
         kind = called(type(value))
         if kind in _VALUES:
             return _Content((kind, _short(value)))
@@ -163,7 +163,7 @@ def _alike(one: _Content, other: _Content) -> bool:
     try:
         # Two that are empty are equal only until something is put into them.
         return bool(first) and bool(first == second)
-    except Exception:  # noqa: BLE001 - a user's __eq__ may do anything
+    except Exception:  # a user's __eq__ may do anything
         return False
 
 

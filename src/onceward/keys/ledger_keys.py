@@ -84,7 +84,7 @@ def function_name(function: object) -> str:
         ValueError: the function is a lambda or a partial, whose name others have too, or is of no module.
     """
     if isinstance(function, partial):
-        raise ValueError(  # noqa: TRY004 - the type is right, and the name is missing
+        raise ValueError(  # the type is right, and the name is missing
             "a partial has the name of its function, so its keys could meet those of another partial: give name='...'"
         )
     inner = getattr(function, "__func__", function)
@@ -102,14 +102,14 @@ def function_name(function: object) -> str:
 
 def fingerprint_of(value: object) -> str:
     """Return the SHA-256 of ``value`` in an unambiguous form; equal values of equal types give equal fingerprints."""
-    from onceward.results.values import canonical  # noqa: PLC0415 - the codec is loaded when it is first needed
+    from onceward.results.values import canonical
 
     return _sha256(canonical(value)).hex()
 
 
 def derived_key(ledger_key: str, parts: Sequence[object]) -> str:
     """Return a UUID made of the key and ``parts``: the same on every attempt, another for other parts."""
-    from uuid import UUID  # noqa: PLC0415 - 3 ms of a cold start
+    from uuid import UUID
 
     return str(UUID(bytes=_sha256("\0".join([ledger_key, *(_form(p, "derived") for p in parts)]).encode())[:16]))
 
@@ -125,7 +125,7 @@ def _module_name(module: str) -> str:
     file = getattr(main, "__file__", None)
     if not file:
         return module
-    *folders, last = re.split(r"[/\\]", os.path.abspath(file))  # noqa: PTH100 - pathlib costs 10 ms of a cold start
+    *folders, last = re.split(r"[/\\]", os.path.abspath(file))
     # `python folder` and `python app.pyz` run the __main__.py inside
     script = folders[-1] if last == "__main__.py" and folders else last
     return re.sub(r"[\s:]", "_", script.removesuffix(".py"))
@@ -162,7 +162,7 @@ def _short(form: str, longest: int) -> str:
 
 
 def _sha256(data: bytes) -> bytes:
-    from hashlib import sha256  # noqa: PLC0415 - 3 ms of a cold start, and most keys are short
+    from hashlib import sha256
 
     return sha256(data).digest()
 
@@ -170,7 +170,7 @@ def _sha256(data: bytes) -> bytes:
 def _text(text: str) -> str:
     if _PLAIN(text):
         return text
-    import json  # noqa: PLC0415 - rare keys only; ASCII escapes keep even lone surrogates apart
+    import json
 
     return json.dumps(text)
 

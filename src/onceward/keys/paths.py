@@ -138,11 +138,11 @@ def _collect(node: object, fields: set[str], kinds: set[str]) -> None:
 
 def _builtin(value: object) -> object:
     """Return a dataclass, Struct or pydantic model as a dict, with its UUIDs and bytes as they are."""
-    import datetime as dt  # noqa: PLC0415 - for arguments that are objects only
-    import decimal  # noqa: PLC0415 - as above
-    import uuid  # noqa: PLC0415 - as above
+    import datetime as dt
+    import decimal
+    import uuid
 
-    import msgspec  # noqa: PLC0415 - as above
+    import msgspec
 
     if hasattr(value, "model_dump"):
         return cast("object", value.model_dump())

@@ -24,7 +24,7 @@ class Watchdog:
         self._lock = threading.Lock()  # a request is sent in two parts
         quiet = subprocess.DEVNULL
         with its:
-            self._process = subprocess.Popen(  # noqa: S603 - our own file
+            self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", watchdog.__file__, str(its.fileno())],
                 stdin=quiet,
                 stdout=quiet,

@@ -141,11 +141,11 @@ def _script() -> str | None:
 
 
 def _imports(name: str, file: str) -> bool:
-    import os.path  # noqa: PLC0415 - for classes of scripts only
-    from importlib.util import find_spec  # noqa: PLC0415 - as above
+    import os.path
+    from importlib.util import find_spec
 
     try:
         spec = find_spec(name)
-        return spec is not None and spec.origin is not None and os.path.samefile(spec.origin, file)  # noqa: PTH121 - pathlib costs 10 ms of a cold start
+        return spec is not None and spec.origin is not None and os.path.samefile(spec.origin, file)
     except (ImportError, ValueError, OSError):
         return False

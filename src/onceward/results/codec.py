@@ -17,6 +17,7 @@ import msgspec
 from onceward.results.classes import NotReplayable as NotReplayable  # noqa: PLC0414 - callers of a codec need no classes
 from onceward.results.classes import has_name, is_model, type_name
 from onceward.results.equality import same
+from onceward.results.firmly import firmly
 from onceward.results.values import findable, model_data, tagged, untagged
 
 ENVELOPE = '{"$onceward":1,'
@@ -62,12 +63,10 @@ class Codec:
         if self._decoder is not None:
             try:
                 text = self._encode_typed(value)
-            except Exception as error:  # noqa: BLE001 - not of its annotated type, unless it is an interrupt
+            except Exception as error:  # not of its annotated type, unless it is an interrupt
                 failed = error
             else:
                 return text or _encode_open(value, enveloped=True)
-            from onceward.results.outcomes import firmly  # noqa: PLC0415 - the two need each other, and this hardly happens
-
             firmly(self._encode_typed, value, failed)
             return _encode_open(value, enveloped=True)
         return _encode_open(value, enveloped=False)

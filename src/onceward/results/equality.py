@@ -22,7 +22,7 @@ def same(one: object, other: object) -> bool:
     return _alike(one, other)
 
 
-def _alike(one: object, other: object) -> bool:  # noqa: PLR0911 - one line per type
+def _alike(one: object, other: object) -> bool:
     kind = type(one)
     if kind is not type(other):
         return False

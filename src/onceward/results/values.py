@@ -65,7 +65,7 @@ def _sorting(marked: object) -> bytes:
     return msgspec.json.encode(marked, order="deterministic")
 
 
-def tagged(value: object) -> object:  # noqa: PLR0911 - one line per type
+def tagged(value: object) -> object:
     """Return ``value`` in JSON's own types, with a tag around all that JSON would change."""
     kind = type(value)
     if kind is str:
@@ -171,7 +171,7 @@ def _named_tuple(kind: Any, items: list[object]) -> object:
 
 def _default(kind: type, name: str) -> object:
     """Return the default of a field that a dataclass has got since an object was stored."""
-    from dataclasses import MISSING, fields  # noqa: PLC0415 - loaded by whoever made the class
+    from dataclasses import MISSING, fields
 
     field = next(field for field in fields(kind) if field.name == name)
     if field.default is not MISSING:
@@ -243,13 +243,13 @@ def _is_text(text: str) -> bool:
 
 
 def _escapes(text: str) -> str:
-    import json  # noqa: PLC0415 - rare results only; msgspec writes no lone surrogates
+    import json
 
     return json.dumps(text)
 
 
 def _unescaped(stored: str) -> str:
-    import json  # noqa: PLC0415 - as above
+    import json
 
     return str(json.loads(stored))
 
@@ -289,6 +289,6 @@ def _time_of(kind: type[dt.datetime] | type[dt.time], stored: object) -> dt.date
     moment = kind.fromisoformat(text).replace(fold=fold)
     if zone is None:
         return moment
-    import zoneinfo  # noqa: PLC0415 - rare results only
+    import zoneinfo
 
     return moment.replace(tzinfo=zoneinfo.ZoneInfo(zone))

@@ -45,7 +45,7 @@ class Ledger:
         """
         for page in self.pages(prefix, status):
             for one in page.damaged:
-                import logging  # noqa: PLC0415 - for what hardly happens
+                import logging
 
                 logging.getLogger("onceward").warning("%r: left out, for it cannot be read: %s", one.key, one.why)
             for record in page.records:
@@ -170,7 +170,7 @@ class Ledger:
 
         def write(record: Record, _: float) -> Write | None:
             if protocol.message_in(record) is not None:
-                import shlex  # noqa: PLC0415 - for what hardly happens
+                import shlex
 
                 raise KeepsMessage(
                     f"{key}: it keeps a message that is in no queue any more, so no delivery would run: "

@@ -134,7 +134,7 @@ class Node:
             self.pending = pending
         except StopIteration as end:
             told = Told(end.value[0], seat.owner, end.value[1])
-        except Exception as trouble:  # noqa: BLE001 - any exception is a finding
+        except Exception as trouble:  # any exception is a finding
             self.trouble = trouble
         self.left = self._left(told)
 

@@ -107,8 +107,8 @@ View = Callable[[MemoryStore, Callable[[], float]], Register]
 def explore(
     workers: int = 2,
     *,
-    policy: Policy = Policy(lease=60.0),  # noqa: B008 - immutable
-    bounds: Bounds = Bounds(),  # noqa: B008 - immutable
+    policy: Policy = Policy(lease=60.0),
+    bounds: Bounds = Bounds(),
     deliveries: int = 2,
     beats: int = 1,
     fails: bool = True,

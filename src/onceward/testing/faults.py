@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from onceward.core.drivers import Steps
 from onceward.core.record import IN_PROGRESS, Record, Reply, Write
@@ -119,7 +119,7 @@ def randomly(seed: int, rate: float, faults: Sequence[Fault] = ()) -> Plan:
 
     Without ``faults`` these are failures before and after the write, and requests sent twice.
     """
-    chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    chance = random.Random(seed)
     choice = list(faults) or [fail_before(), fail_after(), twice()]
     return lambda _: chance.choice(choice) if chance.random() < rate else None
 
@@ -139,6 +139,8 @@ class Faults:
         store: the store behind it.
         plan: says which exchange gets which fault; may be replaced at any time through the attribute of that name.
     """
+
+    capabilities: Final[Mapping[str, str]] = {}  # their requests would not go by the plan
 
     def __init__(self, store: Store, plan: Plan) -> None:
         self.store = store
@@ -246,7 +248,7 @@ def _tagged(verb: str, arguments: tuple[object, ...], steps: Steps[T]) -> Steps[
         while True:
             try:
                 reply = yield Ask(0, verb, arguments, request)
-            except Exception as error:  # noqa: BLE001 - the store's own steps decide what it means
+            except Exception as error:  # the store's own steps decide what it means
                 request = steps.throw(error)
             else:
                 request = steps.send(reply)
@@ -256,7 +258,7 @@ def _tagged(verb: str, arguments: tuple[object, ...], steps: Steps[T]) -> Steps[
 
 
 async def _pause(fault: Fault) -> None:
-    import asyncio  # noqa: PLC0415 - whoever awaits this has loaded it already
+    import asyncio
 
     if fault.sleep is None:
         await asyncio.sleep(fault.seconds)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Unpack
 
-from onceward.claim.claim import Claim
+from onceward.claim.held import HeldClaim
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.body import LONG
@@ -135,10 +135,10 @@ class AsgiIdempotency:
         key, exchange = guarded.begin(ask)
         try:
             entry = await guarded.guard.enter_async(key, ask.fingerprint)
-            answer = None if isinstance(entry, Claim) else exchange.repeated(guarded.recorded(key, entry.value))
-        except Exception as error:  # noqa: BLE001 - translated, or raised there
+            answer = None if isinstance(entry, HeldClaim) else exchange.repeated(guarded.recorded(key, entry.value))
+        except Exception as error:
             entry, answer = None, exchange.refused(error)
-        if isinstance(entry, Claim):
+        if isinstance(entry, HeldClaim):
             handling = Handling(guarded, entry, exchange, body=body, receive=receive, send=send)
             await handling.carry_out(self._app, scope)
         elif answer is not None:

@@ -146,7 +146,7 @@ class Delivery(ABC):
     def _is_whole(self, last: Message) -> bool:
         if self._length is not None and self._size:
             return self._size >= self._length
-        return not (self._knows or is_torn(last, sys._getframe()))  # noqa: SLF001 - who sends it is the question
+        return not (self._knows or is_torn(last, sys._getframe()))  # who sends it is the question
 
     def _keep(self, message: Message) -> None:
         self._held.append(message)

@@ -9,7 +9,8 @@ import sys
 from contextvars import Context, copy_context
 from typing import Any, Final
 
-from onceward.claim.claim import CURRENT, Claim
+from onceward.claim.held import HeldClaim
+from onceward.claim.scope import CURRENT
 from onceward.errors import OncewardError
 from onceward.http.answer import CUT_SHORT, Answer, Recorded
 from onceward.http.exchange import Exchange, Unrecorded
@@ -35,7 +36,7 @@ class Handling(Delivery):
     """One request whose key is claimed."""
 
     def __init__(
-        self, guarded: Guarded, claim: Claim, exchange: Exchange, *, body: bytes, receive: Receive, send: Send
+        self, guarded: Guarded, claim: HeldClaim, exchange: Exchange, *, body: bytes, receive: Receive, send: Send
     ) -> None:
         super().__init__(body, receive, send, guarded.rules.max_response)
         self._guard = guarded.guard
@@ -132,7 +133,7 @@ class Handling(Delivery):
         recording = Recording(self._guard, self._claim, outcome, self._within)
         try:
             await recording.settle_async()
-        except Exception as error:  # noqa: BLE001 - translated, or raised there
+        except Exception as error:
             return exchange.refused(error)
         self.behind = recording.behind_async if recording.pending else None
         return None
@@ -142,7 +143,7 @@ class Handling(Delivery):
         recording = Recording(self._guard, self._claim, self._exchange.raised(error, self._began), self._within)
         try:
             await recording.settle_async()
-        except Exception as trouble:  # noqa: BLE001 - the application's own exception goes on
+        except Exception as trouble:  # the application's own exception goes on
             tell(self._claim.record.key, trouble)
         if recording.pending:
             task = asyncio.ensure_future(recording.behind_async())
@@ -182,7 +183,7 @@ class Handling(Delivery):
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise error  # to who runs the loop, for nobody else is there
         if error is not None:
-            import logging  # noqa: PLC0415 - 5 ms at a cold start, for what should not happen
+            import logging
 
             logging.getLogger("onceward").error(
                 "%s: raised after its client had left", self._claim.record.key, exc_info=error

@@ -23,13 +23,13 @@ from django.core.handlers.exception import response_for_exception  # type: ignor
 from django.http import Http404, HttpRequest, HttpResponseBase  # type: ignore[import-untyped]  # as above
 from django.http.multipartparser import MultiPartParserError  # type: ignore[import-untyped]  # as above
 
-from onceward.claim.arguments import check_once
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.endpoint import endpoint_rules
 from onceward.http.guarded import Guarded
 from onceward.http.rules import Rules
 from onceward.http.verdict import KeyedRequest, PassedRequest
+from onceward.once import check_once
 from onceward.web.django_request import ask, ask_async
 from onceward.web.django_response import answer, ended, ended_async, response_of
 from onceward.web.django_transactions import TransactionInside, refuse_transaction

@@ -10,13 +10,13 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.flask needs flask, which is not installed: pip install flask") from error
 
-from onceward.claim.arguments import check_once
 from onceward.core.policy import Options
 from onceward.http.answer import PENDING, Answer
 from onceward.http.endpoint import endpoint_rules
 from onceward.http.guarded import Guarded
 from onceward.http.rules import Rules
 from onceward.http.verdict import PassedRequest
+from onceward.once import check_once
 from onceward.web.environ import ask
 from onceward.web.sending import Held, Passage, Sending, claim
 
@@ -107,7 +107,7 @@ def _called(view: Callable[[], flask.typing.ResponseReturnValue]) -> flask.Respo
     app = flask.current_app
     try:
         value = view()
-    except Exception as error:  # noqa: BLE001 - raised again there, when nobody takes it
+    except Exception as error:  # raised again there, when nobody takes it
         value = app.handle_user_exception(error)
     return app.make_response(value)
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from threading import Thread
 from typing import Final, Self, TypeVar
 
-from onceward.claim.claim import CURRENT, Claim
+from onceward.claim.held import HeldClaim
+from onceward.claim.scope import CURRENT
 from onceward.http.answer import CUT_SHORT, PENDING, Answer, Recorded
 from onceward.http.exchange import Exchange, Unrecorded
 from onceward.http.guarded import Guarded
@@ -90,11 +91,11 @@ def claim(guarded: Guarded, ask: KeyedRequest) -> "Held | Answer":
     key, exchange = guarded.begin(ask)
     try:
         entry = guarded.guard.enter(key, ask.fingerprint)
-        if isinstance(entry, Claim):
+        if isinstance(entry, HeldClaim):
             exchange.begun()
             return Held(guarded, exchange, entry)
         answer = exchange.repeated(guarded.recorded(key, entry.value))
-    except Exception as error:  # noqa: BLE001 - translated, or raised there
+    except Exception as error:
         answer = exchange.refused(error)
     assert answer is not None  # no handler has run
     return answer
@@ -115,7 +116,7 @@ class Held:
     pending = False
     recorder: Thread | None = None
 
-    def __init__(self, guarded: Guarded, exchange: Exchange, claim: Claim) -> None:
+    def __init__(self, guarded: Guarded, exchange: Exchange, claim: HeldClaim) -> None:
         self.is_over = False
         self.error: Exception | None = None
         self._guarded = guarded
@@ -123,7 +124,7 @@ class Held:
         self._claim = claim
 
     @property
-    def parts(self) -> tuple[Guarded, Exchange, Claim]:
+    def parts(self) -> tuple[Guarded, Exchange, HeldClaim]:
         """What it was made of."""
         return self._guarded, self._exchange, self._claim
 
@@ -158,7 +159,7 @@ class Held:
     def _failed(self, error: Exception) -> None:
         try:
             self._settle(self._exchange.raised(error, self.began))
-        except Exception as trouble:  # noqa: BLE001 - the handler's own exception goes on
+        except Exception as trouble:  # the handler's own exception goes on
             tell(self._claim.record.key, trouble)
 
     def _end(self, outcome: Callable[[], Recorded]) -> Answer | None:
@@ -169,7 +170,7 @@ class Held:
         instead: Answer | None = None
         try:
             self._settle(record)
-        except Exception as error:  # noqa: BLE001 - translated, or raised there
+        except Exception as error:
             instead = self._exchange.refused(error)
             self.error = None if instead is None else error
         self.is_over = True  # last: after an interrupt the server closes the answer, and that ends here once more

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from threading import Thread
 from typing import Final, TypeVar
 
-from onceward.claim.claim import CURRENT, Claim
+from onceward.claim.held import HeldClaim
+from onceward.claim.scope import CURRENT
 from onceward.http.answer import CUT_SHORT, Answer, Recorded
 from onceward.http.exchange import Exchange, Unrecorded
 from onceward.http.guarded import Guarded
@@ -24,11 +25,11 @@ async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldAsync | Answe
     key, exchange = guarded.begin(ask)
     try:
         entry = await guarded.guard.enter_async(key, ask.fingerprint)
-        if isinstance(entry, Claim):
+        if isinstance(entry, HeldClaim):
             exchange.begun()
             return HeldAsync(guarded, exchange, entry)
         answer = exchange.repeated(guarded.recorded(key, entry.value))
-    except Exception as error:  # noqa: BLE001 - translated, or raised there
+    except Exception as error:
         answer = exchange.refused(error)
     assert answer is not None  # no handler has run
     return answer
@@ -77,7 +78,7 @@ class HeldAsync:
     pending = False
     recorder: Thread | None = None
 
-    def __init__(self, guarded: Guarded, exchange: Exchange, claim: Claim) -> None:
+    def __init__(self, guarded: Guarded, exchange: Exchange, claim: HeldClaim) -> None:
         self.ends_with_client = False
         self.is_over = False
         self.error: Exception | None = None
@@ -126,7 +127,7 @@ class HeldAsync:
     async def _failed(self, error: Exception) -> None:
         try:
             await self._settle(self._exchange.raised(error, self.began))
-        except Exception as trouble:  # noqa: BLE001 - the handler's own exception goes on
+        except Exception as trouble:  # the handler's own exception goes on
             tell(self._claim.record.key, trouble)
 
     async def _end(self, outcome: Callable[[], Recorded]) -> Answer | None:
@@ -137,7 +138,7 @@ class HeldAsync:
             record = error
         try:
             await self._settle(record)
-        except Exception as error:  # noqa: BLE001 - translated, or raised there
+        except Exception as error:
             instead = self._exchange.refused(error)
             self.error = None if instead is None else error
             return instead

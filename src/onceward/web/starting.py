@@ -16,7 +16,7 @@ _NEAR: Final = 4  # frames from here to it, with subclasses between
 
 def built_late() -> bool:
     """Tell whether the middleware is being made by a framework that makes it when the server has started."""
-    frame = sys._getframe(1)  # noqa: SLF001 - what inspect uses, which takes 10 ms to load
+    frame = sys._getframe(1)  # what inspect uses, which takes 10 ms to load
     for _ in range(_NEAR):
         if frame.f_code.co_name == _MAKER:
             return True

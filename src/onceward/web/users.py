@@ -69,8 +69,8 @@ def rest_framework_user(who: Who | None = None) -> Scope:
 
     def user_of(request: Request) -> object:
         native = _django(request, "rest_framework_user()")
-        from django.urls import Resolver404, resolve  # type: ignore[import-untyped]  # noqa: PLC0415 - Django users only
-        from rest_framework.exceptions import APIException  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+        from django.urls import Resolver404, resolve  # type: ignore[import-untyped]
+        from rest_framework.exceptions import APIException  # type: ignore[import-untyped]
 
         try:
             match = native.resolver_match or resolve(native.path_info, getattr(native, "urlconf", None))
@@ -106,7 +106,7 @@ def _rest_view(native: Any, match: Any) -> Any:
 
 def _rest_refusal(view: Any, error: Exception) -> Answer:
     """Return what a view answers to a request that its authenticators refuse."""
-    from onceward.web.django_response import answer  # noqa: PLC0415 - Django users only
+    from onceward.web.django_response import answer
 
     response = view.finalize_response(view.request, view.handle_exception(error), *view.args, **view.kwargs)
     return answer(response.render())

@@ -177,7 +177,7 @@ class _Head:
         if self._write is not None:
             try:
                 self._write(part)
-            except Exception:  # noqa: BLE001 - every server has its own for that; it will meet it again
+            except Exception:  # every server has its own for that; it will meet it again
                 self._write = None
 
     def begin(self) -> None:

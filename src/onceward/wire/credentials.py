@@ -205,7 +205,7 @@ def _chain(profile: str | None) -> Chain:
 
 def _session(profile: str | None) -> Any:
     # botocore has no annotations
-    from botocore.session import Session  # type: ignore[import-untyped]  # noqa: PLC0415 - 100 ms, often not installed
+    from botocore.session import Session  # type: ignore[import-untyped]
 
     return Session(profile=profile)
 

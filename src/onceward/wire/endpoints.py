@@ -97,7 +97,7 @@ def check_direct(origin: Origin) -> None:
 def _origin(url: str | None) -> Origin | None:
     if url is None:
         return None
-    from urllib.parse import urlsplit  # noqa: PLC0415 - 5 ms at a cold start, and most use the region's own
+    from urllib.parse import urlsplit
 
     try:
         parts = urlsplit(url)

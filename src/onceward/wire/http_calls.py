@@ -96,7 +96,7 @@ class Encoder:
         return self._signers.get(service) or self._signers.setdefault(service, Signer(self._endpoints.region, service))
 
     def _object(self, call: ObjectCall, credentials: Credentials, at: float) -> Request:
-        from urllib.parse import quote  # noqa: PLC0415 - 5 ms at a cold start, and few results are in S3
+        from urllib.parse import quote
 
         origin, start = self._endpoints.bucket(call.bucket)
         path = start + quote(call.key, safe="/~")
@@ -180,7 +180,7 @@ _last_date: tuple[bytes, float | None] = (b"", None)
 
 def read_date(date: bytes) -> float | None:
     """Return a ``Date`` header (in lower case; RFC 9110, 5.6.7) as seconds since the epoch, None when it is none."""
-    global _last_date  # noqa: PLW0603 - answers of one second have the same date; it is replaced as a whole
+    global _last_date  # answers of one second have the same date; it is replaced as a whole
     last = _last_date
     if last[0] != date:
         _last_date = last = date, _parsed(date)

@@ -169,14 +169,14 @@ class _Connection:
         try:
             data = self._socket.recv(CHUNK)
             if steps is None or answer is None or answer.done():
-                raise ConnectionResetError("more came than was asked for")  # noqa: TRY301 - or its end: all ends go one way
+                raise ConnectionResetError("more came than was asked for")  # or its end: all ends go one way
             steps.send(data)
         except _LATER:
             pass
         except StopIteration as end:
             assert answer is not None
             answer.set_result(end.value)
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for the answer
+        except Exception as error:  # it belongs to whoever waits for the answer
             self._leave(loop)
             if answer is None:
                 self._socket.close()
@@ -267,7 +267,7 @@ def _close(pools: "dict[asyncio.AbstractEventLoop, _Pool]") -> None:
             loop, pool = pools.popitem()
         except KeyError:
             return  # another thread closes them, too
-        if loop.is_running() and loop is not asyncio._get_running_loop():  # noqa: SLF001 - documented; None without one
+        if loop.is_running() and loop is not asyncio._get_running_loop():  # documented; None without one
             loop.call_soon_threadsafe(pool.close, loop)
         else:
             pool.close(loop)

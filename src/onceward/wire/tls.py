@@ -20,8 +20,8 @@ def context() -> "ssl.SSLContext":
     Raises:
         StoreError: the file cannot be read; not transient.
     """
-    global _context  # noqa: PLW0603 - one for the process; it is replaced as a whole
-    import ssl  # noqa: PLC0415 - 6 ms at a cold start, which plain HTTP to a local DynamoDB does not need
+    global _context  # one for the process; it is replaced as a whole
+    import ssl
 
     bundle = os.environ.get("AWS_CA_BUNDLE") or None
     held = _context
@@ -36,7 +36,7 @@ def context() -> "ssl.SSLContext":
 
 def refusal(error: OSError, origin: Origin) -> StoreError | None:
     """Return the error for a server whose certificate does not hold, which no other try will change; None for others."""
-    import ssl  # noqa: PLC0415 - as above
+    import ssl
 
     if not isinstance(error, ssl.SSLCertVerificationError):
         return None
@@ -48,6 +48,6 @@ def refusal(error: OSError, origin: Origin) -> StoreError | None:
 
 def wants_more(error: OSError) -> bool:
     """Tell whether a connection that does not block has only to wait for the rest of a record."""
-    import ssl  # noqa: PLC0415 - as above
+    import ssl
 
     return isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError)

@@ -39,7 +39,7 @@ class Wires:
         wire = self._async_wire or self._opened_async()
         if type(request) is not Many:
             return await wire.send(request, at)  # type: ignore[arg-type]  # as above
-        import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
+        import asyncio
 
         gate = asyncio.Semaphore(AT_ONCE)
 
@@ -89,7 +89,7 @@ def _side_by_side(wire: Wire, calls: tuple[Call | ObjectCall, ...], at: float) -
                 return
             try:
                 replies[number] = wire.send(call, at)
-            except Exception as error:  # noqa: BLE001 - one that fails does not stop the others; the verb reads it
+            except Exception as error:  # one that fails does not stop the others; the verb reads it
                 replies[number] = error
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(min(AT_ONCE, len(calls)) - 1)]
@@ -113,19 +113,19 @@ def opened(region: str | None, *, timeout: float, clock: Clock = boottime, **ser
     Raises:
         ValueError: what shall be the URL of a service is none.
     """
-    from onceward.wire.credentials import CredentialSource, find_region  # noqa: PLC0415 - not for who passes a client
-    from onceward.wire.endpoints import Endpoints  # noqa: PLC0415 - as above
+    from onceward.wire.credentials import CredentialSource, find_region
+    from onceward.wire.endpoints import Endpoints
 
     Endpoints("", **services)  # an endpoint that is none is told now
     source = CredentialSource()
 
     def wire() -> Wire:
-        from onceward.wire.blocking import HttpWire  # noqa: PLC0415 - loaded by who uses it
+        from onceward.wire.blocking import HttpWire
 
         return HttpWire(Endpoints(find_region(region), **services), source, timeout=timeout, clock=clock)
 
     def async_wire() -> AsyncWire:
-        from onceward.wire.nonblocking import AsyncHttpWire  # noqa: PLC0415 - as above
+        from onceward.wire.nonblocking import AsyncHttpWire
 
         return AsyncHttpWire(Endpoints(find_region(region), **services), source, timeout=timeout, clock=clock)
 

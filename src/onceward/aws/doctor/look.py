@@ -63,8 +63,8 @@ class Look:
 
     def ledger(self, store: Store) -> None:
         """Look at a ledger."""
-        from onceward.stores.dynamodb import DynamoStore  # noqa: PLC0415 - for this command only
-        from onceward.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - as above
+        from onceward.stores.dynamodb import DynamoStore
+        from onceward.stores.sqlite.store import SqliteStore
 
         if isinstance(store, DynamoStore):
             ledger: Table | File | str | None = self._table(store)
@@ -113,7 +113,7 @@ class Look:
             told = client.describe_scalable_targets(
                 ServiceNamespace="dynamodb", ResourceIds=[f"table/{arn.rpartition('/')[2]}"]
             )
-        except Exception:  # noqa: BLE001 - no botocore, no permission, no credentials: it is not known, and that is told
+        except Exception:  # no botocore, no permission, no credentials: it is not known, and that is told
             return None
         return bool(told["ScalableTargets"])
 
@@ -128,7 +128,7 @@ class Look:
             self._gap(
                 check, "Lambda's mappings are not looked at without botocore", "pip install botocore", needed=named
             )
-        except Exception as error:  # noqa: BLE001 - botocore's errors have no root of their own
+        except Exception as error:  # botocore's errors have no root of their own
             self._gap(
                 check,
                 f"Lambda's mappings of {queue.name} could not be read: {error}",
@@ -167,8 +167,8 @@ def _answer(store: "DynamoStore", action: str, body: Mapping[str, object]) -> St
     Raises:
         StoreError: it was refused, or no answer came.
     """
-    from onceward.stores.dynamodb.requests import DYNAMODB  # noqa: PLC0415 - for this store only
-    from onceward.wire.codes import code_of  # noqa: PLC0415 - as above
+    from onceward.stores.dynamodb.requests import DYNAMODB
+    from onceward.wire.codes import code_of
 
     call = Call(DYNAMODB, action, body)
     answer: Answer = yield from store.ask(call, gone=400)
@@ -215,7 +215,7 @@ def _name(function: str) -> str:
 
 def _client(service: str, region: str) -> Any:
     # botocore has no annotations
-    from botocore.session import Session  # type: ignore[import-untyped]  # noqa: PLC0415 - often not installed
+    from botocore.session import Session  # type: ignore[import-untyped]
 
     return Session().create_client(service, region_name=region)
 
@@ -229,7 +229,7 @@ def _triggers(arn: str) -> tuple[Trigger, ...]:
             function = told["FunctionName"]  # reserved concurrency is of all its aliases and versions
             try:
                 reserved = client.get_function_concurrency(FunctionName=function).get("ReservedConcurrentExecutions")
-            except Exception:  # noqa: BLE001 - a permission of its own, for a check that can do without
+            except Exception:  # a permission of its own, for a check that can do without
                 reserved = None
             found.append(
                 Trigger(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final, Unpack, cast
 
 from onceward.aws.events import api_event
 from onceward.aws.events.handler import LambdaHandler, time_left
-from onceward.claim.arguments import check_once, with_wait
 from onceward.claim.called import refuse_not_begun
-from onceward.claim.claim import Claim, current
+from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
+from onceward.claim.scope import held
 from onceward.core import steps
 from onceward.core.policy import Options
 from onceward.http.answer import Answer, Recorded, bodiless, recorded
@@ -18,7 +18,9 @@ from onceward.http.coverage import Coverage
 from onceward.http.exchange import Exchange
 from onceward.http.rules import Rules, rules_of
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
+from onceward.http.waiting import with_wait
 from onceward.keys.ledger_keys import scoped_key
+from onceward.once import check_once
 from onceward.results.codec import Codec
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ def on_api(
             request = _Request(api, event, context)
             if not api.is_async:
                 return request.answer()
-            from onceward.aws.events.loop import run  # noqa: PLC0415 - asyncio costs 40 ms of a cold start
+            from onceward.aws.events.loop import run
 
             return run(request.answer_async())
 
@@ -136,7 +138,7 @@ class _Request:
         guard, exchange, key = self._begin(asked)
         try:
             record = guard.call(key, asked.fingerprint, lambda: self._run(exchange), (), {})
-        except Exception as error:  # noqa: BLE001 - translated, or raised there
+        except Exception as error:
             return self._translated(exchange.refused(error))
         if self._failure is not None:
             raise self._failure
@@ -152,7 +154,7 @@ class _Request:
         guard, exchange, key = self._begin(asked)
         try:
             record = await guard.call_async(key, asked.fingerprint, lambda: self._run_async(exchange), (), {})
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:
             return self._translated(exchange.refused(error))
         if self._failure is not None:
             raise self._failure
@@ -184,7 +186,7 @@ class _Request:
         try:
             with exchange.handling():
                 self._response = self._called(claim)
-        except Exception as error:  # noqa: BLE001 - raised there, or when it is recorded
+        except Exception as error:  # raised there, or when it is recorded
             return self._failed(exchange, error)
         return self._kept(exchange)
 
@@ -193,7 +195,7 @@ class _Request:
         try:
             with exchange.handling():
                 self._response = await self._called_async(claim)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:
             return self._failed(exchange, error)
         return self._kept(exchange)
 
@@ -206,7 +208,7 @@ class _Request:
         return exchange.ended(record)
 
     def _claimed(self, exchange: Exchange) -> Claim:
-        claim = current()
+        claim = held()
         claim.deadline = self._deadline
         exchange.begun()
         return claim

@@ -111,14 +111,14 @@ def _answered(outcome: "Outcome") -> dict[str, object]:
     try:
         return answer | {"result": "Ok", field: _encoded(outcome.value)}
     except Exception:
-        from logging import getLogger  # noqa: PLC0415 - for what seldom happens
+        from logging import getLogger
 
         getLogger("onceward").exception("%s: what the function returned cannot be delivered", outcome.key)
         return answer
 
 
 def _encoded(value: object) -> str:
-    from binascii import b2a_base64  # noqa: PLC0415 - for this source only
+    from binascii import b2a_base64
 
     if value is None:
         raise TypeError("the function returned None: return the new data, or onceward.aws.DROPPED")

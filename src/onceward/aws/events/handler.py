@@ -4,9 +4,9 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, Unpack, cast
 
-from onceward.claim.arguments import check_once
 from onceward.consumers.delivery import Delivery
 from onceward.core.policy import Options
+from onceward.once import check_once
 
 if TYPE_CHECKING:
     from onceward.batch.batch import Outcome
@@ -101,8 +101,8 @@ def _wrapped(
     on_outcome: "Callable[[Outcome], None] | None" = None,
     **options: Unpack[Options],
 ) -> LambdaHandler[T]:
-    from onceward.batch.batch import Batch  # noqa: PLC0415 - as above
-    from onceward.consumers.reader import Reader  # noqa: PLC0415 - what only decorating needs is loaded then
+    from onceward.batch.batch import Batch
+    from onceward.consumers.reader import Reader
 
     batch = Batch(
         once,
@@ -121,7 +121,7 @@ def _wrapped(
         deliveries = source.deliveries(event, context)
         left = time_left(context)
         if batch.is_async:
-            from onceward.aws.events.loop import run  # noqa: PLC0415 - asyncio costs 40 ms of a cold start
+            from onceward.aws.events.loop import run
 
             return source.answer(run(batch.run_async(deliveries, time_left=left)))
         return source.answer(batch.run(deliveries, time_left=left))

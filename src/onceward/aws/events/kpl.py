@@ -36,7 +36,7 @@ def user_records(data: bytes) -> list[UserRecord] | None:
     message = data[len(MAGIC) : -_DIGEST]
     if not data.startswith(MAGIC) or not message:
         return None
-    from hashlib import md5  # noqa: PLC0415 - for aggregates only
+    from hashlib import md5
 
     if md5(message, usedforsecurity=False).digest() != data[-_DIGEST:]:
         return None
@@ -69,7 +69,7 @@ def _entry(table: list[str], index: object) -> str:
 
 def _as_bytes(value: int | bytes) -> bytes:
     if not isinstance(value, bytes):
-        raise ValueError("a field of the aggregate is a number where bytes are due")  # noqa: TRY004 - it is bad data
+        raise ValueError("a field of the aggregate is a number where bytes are due")  # it is bad data
     return value
 
 

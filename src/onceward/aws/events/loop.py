@@ -27,7 +27,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     Raises:
         RuntimeError: this thread runs an event loop already, which a Lambda handler must not be called in.
     """
-    global _runner  # noqa: PLW0603 - one for the life of the process is the point
+    global _runner  # one for the life of the process is the point
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -134,7 +134,7 @@ def _object(record: object) -> Delivery:
 
 def _object_data(record: object) -> dict[str, Any]:
     """Return a notification's fields (S3 User Guide, "Event message structure") in a flat dict."""
-    from urllib.parse import unquote_plus  # noqa: PLC0415 - for this source only
+    from urllib.parse import unquote_plus
 
     written = needed(record, "s3", "object", "key")
     try:

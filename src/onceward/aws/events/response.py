@@ -81,17 +81,17 @@ def failure(outcomes: "Sequence[Outcome]", why: str = "") -> BatchFailed:
 
 def json_ready(value: object) -> object:
     """Return ``value`` in JSON's own types; raises TypeError when that cannot be."""
-    import msgspec  # noqa: PLC0415 - loaded by whoever decorates a handler
+    import msgspec
 
-    from onceward.results.values import model_data  # noqa: PLC0415 - as above
+    from onceward.results.values import model_data
 
     return msgspec.to_builtins(value, str_keys=True, enc_hook=model_data)
 
 
 def json_bytes(value: object) -> bytes:
     """Return ``value`` as JSON; raises TypeError when that cannot be."""
-    import msgspec  # noqa: PLC0415 - as above
+    import msgspec
 
-    from onceward.results.values import model_data  # noqa: PLC0415 - as above
+    from onceward.results.values import model_data
 
     return msgspec.json.encode(value, enc_hook=model_data)

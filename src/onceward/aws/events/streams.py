@@ -102,7 +102,7 @@ def _kinesis(event: object) -> list[Delivery]:
 
 
 def _kinesis_record(record: object) -> Iterator[Delivery]:
-    from onceward.aws.events.kpl import user_records  # noqa: PLC0415 - for this source only
+    from onceward.aws.events.kpl import user_records
 
     number = text_at(record, "kinesis", "sequenceNumber")
     stream, event_id = text_at(record, "eventSourceARN"), text_at(record, "eventID")
@@ -181,7 +181,7 @@ def _number(text: Any) -> object:
         raise TypeError(f"a number is written as text, not as {type(text).__name__}")
     if text.removeprefix("-").isdecimal():
         return int(text)
-    from decimal import Decimal  # noqa: PLC0415 - for numbers that are not whole
+    from decimal import Decimal
 
     return Decimal(text)
 

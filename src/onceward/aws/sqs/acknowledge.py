@@ -26,7 +26,7 @@ class Deletes:
     """
 
     def __init__(self, queue: Queue, deleted: Callable[[str], None]) -> None:
-        import asyncio  # noqa: PLC0415 - 40 ms at a start, and who makes this has loaded it already
+        import asyncio
 
         self._loop = asyncio.get_running_loop()
         self._queue, self._deleted = queue, deleted
@@ -44,7 +44,7 @@ class Deletes:
 
     async def close(self) -> None:
         """Delete what is waiting for that, and wait until all is done."""
-        import asyncio  # noqa: PLC0415 - as above
+        import asyncio
 
         self._send()
         if self._tasks:
@@ -64,13 +64,13 @@ class Deletes:
         errors: list[Exception | None]
         try:
             errors = list(await self._queue.delete_many_async(receipts))
-        except Exception as error:  # noqa: BLE001 - as one that was refused
+        except Exception as error:  # as one that was refused
             errors = [error] * len(receipts)
         for receipt in receipts:
             self._deleted(receipt)
         failed = [error for error in errors if error is not None]
         if failed:
-            import logging  # noqa: PLC0415 - 5 ms at a start, for what hardly happens
+            import logging
 
             logging.getLogger("onceward").warning(
                 "%s; %d message(s) whose effects are recorded come again, and will replay and be deleted then",
@@ -88,7 +88,7 @@ class Backoff(NamedTuple):
     def seconds(self, receives: int) -> float:
         """Return the time after so many receives, with jitter, so that what failed together does not come together again."""
         wanted = self.first * 2.0 ** min(receives - 1, 60)
-        return min(self.longest, wanted) * (0.5 + random.random() / 2)  # noqa: S311 - jitter, not a secret
+        return min(self.longest, wanted) * (0.5 + random.random() / 2)
 
 
 def time_away(outcome: "Outcome", receives: int, backoff: Backoff, *, redrive: bool) -> float:

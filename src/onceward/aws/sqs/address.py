@@ -57,7 +57,7 @@ def address_of(queue: str, region: str | None = None) -> Address:
 
 
 def _of_url(url: str) -> Address:
-    from urllib.parse import urlsplit  # noqa: PLC0415 - 5 ms at a cold start, and functions know their queue by its ARN
+    from urllib.parse import urlsplit
 
     try:
         parts = urlsplit(url)

@@ -95,7 +95,7 @@ def _asked(verb: Callable[[], Steps[Reply]], clock: Clock) -> Steps[Reply]:
     limit = clock() + CLAIM_PATIENCE
     try:
         return (yield from verb())
-    except Exception as error:  # noqa: BLE001 - asked again, or raised there
+    except Exception as error:
         return (yield from persist(error, verb, clock, lambda: limit))
 
 
@@ -142,7 +142,7 @@ class Keeper:
         if room is None or size <= room:
             end = await drive_async(keeping(store, place, text), store)
         if (says := self._says(end, place, size)) is not None:
-            import logging  # noqa: PLC0415 - 5 ms at a start, for what hardly happens
+            import logging
 
             logging.getLogger("onceward").warning("queue %s: message %s %s", self._queue, message.id, says)
         return end

@@ -86,9 +86,9 @@ def _text(message: object) -> str:
         return message
     if isinstance(message, bytes | bytearray | memoryview):
         raise TypeError("message is bytes, and SQS sends text: decode it, or encode it as base64")
-    import msgspec  # noqa: PLC0415 - loaded with the first guard
+    import msgspec
 
-    from onceward.results.values import model_data  # noqa: PLC0415 - as above
+    from onceward.results.values import model_data
 
     try:
         return msgspec.json.encode(message, enc_hook=model_data).decode()

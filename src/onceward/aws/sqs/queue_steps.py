@@ -57,7 +57,7 @@ class Tries:
     def next(self) -> Sleep | None:
         """Return the next pause, or None when it is time to give up."""
         pause = next(self._pauses, None)
-        return None if pause is None else Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
+        return None if pause is None else Sleep(pause * (0.5 + random.random() / 2))
 
 
 class QueueSteps:
@@ -111,7 +111,7 @@ class QueueSteps:
         told = (yield from self._ask(call, tries)).get("Messages") or []
         messages = [message for one in told if (message := read_message(one)) is not None]
         if len(messages) < len(told):
-            import logging  # noqa: PLC0415 - 10 ms at a cold start, and this happens never
+            import logging
 
             damaged = len(told) - len(messages)
             logging.getLogger("onceward").warning(

@@ -169,7 +169,7 @@ class Serving:
             end = await keeper.keep(message, place)
             if end in {End.ANOTHER, End.NO_ROOM}:
                 away = self._backoff.longest
-        except Exception as error:  # noqa: BLE001 - it is told, and nothing is lost
+        except Exception as error:  # it is told, and nothing is lost
             self._polls.ledger.met()
             _log.warning("message %s is not kept in the ledger yet, and comes again: %s", message.id, error)
         finally:  # also when it was cancelled
@@ -212,7 +212,7 @@ class Serving:
     async def _handle(self, messages: list[Message]) -> None:
         try:
             await self._batch.run_async([self._delivery(record_of(message, self._facts)) for message in messages])
-        except Exception:  # noqa: BLE001 - it is told, and nothing is lost
+        except Exception:  # it is told, and nothing is lost
             _log.exception("a batch failed as a whole; its messages are given back")
         finally:
             for message in messages:

@@ -140,7 +140,7 @@ class Visibility:
     def _changed(self, holds: list[tuple[str, float]]) -> "list[Exception | None]":
         try:
             return list(self._queue.change_many(holds))
-        except Exception as error:  # noqa: BLE001 - the thread must go on; those that are held are tried again
+        except Exception as error:  # the thread must go on; those that are held are tried again
             error.transient = True  # type: ignore[attr-defined]  # for _extend
             return [error] * len(holds)
 
@@ -158,6 +158,6 @@ class Visibility:
 
 
 def _log(level: int, text: str, *args: object) -> None:
-    import logging  # noqa: PLC0415 - 5 ms at a start, for what hardly happens
+    import logging
 
     logging.getLogger("onceward").log(level, text, *args)

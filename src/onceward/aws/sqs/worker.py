@@ -14,10 +14,10 @@ from onceward.aws.sqs.facts import QueueFacts, bounded, read_facts, warnings
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import LONGEST_HOLD, LONGEST_WAIT
 from onceward.aws.sqs.serving import Serving, StoppableBatch
-from onceward.claim.arguments import check_once
 from onceward.consumers.reader import Reader
 from onceward.core.drivers import drive_async
 from onceward.core.policy import Options
+from onceward.once import check_once
 
 if TYPE_CHECKING:
     import asyncio
@@ -136,7 +136,7 @@ class SqsWorker:
             KeyboardInterrupt: there was a second signal.
             RuntimeError: this worker has run before; make another.
         """
-        import asyncio  # noqa: PLC0415 - 40 ms at a start, and not everybody runs what is made
+        import asyncio
 
         interrupted = False
         task: asyncio.Task[None] | None = None
@@ -162,7 +162,7 @@ class SqsWorker:
 
     async def run_async(self, *, until_empty: bool = False) -> None:
         """As :meth:`run`, in an event loop, and without an ear for signals. A cancellation is what a second signal is to it."""
-        import asyncio  # noqa: PLC0415 - as above
+        import asyncio
 
         with self._lock:
             if self._began:
@@ -227,7 +227,7 @@ class SqsWorker:
         return facts
 
     def _warn(self, facts: QueueFacts, visibility: int) -> None:
-        import logging  # noqa: PLC0415 - 5 ms at a start
+        import logging
 
         log = logging.getLogger("onceward")
         policy = self._batch.guard.policy

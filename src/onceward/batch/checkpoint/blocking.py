@@ -12,7 +12,8 @@ from typing import Final, Generic, Literal, TypeVar
 
 from onceward.batch.checkpoint.state import Buffer, Held
 from onceward.claim.called import RAISED, RETURNED, Call, refuse_not_begun
-from onceward.claim.guard import Answer, is_cut_short
+from onceward.claim.guard import is_cut_short
+from onceward.claim.replays import Answer
 from onceward.core.drivers import settle
 from onceward.errors import OncewardError, ResultUnavailable
 
@@ -163,7 +164,7 @@ class Checkpoint(Generic[T]):
         if self._on_done is not None and items:
             try:
                 refuse_not_begun(self._on_done, self._on_done(items))
-            except Exception as error:  # noqa: BLE001 - all is recorded; what is not acknowledged comes again, and is a duplicate
+            except Exception as error:  # all is recorded; what is not acknowledged comes again, and is a duplicate
                 log_on_done(error)
         if trouble is not None:
             raise trouble
@@ -193,13 +194,13 @@ class Checkpoint(Generic[T]):
                     continue
                 try:
                     self._flush()
-                except BaseException as error:  # noqa: BLE001 - raised by the next call
+                except BaseException as error:  # raised by the next call
                     self._buffer.fail(error, told=False)
 
 
 def log_on_done(error: Exception) -> None:
     """Log that the user's ``on_done`` raised ``error``."""
-    import logging  # noqa: PLC0415 - 5 ms at a cold start, for what hardly happens
+    import logging
 
     logging.getLogger("onceward").error(
         "a checkpoint's on_done raised, which changes nothing in the ledger", exc_info=error

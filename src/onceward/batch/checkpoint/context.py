@@ -37,7 +37,7 @@ class CheckpointContext(Generic[T]):
             self._sink.close(error)
 
     async def __aenter__(self) -> "AsyncCheckpoint[T]":
-        from onceward.batch.checkpoint.awaiting import AsyncCheckpoint  # noqa: PLC0415 - asyncio is loaded by who enters this
+        from onceward.batch.checkpoint.awaiting import AsyncCheckpoint
 
         self._check_new()
         self._async_sink = AsyncCheckpoint(self._buffer, *self._functions)

@@ -79,7 +79,7 @@ def _source(option: str, source: "KeySource") -> Callable[[object], object]:
         return source
     if not isinstance(source, str):
         raise TypeError(f"{option}={source!r}: give a JMESPath expression over the item, or a callable")
-    from onceward.keys.paths import Path  # noqa: PLC0415 - jmespath takes 18 ms to load, and not everybody uses it
+    from onceward.keys.paths import Path
 
     path = Path(source, option)
     if not path.fields and not path.uses_whole:
@@ -103,7 +103,7 @@ def _encoded(item: object) -> int:
         return len(item)
     if isinstance(item, str):
         return len(item.encode("utf-8", "surrogatepass"))
-    import msgspec  # noqa: PLC0415 - loaded with the first guard
+    import msgspec
 
     try:
         return len(msgspec.json.encode(item))

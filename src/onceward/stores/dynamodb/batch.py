@@ -136,7 +136,7 @@ def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answer
         todo = [number for number in refused if getattr(replies[number], "transient", False)]
         if not todo or pause is None:
             break
-        yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
+        yield Sleep(pause * (0.5 + random.random() / 2))
     return [replies[number] for number in range(len(wanted))]
 
 
@@ -172,7 +172,7 @@ def _read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[dict[str, Ans
             if pause is None:
                 throttled = StoreError(f"ledger {store.url}: dynamodb:BatchGetItem was throttled", transient=True)
                 return found | dict.fromkeys(todo, throttled)
-            yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
+            yield Sleep(pause * (0.5 + random.random() / 2))
     return found
 
 

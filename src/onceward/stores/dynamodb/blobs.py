@@ -87,7 +87,7 @@ class Blobs:
             else:
                 return
             assert pause is not None
-            yield Sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - jitter, not a secret
+            yield Sleep(pause * (0.5 + random.random() / 2))
 
 
 def elsewhere(store: "DynamoStore", blobs: Blobs | None, record: Record, value: Value) -> Elsewhere:

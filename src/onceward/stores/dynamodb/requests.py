@@ -22,7 +22,7 @@ class Requests:
         metered: whether to ask for the consumed capacity.
     """
 
-    def __init__(self, table: str, layout: Layout, *, metered: bool) -> None:
+    def __init__(self, table: str, layout: Layout, *, metered: bool = False) -> None:
         self.table = table
         self.layout = layout
         self._common: Body = (
@@ -50,7 +50,7 @@ class Requests:
         self._fields = layout.attributes
         changes = ", ".join(f"{_name(name)} = ?" for name in self._fields)
         where = " AND ".join(f"{_name(name)} = ?" for name in [*(part.name for part in layout.parts), *layout.version])
-        self._update = f"UPDATE {_name(table)} SET {changes} WHERE {where}"  # noqa: S608 - names are quoted
+        self._update = f"UPDATE {_name(table)} SET {changes} WHERE {where}"
 
     def condition(self, seen: Record | None) -> Body:
         """Return the condition that the key is absent, or that the record held has the version of the one seen."""

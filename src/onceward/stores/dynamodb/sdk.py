@@ -125,7 +125,7 @@ class LoopSdkWire:
                 "this client is asynchronous, and no event loop is running that it was used in: for handlers that are "
                 'not asynchronous, pass boto3.client("dynamodb")'
             )
-        if asyncio._get_running_loop() is loop:  # noqa: SLF001 - the documented one raises where there is none
+        if asyncio._get_running_loop() is loop:  # the documented one raises where there is none
             raise TypeError(
                 "this client is asynchronous, and its event loop would wait for itself: await what has a form to await, "
                 'or pass boto3.client("dynamodb")'

@@ -11,7 +11,7 @@ from onceward.stores.sqlite.schema import HIGH, META, TABLE
 MARK_EVERY = 10.0  # seconds: how often a worker that writes puts ledger time into the file
 COUNTED = 3600.0  # seconds: a longer gap that nobody saw pass does not count towards the retention of records
 
-MARK = f"UPDATE {HIGH} SET written = max(written, ?)"  # noqa: S608 - a constant of the schema
+MARK = f"UPDATE {HIGH} SET written = max(written, ?)"
 
 
 class Anchor(NamedTuple):
@@ -27,9 +27,9 @@ class Anchor(NamedTuple):
 def read(connection: sqlite3.Connection, meta: Mapping[str, str] | None = None) -> Anchor:
     """Read it; the schema must be there. ``meta`` spares a look if it was read just now."""
     if meta is None:
-        meta = dict(connection.execute(f"SELECT name, value FROM {META}"))  # noqa: S608 - as above
-    marked = connection.execute(f"SELECT max(written) FROM {HIGH}").fetchone()[0] or 0.0  # noqa: S608 - as above
-    newest = connection.execute(f"SELECT created_at FROM {TABLE} ORDER BY rowid DESC LIMIT 1").fetchone()  # noqa: S608 - as above
+        meta = dict(connection.execute(f"SELECT name, value FROM {META}"))
+    marked = connection.execute(f"SELECT max(written) FROM {HIGH}").fetchone()[0] or 0.0
+    newest = connection.execute(f"SELECT created_at FROM {TABLE} ORDER BY rowid DESC LIMIT 1").fetchone()
     created = newest[0] if newest and isinstance(newest[0], float) else 0.0
     seen = meta.get("seen", "").split()
     return Anchor(
@@ -76,7 +76,7 @@ def confirmed(connection: sqlite3.Connection, found: Anchor, host: HostClock) ->
         return host.uptime() - found.seen[1] >= CONFIRM
     try:
         connection.execute(
-            f"INSERT OR REPLACE INTO {META} VALUES ('seen', ?)",  # noqa: S608 - as above
+            f"INSERT OR REPLACE INTO {META} VALUES ('seen', ?)",
             (f"{to.anchor!r} {host.uptime()!r}",),
         )
     except sqlite3.OperationalError:  # the next one to open the file writes it down
@@ -99,7 +99,7 @@ def step(connection: sqlite3.Connection, host: HostClock) -> None:
             # The claims of workers that have closed the file last as long as before; some give each container a boot id.
             counted = to.skipped if to.skipped <= COUNTED else 0.0
             connection.execute(
-                f"UPDATE {TABLE} SET lease_until = lease_until + ?, expires_at = expires_at + ? WHERE lease_until > ?",  # noqa: S608 - as above
+                f"UPDATE {TABLE} SET lease_until = lease_until + ?, expires_at = expires_at + ? WHERE lease_until > ?",
                 (to.skipped, counted, before),
             )
             _keep(connection, before, to.skipped)
@@ -113,13 +113,13 @@ def _keep(connection: sqlite3.Connection, before: float, skipped: float) -> None
     """Let no record expire by a long gap: it was a wrong look at the clock, or nobody was there to be answered."""
     if skipped > COUNTED:
         connection.execute(
-            f"UPDATE {TABLE} SET expires_at = expires_at + ? WHERE expires_at > ?",  # noqa: S608 - as above
+            f"UPDATE {TABLE} SET expires_at = expires_at + ? WHERE expires_at > ?",
             (skipped, before),
         )
 
 
 def _write(connection: sqlite3.Connection, host: HostClock, anchor: float) -> None:
     connection.executemany(
-        f"INSERT OR REPLACE INTO {META} VALUES (?, ?)",  # noqa: S608 - as above
+        f"INSERT OR REPLACE INTO {META} VALUES (?, ?)",
         [("boot", host.boot), ("anchor", repr(anchor))],
     )

@@ -60,7 +60,7 @@ def deletion(table: str, seen: Damaged) -> tuple[str, tuple[object, ...]]:
         f"CAST({name} AS BLOB) IS ?" if isinstance(value, bytes) else f"{name} IS ?"
         for name, value in zip(Record._fields, row, strict=True)
     )
-    return f"DELETE FROM {table} WHERE {' AND '.join(terms)}", row  # noqa: S608 - names of this package
+    return f"DELETE FROM {table} WHERE {' AND '.join(terms)}", row
 
 
 def _decoded(text: bytes) -> str | bytes:

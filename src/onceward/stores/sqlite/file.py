@@ -112,7 +112,7 @@ class SqliteFile:
 
         Return False if one is in the middle of a statement, which Python interrupted to collect garbage.
         """
-        import gc  # noqa: PLC0415 - for what hardly happens
+        import gc
 
         try:
             for cursor in gc.get_referrers(*self._all) if self._all else ():
@@ -135,7 +135,7 @@ class SqliteFile:
     def check_same(self, connection: sqlite3.Connection) -> None:
         """Raise ValueError unless ``connection``'s main database is this file."""
         main = next((row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main"), "")
-        if not main or not os.path.exists(self.path) or not os.path.samefile(main, self.path):  # noqa: PTH110, PTH121 - as above
+        if not main or not os.path.exists(self.path) or not os.path.samefile(main, self.path):
             raise ValueError(
                 f"the connection is to {main or 'a database in memory'}, the ledger is {self.path}: an effect commits "
                 "together with its record only in the same file"
@@ -207,7 +207,7 @@ class SqliteFile:
                 self._check_place()
             if self._closings != closings:
                 interrupted = f"ledger {self.path}: a signal handler closed it while it was opened"
-                raise StoreError(interrupted, transient=True)  # noqa: TRY301 - what else closes the connection
+                raise StoreError(interrupted, transient=True)  # what else closes the connection
             self._place = place
         except BaseException:
             self._end(connection)
@@ -278,12 +278,12 @@ class SqliteFile:
         """Open the file for a user who may only read it."""
         name = "file:" + self.path.replace("%", "%25").replace("?", "%3F").replace("#", "%23") + "?mode=ro"
         # Without a -wal file nobody writes now; SQLite would want to make one. So it is told that none will come.
-        self._frozen = not os.path.exists(os.path.realpath(self.path) + "-wal")  # noqa: PTH110 - as above
+        self._frozen = not os.path.exists(os.path.realpath(self.path) + "-wal")
         name += "&immutable=1" if self._frozen else ""
         connection = self._connect(name, self._timeout)
         try:
             if not is_complete(read_meta(connection, self.path)):
-                raise StoreError(  # noqa: TRY301 - what else closes the connection
+                raise StoreError(  # what else closes the connection
                     f"ledger {self.path}: this user may only read it, and it is not a ledger of this version yet; let a user "
                     "who may write it call `onceward ls` on it first"
                 )

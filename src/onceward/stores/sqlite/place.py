@@ -45,7 +45,7 @@ def may_write(path: str) -> bool:
 
 def _identity(path: str) -> tuple[int, int] | None:
     try:
-        status = os.stat(path)  # noqa: PTH116 - pathlib costs 10 ms of a cold start
+        status = os.stat(path)
     except OSError:
         return None
     return status.st_dev, status.st_ino

@@ -14,27 +14,27 @@ from onceward.stores.sqlite.schema import COLUMNS, HIGH, TABLE
 
 # A plus makes a column an expression, which has no declared type that a converter of the user's connection could take.
 _FIELDS = ", ".join(f"+{name}" for name in Record._fields)
-SELECT = f"SELECT {_FIELDS} FROM {TABLE} WHERE key = ?"  # noqa: S608 - constants of this module
+SELECT = f"SELECT {_FIELDS} FROM {TABLE} WHERE key = ?"
 _MARKS = ", ".join("?" * len(Record._fields))
-INSERT = f"INSERT INTO {TABLE} ({COLUMNS}) VALUES ({_MARKS}) ON CONFLICT (key) DO NOTHING"  # noqa: S608 - as above
+INSERT = f"INSERT INTO {TABLE} ({COLUMNS}) VALUES ({_MARKS}) ON CONFLICT (key) DO NOTHING"
 # A new claim's fence must be larger than that of every record that was deleted: its time may have been read before.
 FRESH = (
-    f"INSERT INTO {TABLE} ({COLUMNS}) SELECT {', '.join(f'?{n + 1}' for n in range(len(Record._fields)))} "  # noqa: S608 - as above
+    f"INSERT INTO {TABLE} ({COLUMNS}) SELECT {', '.join(f'?{n + 1}' for n in range(len(Record._fields)))} "
     f"WHERE ?{Record._fields.index('fence') + 1} > coalesce((SELECT fence FROM {HIGH}), 0) ON CONFLICT (key) DO NOTHING"
 )
-HIGHEST = f"SELECT coalesce(max(fence), 0) FROM {HIGH}"  # noqa: S608 - as above
+HIGHEST = f"SELECT coalesce(max(fence), 0) FROM {HIGH}"
 UPDATE = (
-    f"UPDATE {TABLE} SET {', '.join(f'{name} = ?' for name in Record._fields[1:])} "  # noqa: S608 - as above
+    f"UPDATE {TABLE} SET {', '.join(f'{name} = ?' for name in Record._fields[1:])} "
     "WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"
 )
-DELETE = f"DELETE FROM {TABLE} WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"  # noqa: S608 - as above
+DELETE = f"DELETE FROM {TABLE} WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"
 # A status that this version does not know may mean that the record is still needed.
 _KNOWN = ", ".join(f"'{status}'" for status in (IN_PROGRESS, COMPLETED, RELEASED, PARKED))
 PURGE = (
-    f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? "  # noqa: S608 - as above
+    f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? "
     f"AND status IN ({_KNOWN}) ORDER BY expires_at LIMIT ?)"
 )
-SCAN = f"SELECT {_FIELDS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"  # noqa: S608 - as above
+SCAN = f"SELECT {_FIELDS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
 
 
 class Request:

@@ -29,16 +29,16 @@ SCHEMA = (
 )""",
     f"CREATE INDEX IF NOT EXISTS {TABLE}_expiry ON {TABLE} (expires_at) WHERE expires_at IS NOT NULL",
     f"CREATE TABLE IF NOT EXISTS {META} (name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL)",
-    f"INSERT OR IGNORE INTO {META} VALUES ('version', '{VERSION}')",  # noqa: S608 - constants of this module
+    f"INSERT OR IGNORE INTO {META} VALUES ('version', '{VERSION}')",
     # One row: the largest fence of all deleted records, and when something was written last, give or take a few seconds.
     f"CREATE TABLE IF NOT EXISTS {HIGH} (fence INTEGER NOT NULL, written REAL NOT NULL)",
-    f"INSERT INTO {HIGH} SELECT 0, 0.0 WHERE NOT EXISTS (SELECT 1 FROM {HIGH})",  # noqa: S608 - as above
+    f"INSERT INTO {HIGH} SELECT 0, 0.0 WHERE NOT EXISTS (SELECT 1 FROM {HIGH})",
     # A trigger, so that it also sees what earlier versions and people with the sqlite3 shell delete.
     f"""CREATE TRIGGER IF NOT EXISTS {TABLE}_deleted AFTER DELETE ON {TABLE}
     WHEN typeof(OLD.fence) = 'integer' AND OLD.fence < {2**53 - 1} AND OLD.fence > (SELECT fence FROM {HIGH})
-    BEGIN UPDATE {HIGH} SET fence = OLD.fence; END""",  # noqa: S608 - as above
+    BEGIN UPDATE {HIGH} SET fence = OLD.fence; END""",
     (
-        f"INSERT INTO {META} VALUES ('layout', '{LAYOUT}') ON CONFLICT (name) "  # noqa: S608 - as above
+        f"INSERT INTO {META} VALUES ('layout', '{LAYOUT}') ON CONFLICT (name) "
         f"DO UPDATE SET value = excluded.value WHERE CAST(value AS INTEGER) < {LAYOUT}"
     ),
 )
@@ -52,7 +52,7 @@ def read_meta(connection: sqlite3.Connection, path: str) -> dict[str, str]:
     """
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (META,)).fetchone() is None:
         return {}
-    meta = dict(connection.execute(f"SELECT name, value FROM {META}"))  # noqa: S608 - as above
+    meta = dict(connection.execute(f"SELECT name, value FROM {META}"))
     if meta.get("version", str(VERSION)) != str(VERSION):
         raise StoreError(
             f"ledger {path}: its schema is version {meta['version']!r}, and this onceward knows version {VERSION} "

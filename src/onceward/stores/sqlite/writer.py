@@ -49,7 +49,7 @@ class Writer:
 
     def put(self, job: "Job") -> "asyncio.Future[None]":
         """Have ``job`` committed; await what is returned. A caller that is cancelled does not stop it."""
-        import asyncio  # noqa: PLC0415 - 40 ms at a cold start, and whoever awaits this has loaded it already
+        import asyncio
 
         loop = asyncio.get_running_loop()
         done = loop.create_future()
@@ -91,7 +91,7 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
     if waiting and writes is not None:
         try:
             writes.write([one.job for one in waiting])
-        except Exception as error:  # noqa: BLE001 - the thread serves others after this
+        except Exception as error:  # the thread serves others after this
             for one in waiting:
                 one.job.error = one.job.error or error
     loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}

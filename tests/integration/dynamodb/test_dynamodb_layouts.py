@@ -1,0 +1,212 @@
+"""Tables whose attributes have other names or keys of two parts, and tables that belong to other systems."""
+
+import itertools
+import zlib
+from base64 import b64encode
+
+import pytest
+
+from onceward import StoreError
+from onceward.core.drivers import drive
+from onceward.stores.dynamodb.items import UNPACKED, Layout
+from onceward.stores.dynamodb.layouts import preset
+from onceward.stores.dynamodb.store import DynamoStore
+from onceward.testing.bench import claim_of
+from onceward.testing.conformance import CHECKS, MODES, Bench
+from plain_wire import plain_wires
+
+NAMES = {"status": "st", "owner": "o", "expires_at": "ttl", "result": "answer", "beat": "b"}
+LAYOUTS = {
+    "prefixed": (Layout("pk=ONCE#{key}"), ("pk",)),
+    "composite, key first": (Layout("pk=ONCE#{key}", "sk=LOCK"), ("pk", "sk")),
+    "composite, key last": (Layout("pk=LOCKS", "sk=ONCE#{key}"), ("pk", "sk")),
+    "named": (Layout("id={key}", names=NAMES), ("id",)),
+    "powertools": (preset("powertools"), ("id",)),
+    "powertools, composite": (
+        preset("powertools", "id=idempotency#f", "sk={key}", {"expiration": "ttl", "onceward_owner": "o"}),
+        ("id", "sk"),
+    ),
+    "plain": (preset("plain"), ("id",)),
+    "plain, named": (preset("plain", "pk=R#{key:key}", "sk=X", {"expiry": "ttl", "COMPLETED": "OK"}), ("pk", "sk")),
+}
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def opened(dynoxide, proxy):
+    """Opens a store on a table of a layout, through the proxy; the server's clock is the one given."""
+    stores = []
+
+    def made(layout, keys=("id",), clock=None, table=None, **options):
+        if clock is not None:
+            proxy.date = clock
+            options["clock"] = clock
+        name = table or dynoxide.table(f"layout-{next(NUMBERS)}", dict.fromkeys(keys, "S"))
+        stores.append(DynamoStore(name, plain_wires(proxy.url, **options), layout=layout, **options))
+        return stores[-1]
+
+    yield made
+    for store in stores:
+        store.close()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_a_store_conforms_whatever_its_layout(check, mode, layout, opened):
+    made, keys = LAYOUTS[layout]
+    bench = Bench(
+        lambda clock: opened(made, keys, clock),
+        lambda store, clock: opened(made, clock=clock, table=store.requests.table),
+        mode=mode,
+    )
+    check.run(bench)
+
+
+# --- keys of two parts, prefixes and names ------------------------------------------------------------------------
+
+
+def do(store, steps):
+    return drive(steps, store)
+
+
+def keys_in(store, prefix=""):
+    return sorted(record.key for record in do(store, store.scan(prefix, None, 100)).records)
+
+
+def test_the_key_stands_in_both_parts(opened, dynoxide):
+    for partition, sort in (("pk=ONCE#{key}", "sk=LOCK"), ("pk=ONCE", "sk=#{key}")):
+        store = opened(Layout(partition, sort), ("pk", "sk"))
+        do(store, store.insert(claim_of("k", "me")))
+        (item,) = dynoxide.items(store.requests.table)
+        assert [item["pk"], item["sk"]] in ([{"S": "ONCE#k"}, {"S": "LOCK"}], [{"S": "ONCE"}, {"S": "#k"}])
+
+
+def test_fields_stand_under_the_names_given(opened, dynoxide):
+    store = opened(Layout("id={key}", names=NAMES))
+    do(store, store.insert(claim_of("k", "me")))
+    (item,) = dynoxide.items(store.requests.table)
+    assert item.keys() == {"id", "st", "o", "fence", "b", "lease_until", "attempts", "created_at", "ttl"}
+
+
+STRANGERS = [
+    {"id": {"S": "ONCE#user"}, "status": {"S": "active"}, "owner": {"S": "someone"}},
+    {"id": {"S": "order#1"}, "status": {"S": "COMPLETED"}, "expires_at": {"N": "1"}},
+    {"id": {"S": "once#k"}, "fence": {"N": "1"}, "beat": {"N": "1"}},
+]
+
+
+def test_other_items_of_the_table_are_not_taken_for_records(opened, dynoxide):
+    mine = opened(Layout("id=ONCE#{key}"))
+    other = opened(Layout("id=OTHER#{key}"), table=mine.requests.table)
+    for item in STRANGERS:
+        dynoxide.ask("PutItem", TableName=mine.requests.table, Item=item)
+    for store, keys in ((mine, ["a", "b"]), (other, ["a", "c"])):
+        replies = do(store, store.insert_many([claim_of(key, "me", lease=0.0, keep=-100.0) for key in keys]))
+        assert all(reply.won for reply in replies)
+    assert (keys_in(mine), keys_in(mine, "a"), keys_in(other)) == (["a", "b"], ["a"], ["a", "c"])
+    assert do(mine, mine.purge(100)).gone == 2
+    assert keys_in(other) == ["a", "c"]
+    assert len(dynoxide.items(mine.requests.table)) == len(STRANGERS) + 2
+
+
+def test_two_ledgers_share_the_partitions_of_a_table_by_their_sort_keys(opened):
+    one = opened(Layout("pk={key}", "sk=ONE"), ("pk", "sk"))
+    two = opened(Layout("pk={key}", "sk=TWO"), table=one.requests.table)
+    for store in (one, two):
+        assert do(store, store.insert(claim_of("k", "me"))).won
+        assert keys_in(store) == ["k"]
+    (record,) = do(one, one.scan("", None, 10)).records
+    assert do(one, one.delete(record)).won
+    assert (keys_in(one), keys_in(two)) == ([], ["k"])
+
+
+def test_an_item_under_a_records_key_that_is_none_is_an_error_and_stays(opened, dynoxide):
+    store = opened(Layout("id=ONCE#{key}"))
+    dynoxide.ask("PutItem", TableName=store.requests.table, Item=STRANGERS[0])
+    for steps in (store.insert(claim_of("user", "me")), store.load("user")):
+        with pytest.raises(StoreError, match="not a record of onceward"):
+            do(store, steps)
+    for answer in do(store, store.insert_many([claim_of("user")] * 2)):
+        assert isinstance(answer, StoreError)
+        assert "not a record of onceward" in str(answer)
+    assert dynoxide.items(store.requests.table) == [STRANGERS[0]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"partition": "pk"}, "write a key attribute as"),
+        ({"partition": "pk={key}suffix"}, "write a key attribute as"),
+        ({"partition": "pk=", "sort": "sk={key}"}, "write a key attribute as"),
+        ({"partition": "pk=text"}, "exactly one of the two"),
+        ({"partition": "pk={key}", "sort": "sk={key}"}, "exactly one of the two"),
+        ({"partition": "pk={key}", "sort": "pk=x"}, "share the attribute pk"),
+        ({"partition": "status={key}"}, "share the attribute status"),
+        ({"names": {"owner": "fence"}}, "share the attribute fence"),
+        ({"names": {"key": "id"}}, "unknown field key"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_an_error(options, message):
+    with pytest.raises(ValueError, match=message):
+        Layout(**options)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("powertool",), "there are powertools and plain"),
+        (("powertools", "id={key}", None, {"expiry": "ttl"}), "unknown attribute expiry; there are status, expiration"),
+        (("powertools", "id={key}", None, {"data": "status"}), "share the attribute status"),
+        (("powertools", "status={key}"), "share the attribute status"),
+        (("plain", "id=x"), "exactly one of the two"),
+        (("plain", "id={a:key}", "sk={key}"), "exactly one of the two"),
+    ],
+)
+def test_a_preset_that_cannot_be_is_an_error(args, message):
+    with pytest.raises(ValueError, match=message):
+        preset(*args)
+
+
+# --- compressed results ---------------------------------------------------------------------------------------------
+
+
+def packed(content):
+    """An item with a result of these bytes, as the table may have it."""
+    record = claim_of("k", "a").at(1e9)
+    return {**Layout().item(record), "result": {"B": b64encode(content).decode()}}
+
+
+def zeros(size):
+    """So many zeros, compressed, without having them all at once."""
+    packing = zlib.compressobj(9)
+    parts = [packing.compress(b"0" * min(1 << 20, size - start)) for start in range(0, size, 1 << 20)]
+    return b"".join([*parts, packing.flush()])
+
+
+def test_a_result_that_unfolds_to_more_than_the_limit_is_refused_and_not_unfolded():
+    import tracemalloc
+
+    item = packed(zeros(8 * UNPACKED))
+    tracemalloc.start()
+    try:
+        with pytest.raises(StoreError, match=f"over {UNPACKED} bytes"):
+            Layout().record(item)
+        assert tracemalloc.get_traced_memory()[1] < 3 * UNPACKED
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_result_of_the_limit_is_read():
+    assert len(Layout().record(packed(zeros(UNPACKED))).result) == UNPACKED
+
+
+@pytest.mark.parametrize("content", [b"", b"no zlib", zlib.compress(b"x" * 5000)[:-3], zlib.compress(b"\xff" * 9)])
+def test_a_result_that_is_no_compressed_text_is_refused(content):
+    with pytest.raises(StoreError, match="not a record of onceward"):
+        Layout().record(packed(content))
+
+
+def test_a_result_that_could_not_be_read_back_is_not_compressed():
+    record = claim_of("k", "a").at(1e9)._replace(result="0" * (UNPACKED + 1))
+    assert set(Layout().item(record)["result"]) == {"S"}

@@ -1,0 +1,691 @@
+"""Handlers of Lambda's event sources: each record's effect once, and the answer that its source expects."""
+
+import asyncio
+import base64
+import datetime as dt
+import json
+import subprocess
+import sys
+import threading
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import pytest
+
+import lambda_events as events
+from onceward import Busy, Claim, Mismatch, Once, Parked, ResultUnavailable, current
+from onceward.aws import (
+    DROPPED,
+    BatchFailed,
+    Delivery,
+    on_dynamodb_stream,
+    on_eventbridge,
+    on_firehose,
+    on_invoke,
+    on_kafka,
+    on_kinesis,
+    on_s3,
+    on_sns,
+    on_sqs,
+    on_sqs_fifo,
+)
+
+
+class Failure(Exception):
+    pass
+
+
+@pytest.fixture(params=["memory:", "sqlite:///{}/ledger.db"])
+def once(request, tmp_path):
+    once = Once(request.param.format(tmp_path), name="n")
+    yield once
+    once.close()
+
+
+def statuses(once):
+    return {record.key.removeprefix("n:"): record.status for record, _ in once.ledger.records()}
+
+
+class Effects(list):
+    """A function's effects; it fails for the ids that are in ``failing``."""
+
+    def __init__(self):
+        super().__init__()
+        self.failing = set()
+
+    def make(self, order):
+        if order["id"] in self.failing:
+            raise Failure(order["id"])
+        self.append(order["id"])
+        return {"made": order["id"]}
+
+
+@pytest.fixture
+def effects():
+    return Effects()
+
+
+def failed(answer):
+    return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
+
+
+def orders(*ids):
+    return [{"id": one} for one in ids]
+
+
+# --- SQS --------------------------------------------------------------------------------------------------------------
+
+
+def test_each_messages_effect_is_made_once_whatever_comes_again(once, effects):
+    handle = on_sqs(once, key="id")(effects.make)
+    effects.failing = {2}
+    assert failed(handle(events.sqs(*orders(1, 2, 3, 1)), events.Context())) == ["m-1"]
+    assert effects == [1, 3]
+    effects.failing = set()
+    assert handle(events.sqs(*orders(1, 2, 3)), events.Context()) == {"batchItemFailures": []}
+    assert effects == [1, 3, 2]
+
+
+def test_the_function_itself_stays_within_reach(once, effects):
+    @on_sqs(once, key="id")
+    def handle(order):
+        """Make it."""
+        return effects.make(order)
+
+    assert handle.__wrapped__({"id": 1}) == {"made": 1}
+    assert handle.__doc__ == "Make it."
+    assert handle.__name__ == "handle"
+
+
+def test_the_claim_can_be_reached(once):
+    seen = []
+
+    @on_sqs(once, key="id")
+    def handle(order, claim: Claim):
+        assert current() is claim
+        seen.append((claim.key("pay"), claim.attempt))
+
+    handle(events.sqs({"id": 1}))
+    assert seen[0][1] == 1
+
+
+def test_messages_of_one_event_are_handled_side_by_side_when_asked_for(once):
+    both = threading.Barrier(2, timeout=20)
+    handle = on_sqs(once, concurrency=2)(lambda payload: both.wait())
+    assert failed(handle(events.sqs("a", "b"))) == []
+
+
+def test_busy_parked_mismatched_and_malformed_messages_are_all_reported(once, effects):
+    outcomes = []
+    handle = on_sqs(once, key="id", fingerprint="total", on_outcome=outcomes.append)(effects.make)
+    claim = once.acquire(1, name="n")
+    once.acquire(2, name="n").park("broken")
+    handle(events.sqs({"id": 3, "total": 1}))
+    outcomes.clear()
+    answer = handle(events.sqs({"id": 1}, {"id": 2}, {"id": 3, "total": 2}, {"no": "id"}, {"id": 5}))
+    assert failed(answer) == ["m-0", "m-1", "m-2", "m-3"]
+    assert effects == [3, 5]
+    kinds = {outcome.record.id: (outcome.status, type(outcome.error)) for outcome in outcomes}
+    assert kinds["m-0"] == ("busy", Busy)
+    assert kinds["m-1"] == ("parked", Parked)
+    assert kinds["m-2"] == ("mismatch", Mismatch)
+    assert kinds["m-3"][0] == "malformed"
+    assert kinds["m-4"][0] == "done"
+    claim.release()
+
+
+def test_an_event_of_which_all_failed_is_reported_or_raised_as_asked(once, effects):
+    effects.failing = {1, 2}
+    event = events.sqs(*orders(1, 2))
+    assert failed(on_sqs(once, key="id")(effects.make)(event)) == ["m-0", "m-1"]
+    raising = on_sqs(once, key="id", all_failed="raise")(effects.make)
+    with pytest.raises(BatchFailed, match=r"2 of 2 record\(s\)") as caught:
+        raising(event)
+    assert isinstance(caught.value.__cause__, Failure)
+    assert [o.status for o in caught.value.outcomes] == ["failed", "failed"]
+    effects.failing = {1}
+    assert failed(raising(event)) == ["m-0"]
+
+
+def test_an_event_that_is_only_busy_or_deferred_is_no_failure_of_the_function(once, effects):
+    claim = once.acquire(1, name="n")
+    handle = on_sqs(once, key="id", all_failed="raise")(effects.make)
+    assert failed(handle(events.sqs({"id": 1}))) == ["m-0"]
+    claim.release()
+    assert failed(handle(events.sqs({"id": 1}), events.Context(millis=0))) == ["m-0"]
+
+
+def test_a_mapping_without_partial_responses_is_told_by_an_error(once, effects):
+    effects.failing = {2}
+    handle = on_sqs(once, key="id", partial=False)(effects.make)
+    with pytest.raises(BatchFailed, match=r"1 of 3 record\(s\)"):
+        handle(events.sqs(*orders(1, 2, 3)))
+    effects.failing = set()
+    assert failed(handle(events.sqs(*orders(1, 2, 3)))) == []
+    assert effects == [1, 3, 2]
+
+
+def test_an_exception_that_is_the_outcome_is_acknowledged(once):
+    runs = []
+
+    @on_sqs(once, key="id", final=(Failure,))
+    def handle(order):
+        runs.append(order)
+        raise Failure
+
+    for _ in range(2):
+        assert failed(handle(events.sqs({"id": 1}))) == []
+    assert len(runs) == 1
+
+
+def test_what_cannot_begin_in_time_goes_back_unclaimed(once, effects):
+    handle = on_sqs(once, key="id")(effects.make)
+    assert failed(handle(events.sqs(*orders(1, 2)), events.Context(millis=0))) == ["m-0", "m-1"]
+    assert effects == []
+    assert statuses(once) == {}
+
+
+def test_no_lease_outlives_the_invocation(once):
+    left = []
+    handle = on_sqs(once, lease=600)(lambda payload: left.append(current().remaining))
+    handle(events.sqs("x"), events.Context(millis=20_000))
+    handle(events.sqs("x"))
+    assert 10 < left[0] <= 21
+    on_sqs(once, name="unbound", lease=600)(handle.__wrapped__)(events.sqs("x"))
+    assert left[1] > 500
+
+
+def test_a_context_that_tells_no_time_is_no_limit(once, effects):
+    class Odd:
+        def get_remaining_time_in_millis(self):
+            return None
+
+    handle = on_sqs(once, key="id")(effects.make)
+    for number, context in enumerate((None, object(), Odd())):
+        assert failed(handle(events.sqs({"id": number}), context)) == []
+    assert effects == [0, 1, 2]
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("stop", "left"), [("group", ["m-1", "m-3"]), ("batch", ["m-1", "m-2", "m-3", "m-4"])])
+def test_a_fifo_queue_stops_at_the_first_failure_of_the_group_or_of_the_batch(once, effects, stop, left):
+    handle = on_sqs_fifo(once, key="id", stop=stop)(effects.make)
+    event = events.fifo(*zip("aabab", orders(1, 2, 3, 4, 5), strict=True))
+    effects.failing = {2}
+    assert failed(handle(event)) == left
+    assert sorted(effects) == ([1, 3, 5] if stop == "group" else [1])
+    assert {"IN_PROGRESS"} & set(statuses(once).values()) == set()
+    effects.failing = set()
+    assert failed(handle(event)) == []
+    assert sorted(effects) == [1, 2, 3, 4, 5]
+    assert [one for one in effects if one in {1, 2, 4}] == [1, 2, 4]
+    assert [one for one in effects if one in {3, 5}] == [3, 5]
+
+
+def test_a_fifo_message_that_is_busy_or_malformed_stops_its_group_too(once, effects):
+    handle = on_sqs_fifo(once, key="id")(effects.make)
+    claim = once.acquire(1, name="n")
+    event = events.fifo(("a", {"id": 1}), ("a", {"id": 2}), ("b", {}), ("b", {"id": 3}), ("c", {"id": 4}))
+    assert failed(handle(event)) == ["m-0", "m-1", "m-2", "m-3"]
+    assert effects == [4]
+    claim.release()
+
+
+def test_fifo_groups_are_handled_side_by_side(once):
+    both = threading.Barrier(2, timeout=20)
+    order = []
+
+    @on_sqs_fifo(once, concurrency=2)
+    def handle(payload):
+        if payload["first"]:
+            both.wait()
+        order.append((payload["group"], payload["first"]))
+
+    groups = [(g, {"group": g, "first": first}) for first in (True, False) for g in "ab"]
+    assert failed(handle(events.fifo(*groups))) == []
+    assert [first for group, first in order if group == "a"] == [True, False]
+    assert [first for group, first in order if group == "b"] == [True, False]
+
+
+@pytest.mark.parametrize("kind", ["kinesis", "dynamodb"])
+def test_a_stream_answers_with_the_first_that_failed_and_claims_nothing_after_it(once, effects, kind):
+    if kind == "kinesis":
+        handle = on_kinesis(once, key="id")(effects.make)
+        event = events.kinesis(*orders(0, 1, 2, 3))
+        number = events.FIRST + 1
+    else:
+        handle = on_dynamodb_stream(once, key="NewImage.Id")(lambda change: effects.make({"id": change["Keys"]["Id"]}))
+        event = events.dynamodb(4)
+        number = 11100000000000000001
+    effects.failing = {1, 3}
+    assert handle(event) == {"batchItemFailures": [{"itemIdentifier": str(number)}]}
+    assert effects == [0]
+    assert {"IN_PROGRESS"} & set(statuses(once).values()) == set()
+    effects.failing = set()
+    event["Records"] = event["Records"][1:]  # Lambda begins with what was named
+    assert handle(event) == {"batchItemFailures": []}
+    assert effects == [0, 1, 2, 3]
+
+
+def test_a_record_in_an_aggregate_that_failed_is_named_by_the_record_around_it(once, effects):
+    from test_lambda_reading import THREE
+
+    effects.failing = {2}
+    handle = on_kinesis(once, key=lambda d: d.get("id") if isinstance(d, dict) else d)(
+        lambda d: effects.make(d if isinstance(d, dict) else {"id": d})
+    )
+    event = events.kinesis({"id": 0}, THREE, {"id": 9})
+    assert failed(handle(event)) == [str(events.FIRST + 1)]
+    effects.failing = set()
+    event["Records"] = event["Records"][1:]
+    assert failed(handle(event)) == []
+    assert effects == [0, 1, 2, "plain text", 9]
+
+
+def test_kafka_answers_with_partition_and_offset_and_keeps_each_partitions_order(once, effects):
+    effects.failing = {2}
+    handle = on_kafka(once, key="id")(effects.make)
+    event = events.kafka({0: orders(1, 2, 3), 1: orders(4, 5)})
+    assert handle(event) == {
+        "batchItemFailures": [
+            {"itemIdentifier": {"partition": "mytopic-0", "offset": 16}},
+            {"itemIdentifier": {"partition": "mytopic-0", "offset": 17}},
+        ]
+    }
+    assert sorted(effects) == [1, 4, 5]
+    effects.failing = set()
+    assert handle(event) == {"batchItemFailures": []}
+    assert sorted(effects) == [1, 2, 3, 4, 5]
+    assert [one for one in effects if one < 4] == [1, 2, 3]
+
+
+def test_kafka_without_partial_responses_raises_and_replays(once, effects):
+    effects.failing = {2}
+    handle = on_kafka(once, key="id", partial=False)(effects.make)
+    event = events.self_managed_kafka({0: orders(1, 2)})
+    with pytest.raises(BatchFailed):
+        handle(event)
+    effects.failing = set()
+    assert failed(handle(event)) == []
+    assert effects == [1, 2]
+
+
+# --- asynchronous invocations -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("wrapper", "event"), [(on_sns, events.sns({"id": 1})), (on_s3, events.s3("a"))])
+def test_a_notice_that_failed_fails_the_invocation(once, effects, wrapper, event):
+    effects.failing = {1}
+    handle = wrapper(once)(lambda payload: effects.make({"id": 1}))
+    with pytest.raises(BatchFailed, match="Failure") as caught:
+        handle(event)
+    assert isinstance(caught.value.__cause__, Failure)
+    effects.failing = set()
+    assert handle(event) is None
+    assert handle(event) is None
+    assert effects == [1]
+
+
+def test_an_event_of_a_bus_that_failed_raises_the_functions_own_exception(once, effects):
+    effects.failing = {1}
+    handle = on_eventbridge(once, key="id")(effects.make)
+    with pytest.raises(Failure):
+        handle(events.eventbridge({"id": 1}))
+    effects.failing = set()
+    assert handle(events.eventbridge({"id": 1})) is None
+    assert handle(events.eventbridge({"id": 1})) is None
+    assert effects == [1]
+
+
+def test_an_event_of_a_bus_that_is_busy_or_late_fails_the_invocation(once, effects):
+    handle = on_eventbridge(once, key="id")(effects.make)
+    claim = once.acquire(1, name="n")
+    with pytest.raises(Busy):
+        handle(events.eventbridge({"id": 1}))
+    claim.release()
+    with pytest.raises(BatchFailed, match="deferred"):
+        handle(events.eventbridge({"id": 2}), events.Context(millis=0))
+    assert effects == []
+
+
+def test_an_outcome_that_is_an_exception_ends_the_retries_of_a_bus(once):
+    @on_eventbridge(once, final=(Failure,))
+    def handle(detail):
+        raise Failure
+
+    assert handle(events.eventbridge({})) is None
+    assert handle(events.eventbridge({})) is None
+
+
+# --- Firehose ---------------------------------------------------------------------------------------------------------
+
+
+def data_of(record):
+    return base64.b64decode(record["data"])
+
+
+def test_firehose_gets_new_data_drops_and_failures(once):
+    runs = []
+
+    @on_firehose(once)
+    def transform(payload):
+        runs.append(payload)
+        return {
+            "json": {"made": 1},
+            "text": "é",
+            "bytes": b"\xff",
+            "drop": DROPPED,
+            "none": None,
+            "odd": object,
+        }[payload]
+
+    event = events.firehose("json", "text", "bytes", "drop", "none", "missing")
+    answer = transform(event)
+    assert [r["recordId"] for r in answer["records"]] == [r["recordId"] for r in event["records"]]
+    results = [(r["result"], data_of(r)) for r in answer["records"]]
+    assert results == [
+        ("Ok", b'{"made":1}'),
+        ("Ok", "é".encode()),
+        ("Ok", b"\xff"),
+        ("Dropped", b"drop"),
+        ("ProcessingFailed", b"none"),
+        ("ProcessingFailed", b"missing"),
+    ]
+    again = transform(event)
+    assert again == answer
+    assert len(runs) == 7  # only what raised has run again
+
+
+def test_firehose_gets_the_data_of_an_annotated_result(once):
+    @dataclass
+    class Made:
+        at: dt.date
+
+    def make(payload: str) -> Made: ...
+
+    def transform(payload):
+        return Made(dt.date(2026, 11, 21))
+
+    transform.__annotations__ = {"return": Made}
+    handle = on_firehose(once)(transform)
+    for _ in range(2):
+        assert data_of(handle(events.firehose("x"))["records"][0]) == b'{"at":"2026-11-21"}'
+
+
+def test_firehose_of_a_topic_gets_its_values_under_their_own_name(once):
+    event = events.firehose("x")
+    record = event["records"][0]
+    record["kafkaRecordValue"] = record.pop("data")
+    (answer,) = on_firehose(once)(lambda payload: payload + "y")(event)["records"]
+    assert answer == {"recordId": record["recordId"], "result": "Ok", "kafkaRecordValue": events.encoded("xy")}
+
+
+def test_firehose_gets_a_failure_for_an_exception_that_is_the_outcome(once, caplog):
+    @on_firehose(once, final=(Failure,))
+    def transform(payload):
+        raise Failure
+
+    for _ in range(2):
+        (answer,) = transform(events.firehose("x"))["records"]
+        assert (answer["result"], data_of(answer)) == ("ProcessingFailed", b"x")
+    assert "cannot be delivered" not in caplog.text
+
+
+def test_firehose_gets_a_failure_for_a_record_that_is_busy(once):
+    claim = once.acquire("x", name="n")
+    (answer,) = on_firehose(once, key="@")(lambda payload: payload)(events.firehose("x"))["records"]
+    assert (answer["result"], data_of(answer)) == ("ProcessingFailed", b"x")
+    claim.release()
+
+
+# --- direct invocations -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Receipt:
+    id: int
+    when: dt.datetime
+
+
+def test_an_invocation_is_answered_in_jsons_types_now_and_again(once):
+    runs = []
+
+    @on_invoke(once, key="id")
+    def handle(order: dict) -> Receipt:
+        runs.append(order)
+        return Receipt(order["id"], dt.datetime(2026, 11, 21, tzinfo=dt.UTC))
+
+    for _ in range(2):
+        answer = handle({"id": 1}, events.Context())
+        assert answer == {"id": 1, "when": "2026-11-21T00:00:00Z"}
+        json.dumps(answer)
+    assert len(runs) == 1
+
+
+def test_an_invocation_raises_what_the_function_raised(once, effects):
+    handle = on_invoke(once, key="id")(effects.make)
+    effects.failing = {1}
+    with pytest.raises(Failure):
+        handle({"id": 1}, events.Context())
+    effects.failing = set()
+    assert handle({"id": 1}, events.Context()) == {"made": 1}
+
+
+def test_an_invocation_raises_the_exception_that_is_its_outcome_each_time(once):
+    runs = []
+
+    @on_invoke(once, final=(Failure,))
+    def handle(event):
+        runs.append(event)
+        raise Failure("declined")
+
+    for _ in range(2):
+        with pytest.raises(Failure, match="declined"):
+            handle({}, events.Context())
+    assert len(runs) == 1
+
+
+def test_an_invocation_whose_result_was_too_large_says_so(once):
+    handle = on_invoke(once, max_result=3)(lambda event: "a long result")
+    with pytest.warns(UserWarning, match="max_result"):
+        assert handle({}, events.Context()) == "a long result"
+    with pytest.raises(ResultUnavailable):
+        handle({}, events.Context())
+
+
+# --- coroutines -------------------------------------------------------------------------------------------------------
+
+
+def test_coroutine_functions_run_in_one_loop_that_outlives_the_invocation(once, effects):
+    loops = set()
+
+    @on_sqs(once, key="id")
+    async def handle(order):
+        loops.add(asyncio.get_running_loop())
+        await asyncio.sleep(0)
+        return effects.make(order)
+
+    @on_invoke(once, key="id", name="other")
+    async def other(order):
+        loops.add(asyncio.get_running_loop())
+        return effects.make(order)
+
+    effects.failing = {2}
+    assert failed(handle(events.sqs(*orders(1, 2)))) == ["m-1"]
+    assert failed(handle(events.sqs(*orders(1, 3)))) == []
+    assert other({"id": 4}) == {"made": 4}
+    assert effects == [1, 3, 4]
+    assert len(loops) == 1
+    assert not loops.pop().is_closed()
+
+
+def test_a_task_that_was_left_running_goes_on_in_the_next_invocation(once):
+    """As the connections of an async client do, which would be dead in another loop."""
+    kept = []
+
+    @on_sqs(once)
+    async def handle(payload):
+        if not kept:
+            kept.append(asyncio.ensure_future(asyncio.sleep(0.01, "alive")))
+            return None
+        return await kept[0]
+
+    values = []
+    outcomes = on_sqs(once, name="again", on_outcome=lambda outcome: values.append(outcome.value))(handle.__wrapped__)
+    assert failed(handle(events.sqs("a"))) == []
+    assert failed(outcomes(events.sqs("b"))) == []
+    assert values == ["alive"]
+
+
+def test_coroutines_of_one_event_run_side_by_side_when_asked_for(once):
+    async def body():
+        met = asyncio.Event()
+
+        async def handle(payload):
+            if payload == "a":
+                await asyncio.wait_for(met.wait(), 20)
+            else:
+                met.set()
+
+        return handle
+
+    from onceward.aws.events.loop import run
+
+    handle = on_sqs(once, concurrency=2, name="n")(run(body()))
+    assert failed(handle(events.sqs("a", "b"))) == []
+
+
+def test_a_handler_of_coroutines_cannot_be_called_within_a_loop(once):
+    @on_sqs(once)
+    async def handle(payload):
+        raise AssertionError
+
+    async def main():
+        with pytest.raises(RuntimeError, match=r"asyncio\.to_thread"):
+            handle(events.sqs("a"))
+        return await asyncio.to_thread(on_sqs(once, name="n")(lambda payload: None), events.sqs("b"))
+
+    assert asyncio.run(main()) == {"batchItemFailures": []}
+
+
+# --- the package ------------------------------------------------------------------------------------------------------
+
+
+def test_an_import_of_one_source_loads_no_other():
+    code = """
+import sys
+from onceward.aws import on_sqs
+heavy = {"asyncio", "botocore", "boto3", "urllib.request", "onceward.aws.events.kafka", "onceward.aws.events.streams", "onceward.batch.batch", "onceward.wire"}
+print(sorted(heavy & set(sys.modules)))
+import onceward.aws
+try:
+    onceward.aws.on_mq
+except AttributeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\nmodule 'onceward.aws' has no attribute 'on_mq'\n"
+
+
+def test_every_name_of_the_package_is_there():
+    import onceward.aws
+
+    assert sorted(onceward.aws.__all__) == sorted(onceward.aws._HOMES)
+    assert dir(onceward.aws) == sorted(onceward.aws.__all__)
+    for name in onceward.aws.__all__:
+        assert getattr(onceward.aws, name) is not None
+
+
+def test_a_process_that_has_run_coroutines_ends_in_peace():
+    code = """
+import logging
+from onceward import Once
+from onceward.aws import on_invoke
+logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns when the machine is slow, too
+@on_invoke(Once("memory:"), key="id")
+async def handle(event):
+    return 1
+print(handle({"id": 1}))
+"""
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_a_delivery_tells_what_it_is():
+    assert repr(Delivery("aws:sqs", {})) == "Delivery('aws:sqs', id=None)"
+
+
+# --- threads, order and keys of others ------------------------------------------------------------------------------
+
+
+TENANT = ContextVar("tenant")
+
+
+def test_a_handler_that_is_called_out_of_another_ones_thread_does_not_wait_for_it(once):
+    @on_invoke(once, key="inner")
+    async def inner(event):
+        return threading.current_thread() is threading.main_thread()
+
+    @on_invoke(once, key="outer")
+    async def outer(event):
+        return await asyncio.to_thread(inner, event, events.Context())
+
+    answers = []
+    thread = threading.Thread(
+        target=lambda: answers.append(outer({"inner": 1, "outer": 2}, events.Context())), daemon=True
+    )
+    thread.start()
+    thread.join(10)
+    assert answers == [False]
+
+
+def test_each_invocation_of_a_coroutine_function_has_the_context_of_its_own_caller(once):
+    @on_invoke(once, key="id")
+    async def tenant(event):
+        found = TENANT.get()
+        TENANT.set("left behind")
+        return found
+
+    answers = []
+    for name in ("one", "two"):
+        TENANT.set(name)
+        answers.append(tenant({"id": name}))
+    assert answers == ["one", "two"]
+
+
+@pytest.mark.parametrize("before", [[], [("a", {"id": "bad"})]], ids=["that failed", "that was not begun"])
+def test_a_duplicate_of_another_groups_message_stops_its_own_group_too(once, before):
+    made = []
+
+    @on_sqs_fifo(once, key="id")
+    def handle(order):
+        if order["id"] != 2:
+            raise ValueError("bad")
+        made.append(2)
+
+    sent = [*before, ("a", {"id": 1}), ("b", {"id": 1}), ("b", {"id": 2})]
+    failed = [one["itemIdentifier"] for one in handle(events.fifo(*sent))["batchItemFailures"]]
+    assert failed == [f"m-{number}" for number in range(len(sent))]
+    assert made == []
+
+
+def test_a_message_under_a_forged_key_does_not_pass_for_the_real_one_when_inputs_are_compared(once):
+    made = []
+    handle = on_sqs(once, fingerprint=True)(made.append)
+    forged = events.sqs_record("forged", {"id": 0})
+    forged["messageAttributes"] = {"onceward-key": {"stringValue": "real", "dataType": "String"}}
+    assert handle({"Records": [forged]}) == {"batchItemFailures": []}
+    answer = handle({"Records": [events.sqs_record("real", {"id": 42})]})
+    assert answer == {"batchItemFailures": [{"itemIdentifier": "real"}]}  # to be looked at, and not lost
+    assert made == [{"id": 0}]
+
+
+def test_another_input_under_the_key_of_a_record_before_it_stops_the_shard(once):
+    made = []
+    handle = on_kinesis(once, key="id", fingerprint=True)(lambda order: made.append((order["id"], order["v"])))
+    answer = handle(events.kinesis({"id": 1, "v": 1}, {"id": 1, "v": 2}, {"id": 2, "v": 1}))
+    assert answer == {"batchItemFailures": [{"itemIdentifier": str(events.FIRST + 1)}]}
+    assert made == [(1, 1)]

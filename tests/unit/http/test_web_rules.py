@@ -1,0 +1,954 @@
+"""The rules of the Idempotency-Key header, without any server."""
+
+import base64
+import json
+import math
+import re
+from decimal import Decimal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onceward import web
+from onceward.errors import (
+    Busy,
+    KeyMissing,
+    LeaseLost,
+    Mismatch,
+    Parked,
+    Reentrant,
+    ResultNotRecorded,
+    ResultUnavailable,
+    StoreError,
+)
+from onceward.http.answer import Recorded, bodiless, recorded, replay
+from onceward.http.body import fingerprint
+from onceward.http.exchange import Exchange, Unrecorded
+from onceward.http.header import BadKey, read_key
+from onceward.http.verdict import KeyedRequest, PendingRequest
+from onceward.keys.ledger_keys import scoped_key
+from onceward.results.codec import Codec
+from onceward.web import Answer, Request, Route, Scope
+from web_calls import Rules
+
+UUID = "8e03978e-40d5-43e8-bc93-6894a57f9324"
+JSON = ("content-type", "application/json")
+
+
+def post(path="/orders", *headers, query="", method="POST", **more):
+    return Request(method, path, query, headers, **more)
+
+
+def keyed(key=UUID, *headers, path="/orders", **more):
+    return post(path, ("idempotency-key", key), *headers, **more)
+
+
+def asked(rules, request, body=b""):
+    """Drive the rules to their end, as a shell does."""
+    pending = rules.begin(request)
+    return rules.ask(pending, body) if isinstance(pending, PendingRequest) else pending
+
+
+def fields(answer):
+    return {name.lower(): value for name, value in answer.headers}
+
+
+def problem(answer):
+    headers = fields(answer)
+    assert headers["content-type"] == "application/problem+json"
+    document = json.loads(answer.body)
+    assert document["status"] == answer.status
+    assert document["type"].endswith(f"#{kind_of(answer)}")
+    return document
+
+
+def kind_of(answer):
+    return json.loads(answer.body)["type"].partition("#")[2]
+
+
+# --- the header: RFC 9651 -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        (f'"{UUID}"', UUID),  # the draft's first example
+        ('"clkyoesmbgybucifusbbtdsbohtyuuwz"', "clkyoesmbgybucifusbbtdsbohtyuuwz"),  # and its second
+        ('  "a"  ', "a"),  # RFC 9651, 4.2: leading and trailing spaces are discarded
+        (r'"a\"b\\c"', r'a"b\c'),
+        ('"a, b; c"', "a, b; c"),
+        ('"a";q=1', "a"),  # parameters are allowed, and those that are not known are ignored
+        ('"a"; q;  w=?1;e="x;y";r=tok/en:a;t=:YQ==:;z=-1.5;u=@1659578233;i=%"%c3%bc"', "a"),
+    ],
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_string_in_quotes_is_a_key(line, key, strict):
+    assert read_key([line], strict=strict) == key
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        " ",
+        '""',
+        '"   "',
+        '"a',
+        'a"',
+        '"a" "b"',
+        '"a", "b"',  # what a proxy makes of two lines
+        '"a"b',
+        '"a" ;q=1',
+        '"a";',
+        '"a";Q=1',
+        '"a";q=',
+        '"a";q=1.2345',
+        '"a";q=(1 2)',
+        r'"a\b"',
+        '"a\tb"',
+        '"\x7f"',
+        '"ü"',
+        "ü",
+        "a b",
+        "a,b",
+        "a;b",
+        "a\\b",
+        ":YQ==:;x",
+        "\u0661",  # a digit of another script
+        "a\n",
+    ],
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_everything_else_is_refused(line, strict):
+    with pytest.raises(BadKey):
+        read_key([line], strict=strict)
+
+
+@pytest.mark.parametrize("line", [UUID, "abc", "a:b/c+d=", "order#7", "  abc\t", "7", "?1", "!'()*[]"])
+def test_a_bare_value_is_a_key_unless_strict(line):
+    assert read_key([line]) == line.strip()
+    with pytest.raises(BadKey, match="quotes"):
+        read_key([line], strict=True)
+
+
+def test_a_header_sent_twice_is_refused_even_with_equal_values():
+    with pytest.raises(BadKey, match="2 times"):
+        read_key(['"a"', '"a"'])
+
+
+def test_length_is_bounded_on_both_sides():
+    assert read_key(["a" * 255]) == "a" * 255
+    with pytest.raises(BadKey, match="256 characters"):
+        read_key(['"' + "a" * 256 + '"'])
+    with pytest.raises(BadKey, match="16 to 255"):
+        read_key(["a" * 15], least=16)
+
+
+@given(st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1).filter(str.strip))
+def test_any_printable_text_survives_quoting(key):
+    quoted = '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    assert read_key([quoted], strict=True, most=10**6) == key
+
+
+@given(st.one_of(st.text(), st.text(st.sampled_from('"\\;=, a1*:?%@.'))))
+def test_no_header_breaks_the_reader(line):
+    try:
+        key = read_key([line])
+    except BadKey:
+        return
+    assert 1 <= len(key) <= 255
+    assert key.isascii()
+    assert key.isprintable()
+    if '"' not in line:
+        assert key == line.strip(" \t")
+
+
+# --- which requests -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "covered"),
+    [
+        ("*", "/", True),
+        ("*", "", True),
+        ("/orders", "/orders", True),
+        ("/orders", "/orders/", True),
+        ("/orders/", "/orders", True),
+        ("/orders", "/orders/7", False),
+        ("/orders", "/ordersx", False),
+        ("/orders", "/v1/orders", False),
+        ("/orders/{id}", "/orders/7", True),
+        ("/orders/{id}", "/orders/", False),
+        ("/orders/{id}", "/orders/7/refunds", False),
+        ("/orders/{id}/refunds", "/orders/7/refunds", True),
+        ("/v1/*", "/v1/a/b", True),
+        ("/v1/*", "/v1", False),
+        ("/a.b", "/axb", False),
+        ("/", "/", True),
+    ],
+)
+def test_paths(pattern, path, covered):
+    assert Route(pattern).covers("POST", path) is covered
+
+
+def test_post_and_patch_are_covered_by_default_and_what_is_idempotent_is_not():
+    covered = [m for m in ("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH") if Route().covers(m, "/")]
+    assert covered == ["POST", "PATCH"]
+
+
+def test_a_request_that_no_route_covers_is_let_through():
+    assert Rules(Route("/orders")).begin(keyed(path="/refunds")) is None
+
+
+def test_the_first_route_that_covers_a_request_counts():
+    rules = Rules(Route("/orders/drafts", required=False), Route("/orders/*"))
+    assert rules.begin(post("/orders/drafts")) is None
+    assert rules.begin(post("/orders/7")).status == 400
+
+
+def test_a_missing_key_is_400_where_it_is_required():
+    answer = Rules(docs="https://developer.example.com/idempotency").begin(post())
+    assert problem(answer) == {
+        "type": "https://developer.example.com/idempotency#missing",
+        "title": "Idempotency-Key is missing",
+        "status": 400,
+        "detail": "This operation needs an idempotency key in the header Idempotency-Key, the same one each time the "
+        "request is sent again. Nothing was done.",
+    }
+    link = '<https://developer.example.com/idempotency>; rel="describedby"; type="text/html"'
+    assert fields(answer)["link"] == link
+
+
+def test_a_missing_key_lets_through_where_it_is_optional():
+    rules = Rules(Route(required=False))
+    assert rules.begin(post()) is None
+    assert isinstance(asked(rules, keyed()), KeyedRequest)
+
+
+@pytest.mark.parametrize("line", ['"a" "b"', "a b", ""])
+def test_a_bad_key_is_400_also_where_it_is_optional(line):
+    answer = Rules(Route(required=False)).begin(keyed(line))
+    assert problem(answer)["title"] == "Idempotency-Key is malformed"
+    assert answer.status == 400
+
+
+def test_two_header_lines_are_400():
+    answer = Rules().begin(post("/orders", ("idempotency-key", "a"), ("idempotency-key", "a")))
+    assert (answer.status, kind_of(answer)) == (400, "malformed")
+
+
+def test_the_header_has_the_name_that_the_route_says():
+    rules = Rules(Route(key="X-Request-Token"))
+    assert rules.begin(keyed()).status == 400
+    assert isinstance(asked(rules, post("/orders", ("x-request-token", "t"))), KeyedRequest)
+
+
+def test_quoted_and_bare_are_one_key():
+    rules = Rules()
+    assert asked(rules, keyed("abc")) == asked(rules, keyed('"abc"'))
+
+
+def test_strict_refuses_bare_keys():
+    assert Rules(strict=True).begin(keyed(UUID)).status == 400
+    assert isinstance(asked(Rules(strict=True), keyed(f'"{UUID}"')), KeyedRequest)
+
+
+# --- the key in the body --------------------------------------------------------------------------------------------
+
+IN_BODY = Rules(Route(key="body:payment.id"))
+
+
+def test_the_key_is_read_from_the_body():
+    one = asked(IN_BODY, post(), b'{"payment": {"id": "p-1", "amount": 5}}')
+    same = asked(IN_BODY, post(), b'{"payment": {"id": "p-1", "amount": 6}}')
+    other = asked(IN_BODY, post(), b'{"payment": {"id": "p-2", "amount": 5}}')
+    assert one.key == same.key != other.key
+    assert one.fingerprint != same.fingerprint
+
+
+def test_a_number_in_one_paths_bodies_is_not_that_of_another():
+    body = b'{"payment": {"id": 7}}'
+    assert asked(IN_BODY, post("/a"), body).key != asked(IN_BODY, post("/b"), body).key
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b'{"payment": {}}', b'{"payment": {"id": null}}', b"no json", b"[" * 10**5]
+)
+def test_a_body_without_the_key_is_refused_or_let_through(body):
+    answer = asked(IN_BODY, post(), body)
+    assert (answer.status, kind_of(answer)) == (400, "missing")
+    assert "payment.id" in problem(answer)["detail"]
+    assert asked(Rules(Route(key="body:payment.id", required=False)), post(), body) is None
+
+
+@pytest.mark.parametrize("value", ['""', '" "', "1.5", "true", "{}", '{"a": 1}', "[]", "[1.5]", "[[1]]"])
+def test_a_key_of_another_kind_is_400(value):
+    for required in (True, False):
+        rules = Rules(Route(key="body:payment.id", required=required))
+        answer = asked(rules, post(), b'{"payment": {"id": %s}}' % value.encode())
+        assert (answer.status, kind_of(answer)) == (400, "malformed"), value
+
+
+def test_a_key_of_several_parts_needs_them_all():
+    rules = Rules(Route(key="body:[shop, order]", required=False))
+    assert isinstance(asked(rules, post(), b'{"shop": "a", "order": 7}'), KeyedRequest)
+    assert asked(rules, post(), b'{"shop": "a"}').status == 400
+
+
+@given(st.binary())
+def test_no_body_breaks_the_reading_of_its_key(body):
+    found = asked(IN_BODY, post("/orders", JSON), body)
+    assert isinstance(found, KeyedRequest) or found.status == 400
+
+
+# --- whose key ------------------------------------------------------------------------------------------------------
+
+
+CREDENTIAL = Rules(scope=Scope.CREDENTIAL)
+
+
+def scope_of(request, scope=Scope.CREDENTIAL):
+    return asked(Rules(scope=scope), request).key[-1]
+
+
+def test_a_scope_that_was_not_chosen_is_refused_with_the_choices():
+    for missing in ({}, {"scope": None}):
+        with pytest.raises(TypeError, match=r"^scope= is missing: .*Scope\.CREDENTIAL.*django_user.*Scope\.EVERYBODY"):
+            web.Rules(Route("/orders"), **missing)
+
+
+def test_another_authorization_is_another_scope():
+    mine, yours = (scope_of(keyed(UUID, ("authorization", f"Bearer {token}"))) for token in ("mine", "yours"))
+    assert mine == scope_of(keyed(UUID, ("authorization", "Bearer mine"))) != yours
+
+
+def test_no_credentials_are_in_the_key():
+    key = asked(CREDENTIAL, keyed(UUID, ("authorization", "Bearer secret-token"))).key
+    assert "secret" not in scoped_key("orders", key)
+
+
+def test_an_api_key_is_a_credential_too():
+    assert scope_of(keyed(UUID, ("x-api-key", "a"))) != scope_of(keyed(UUID, ("x-api-key", "b")))
+
+
+def test_a_credential_may_be_in_other_headers():
+    scope = Scope.credential("X-Auth-Token", "Api-Key")
+    assert scope_of(keyed(UUID, ("x-auth-token", "a")), scope) != scope_of(keyed(UUID, ("api-key", "a")), scope)
+    assert kind_of(Rules(scope=scope).begin(keyed(UUID, ("authorization", "Bearer a")))) == "unscoped"
+    for names in ((), ("Api Key",), ("",)):
+        with pytest.raises(ValueError, match="give the names of headers"):
+            Scope.credential(*names)
+
+
+def test_requests_without_a_credential_share_no_scope_but_are_refused():
+    bare = [(("authorization", line),) for line in ("", " ", "Bearer", "bearer ", "Basic", "Token")]
+    for headers in ((), (("x-auth-token", "a"),), (("x-tenant", "a"),), *bare):
+        answer = CREDENTIAL.begin(keyed(UUID, *headers))
+        assert (answer.status, kind_of(answer)) == (400, "unscoped")
+
+
+def test_cookies_say_nothing_of_a_credential():
+    answer = CREDENTIAL.begin(keyed(UUID, ("cookie", "session=1")))
+    assert (answer.status, kind_of(answer)) == (400, "unscoped")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "AWS4-HMAC-SHA256 Credential=AKID/20261121/eu-west-1/execute-api/aws4_request, SignedHeaders=host, Signature=ab",
+        'Digest username="Mufasa", nonce="7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v", nc=00000001',
+        'OAuth oauth_nonce="kllo9940pd9333jh", oauth_timestamp="1191242096"',
+        "Negotiate YII",
+    ],
+)
+def test_credentials_that_are_new_each_time_are_refused(value):
+    answer = CREDENTIAL.begin(keyed(UUID, ("authorization", value)))
+    assert (answer.status, kind_of(answer)) == (400, "unscoped")
+    assert isinstance(asked(Rules(scope=Scope.EVERYBODY), keyed(UUID, ("authorization", value))), KeyedRequest)
+
+
+def token(**claims):
+    return ".".join(
+        base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (b"{}", json.dumps(claims).encode(), b"s")
+    )
+
+
+def test_a_token_that_expires_is_warned_of_once_for_its_renewal_is_another_caller(caplog):
+    rules = Rules(scope=Scope.credential("Authorization"))
+    for opaque in ("Bearer abc", "Bearer a.b.c", f"Bearer {token(sub='ann')}", "Basic YTpi"):
+        rules.begin(keyed(UUID, ("authorization", opaque)))
+    assert caplog.text == ""
+    for exp in (1, 2):
+        assert isinstance(
+            rules.begin(keyed(UUID, ("authorization", f"Bearer {token(sub='ann', exp=exp)}"))), PendingRequest
+        )
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "renews its token" in caplog.text
+    assert token(sub="ann", exp=1) not in caplog.text
+
+
+def test_the_caller_may_be_whom_the_host_has_authenticated():
+    one = scope_of(keyed(UUID, ("authorization", "Bearer first"), identity="https://issuer 7"), Scope.HOST)
+    renewed = scope_of(keyed(UUID, ("authorization", "Bearer second"), identity="https://issuer 7"), Scope.HOST)
+    assert one == renewed
+    assert one != scope_of(keyed(UUID, ("authorization", "Bearer first"), identity="https://issuer 8"), Scope.HOST)
+    assert kind_of(Rules(scope=Scope.HOST).begin(keyed(UUID, ("authorization", "Bearer first")))) == "unscoped"
+
+
+def test_a_scope_may_be_a_header():
+    scope = "header:X-Tenant"
+    assert scope_of(keyed(UUID, ("x-tenant", "a")), scope) != scope_of(keyed(UUID, ("x-tenant", "b")), scope)
+    assert scope_of(keyed(UUID, ("x-tenant", "a")), scope) == scope_of(
+        keyed(UUID, ("x-tenant", "a")), "header:x-tenant"
+    )
+    assert Rules(scope=scope).begin(keyed()).status == 400
+
+
+def test_a_scope_may_be_a_cookie():
+    def of(line):
+        return scope_of(keyed(UUID, ("cookie", line)), scope="cookie:session")
+
+    assert of("session=1; theme=dark") == of("theme=light; session=1") != of("session=2")
+    assert Rules(scope="cookie:session").begin(keyed(UUID, ("cookie", "sessions=1"))).status == 400
+
+
+def test_a_cookie_that_another_site_has_planted_before_the_callers_own_is_not_the_caller():
+    def mine(line):
+        return scope_of(keyed(UUID, ("cookie", line)), scope="cookie:session")
+
+    assert len({mine("session=planted; session=own"), mine("session=planted"), mine("session=own")}) == 3
+    assert mine("session=own; session=own") == mine("session=own")
+
+
+def test_a_scope_may_be_a_callable():
+    assert scope_of(keyed(native={"user": 7}), scope=lambda request: request.native["user"]) == 7
+    for nothing in (None, ""):
+        answer = Rules(scope=lambda request, nothing=nothing: nothing).begin(keyed())
+        assert (answer.status, kind_of(answer)) == (400, "unscoped")
+
+
+def test_everybodys_keys_are_told_in_so_many_words():
+    first, second = (asked(Rules(), keyed(UUID, ("authorization", who))) for who in ("Basic a", "Basic b"))
+    assert scoped_key("shop", first.key) == scoped_key("shop", second.key) == f"shop:{UUID}:*"
+
+
+# --- what is compared, and what is exempt -----------------------------------------------------------------------------
+
+
+def printed(fingerprint, body=b"{}", path="/orders", **more):
+    return asked(Rules(fingerprint=fingerprint), keyed(path=path, **more), body).fingerprint
+
+
+def test_all_of_a_request_is_compared_unless_told_otherwise():
+    assert printed("all") == fingerprint(keyed(), b"{}") != printed("all", b"[]")
+
+
+def test_only_the_path_may_be_compared():
+    assert printed("path") == printed("path", b"[]", query="a=1") != printed("path", path="/refunds")
+    assert printed("path") != printed("path", method="PATCH")
+
+
+@pytest.mark.parametrize("kind", [str, bytes, lambda value: [value], lambda value: {"amount": value}])
+def test_what_is_compared_may_be_chosen(kind):
+    def amount(request, body):
+        return kind(str(json.loads(body)["amount"]).encode() if kind is bytes else json.loads(body)["amount"])
+
+    one = printed(amount, b'{"amount": 5, "sent": 1}')
+    assert one == printed(amount, b'{"amount": 5, "sent": 2}') != printed(amount, b'{"amount": 6, "sent": 1}')
+    assert one != printed(amount, b'{"amount": 5, "sent": 1}', path="/refunds")
+
+
+def test_exempt_paths_are_not_guarded():
+    rules = Rules(Route("/v1/*"), exempt=["/v1/health", "/v1/hooks/*"])
+    for path in ("/v1/health", "/v1/health/", "//v1/health", "/v1/hooks/stripe"):
+        assert rules.begin(keyed(path=path)) is None
+    assert isinstance(rules.begin(keyed(path="/v1/orders")), PendingRequest)
+    assert isinstance(rules.begin(keyed(path="/v1/healthy")), PendingRequest)
+
+
+# --- the key in the ledger --------------------------------------------------------------------------------------------
+
+
+def in_ledger(key, scope, body=b""):
+    rules = Rules(Route(key="body:id") if body else Route(), scope=lambda _: scope)
+    return scoped_key("shop", asked(rules, keyed(key), body).key)
+
+
+def test_a_key_in_the_ledger_begins_with_the_clients_own():
+    assert in_ledger(UUID, 7) == f"shop:{UUID}:7"
+    assert in_ledger('"a b"', "ann") == 'shop:"a b":ann'
+    assert in_ledger("k", ("acme", 7)) == "shop:k:(acme,7)"
+    assert in_ledger("", "ann", b'{"id": 12}') == "shop:12:/orders:ann"
+    assert in_ledger("", "ann", b'{"id": ["a", 12]}') == "shop:(a,12):/orders:ann"
+    long = "k" * 255
+    assert in_ledger(long, "ann") == f"shop:{long}:ann"
+    assert in_ledger(f'"{long[1:]} "', "ann").startswith('shop:"kkk')
+    assert re.fullmatch("shop:sha256:[0-9a-f]{64}:ann", scoped_key("shop", ("k" * 700, "ann")))
+    assert re.fullmatch("shop:k:sha256:[0-9a-f]{64}", in_ledger("k", "a" * 300))
+
+
+def test_no_scope_and_key_are_those_of_another_pair():
+    keys = [
+        in_ledger(key, scope)
+        for key, scope in [("a", "b:c"), ("a:b", "c"), ('"a:b"', "d"), ("a", '"b":c'), ("a", "*"), ("1", 1), ("1", "1")]
+    ]
+    bodies = [in_ledger("", scope, b'{"id": "a"}') for scope in ("b", "*", "/orders")]
+    everybodys = scoped_key("shop", asked(Rules(), keyed("a")).key)
+    assert len({*keys, *bodies, everybodys, in_ledger("a", "/orders")}) == len(keys) + len(bodies) + 2
+
+
+@given(*[st.lists(st.text(min_size=1).filter(str.strip) | st.integers(), min_size=2, max_size=3)] * 2)
+def test_no_parts_share_a_key_with_other_parts(one, other):
+    one, other = ([parts[0], *["/" + str(p) for p in parts[2:]], parts[1]] for parts in (one, other))
+    same = [(type(p), p) for p in one] == [(type(p), p) for p in other]
+    assert (scoped_key("n", one) == scoped_key("n", other)) == same
+
+
+# --- the fingerprint ------------------------------------------------------------------------------------------------
+
+
+def print_of(body=b"", *headers, **more):
+    return fingerprint(post("/orders", *headers, **more), body)
+
+
+def test_method_path_query_and_body_are_in_the_fingerprint():
+    prints = [
+        print_of(b"a"),
+        print_of(b"b"),
+        print_of(b"a", query="x=1"),
+        print_of(b"a", method="PATCH"),
+        fingerprint(post("/refunds"), b"a"),
+        print_of(b""),
+    ]
+    assert len(set(prints)) == len(prints)
+
+
+def test_other_headers_are_not():
+    assert print_of(b"a", ("user-agent", "x"), ("date", "1")) == print_of(b"a")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (b'{"a": 1, "b": [1, 2]}', b'{"b":[1,2],"a":1}'),
+        (b'{"a": {"c": 1, "b": 2}}', b'{"a": {"b": 2, "c": 1}}'),
+        (b'"\\u00fc"', '"ü"'.encode()),
+        (b"1", b"1.0"),
+        (b"100", b"1e2"),
+        (b"1.50", b"1.5"),
+        (b"0.001", b"1E-3"),
+        (b"0", b"-0.0"),
+        (b"-7", b"-70.0e-1"),
+    ],
+)
+def test_json_that_says_the_same_has_one_fingerprint(one, other):
+    assert print_of(one, JSON) == print_of(other, JSON)
+    assert print_of(one) != print_of(other)  # not called JSON: byte by byte
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (b"[1, 2]", b"[2, 1]"),
+        (b"1", b'"1"'),
+        (b"1.5", b'"1.5"'),
+        (b"null", b"{}"),
+        (b"null", b""),
+        (b"true", b"1"),
+        (b"0.1", b"0.1000000000000000055511151231257827"),  # one float, two amounts
+        (b"9007199254740993", b"9007199254740992.0"),
+        (b"18446744073709551617", b"18446744073709551616"),
+        (b"1e400", b"1e401"),
+        (b"1", b"-1"),
+        (b"1e99999999999999999999", b"1e99999999999999999998"),
+        (b'"\\ud800"', b'"\\ud801"'),
+    ],
+)
+def test_json_that_says_something_else_has_another_fingerprint(one, other):
+    assert print_of(one, JSON) != print_of(other, JSON)
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json", "application/json; charset=utf-8", "application/vnd.api+json", "Application/JSON"]
+)
+def test_what_is_json_is_told_by_its_type(kind):
+    assert print_of(b"[1, 2]", ("content-type", kind)) == print_of(b"[1,2]", ("content-type", kind))
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/jsonl", "application/json-seq", "text/json5"])
+def test_other_types_are_compared_byte_by_byte(kind):
+    assert print_of(b"[1, 2]", ("content-type", kind)) != print_of(b"[1,2]", ("content-type", kind))
+
+
+def test_a_multipart_body_is_compared_without_its_boundary():
+    def of(boundary, value, header="multipart/form-data; boundary={}"):
+        body = f'--{boundary}\r\nContent-Disposition: form-data; name="a"\r\n\r\n{value}\r\n--{boundary}--\r\n'
+        return print_of(body.encode(), ("content-type", header.format(boundary)))
+
+    assert of("x1", "v") == of("y2", "v") == of("z 3", "v", 'multipart/form-data; charset=utf-8; boundary="{}"')
+    assert of("x1", "v") != of("x1", "w")
+
+
+NUMBERS = st.one_of(
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.decimals(allow_nan=False, allow_infinity=False).filter(lambda d: abs(d.adjusted()) < 10**6),
+)
+DOCUMENTS = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.text(), st.integers(), st.floats(allow_nan=False, allow_infinity=False)),
+    lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)),
+    max_leaves=20,
+)
+
+
+def reversed_members(document):
+    if isinstance(document, dict):
+        return {name: reversed_members(document[name]) for name in reversed(list(document))}
+    return [reversed_members(item) for item in document] if isinstance(document, list) else document
+
+
+@given(DOCUMENTS)
+def test_any_document_has_one_fingerprint_however_it_is_written(document):
+    one = json.dumps(document).encode()
+    other = json.dumps(reversed_members(document), ensure_ascii=False, indent=1)
+    if other.isascii() or all(not 0xD800 <= ord(c) < 0xE000 for c in other):
+        assert print_of(one, JSON) == print_of(other.encode(), JSON)
+
+
+@given(NUMBERS, NUMBERS)
+def test_numbers_have_one_fingerprint_just_when_they_are_equal(one, other):
+    def text(number):
+        return (str(number) if isinstance(number, Decimal) else json.dumps(number)).encode()
+
+    equal = Decimal(str(one)) == Decimal(str(other))
+    if equal and max(abs(one), abs(other)) >= 10**19:
+        return  # a whole number and its short form, as in 1e19: told apart, which is a 422 and no second effect
+    assert (print_of(text(one), JSON) == print_of(text(other), JSON)) is equal
+
+
+@given(st.binary())
+def test_no_body_breaks_the_fingerprint(body):
+    assert len(print_of(body, JSON)) == len(print_of(body)) == 64
+
+
+@given(st.text(), st.text())
+def test_no_path_or_query_breaks_it(path, query):
+    assert len(fingerprint(Request("POST", path, query), b"")) == 64
+
+
+# --- size -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_body_over_the_limit_is_413_before_it_is_read_where_its_length_is_told():
+    rules = Rules(max_request=10)
+    assert rules.begin(keyed(UUID, ("content-length", "11"))).status == 413
+    assert asked(rules, keyed(), b"x" * 11).status == 413
+    assert isinstance(asked(rules, keyed(UUID, ("content-length", "10")), b"x" * 10), KeyedRequest)
+    assert kind_of(rules.too_large()) == "too-large"
+
+
+def test_requests_without_a_key_have_no_limit_of_ours():
+    assert Rules(Route(required=False), max_request=10).begin(post("/orders", ("content-length", "11"))) is None
+
+
+@pytest.mark.parametrize("length", ["", "ten", "-1", "²", "9" * 5000])
+def test_no_content_length_breaks_the_rules(length):
+    found = Rules().begin(keyed(UUID, ("content-length", length)))
+    assert isinstance(found, PendingRequest) is (length[:1] != "9")
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [200, 201, 204, 302, 303, 400, 402, 404, 409, 422])
+def test_outcomes_are_recorded(status):
+    assert Rules().records(status)
+
+
+@pytest.mark.parametrize("status", [307, 308, 408, 425, 429, 500, 502, 503, 504, 599])
+def test_what_may_pass_is_not_recorded(status):
+    assert not Rules().records(status)
+
+
+def test_what_is_recorded_can_be_chosen():
+    assert Rules(record=[200]).records(200)
+    assert not Rules(record=[200]).records(201)
+    assert Rules(record=lambda status: True).records(500)
+
+
+def test_a_replay_has_status_headers_and_body_and_says_so():
+    answer = Answer(201, [("Content-Type", "text/plain"), ("Location", "/orders/7")], b"made")
+    assert replay(recorded(answer)) == Answer(201, [*answer.headers, ("Idempotent-Replayed", "true")], b"made")
+
+
+def test_cookies_and_hop_by_hop_headers_are_not_replayed():
+    headers = [
+        ("Set-Cookie", "session=1"),
+        ("Date", "Sat, 21 Nov 2026 08:00:00 GMT"),
+        ("Content-Length", "4"),
+        ("Transfer-Encoding", "chunked"),
+        ("Connection", "close, X-Hop"),
+        ("X-Hop", "1"),
+        ("Keep-Alive", "timeout=5"),
+        ("Trailer", "Expires"),
+        ("Idempotent-Replayed", "true"),
+        ("ETag", '"a"'),
+        ("Vary", "Accept"),
+        ("Vary", "Origin"),
+    ]
+    assert recorded(Answer(200, headers)).headers == (("ETag", '"a"'), ("Vary", "Accept"), ("Vary", "Origin"))
+
+
+@pytest.mark.parametrize("body", [b"", b'{"a": "\xc3\xbc"}', b"\x00", b"\xff\x00\xfe", bytes(range(256))])
+def test_an_answer_comes_back_from_the_ledger_as_it_was(body):
+    codec = Codec(Recorded)
+    kept = recorded(Answer(200, [("x", "\xe9")], body))
+    back = codec.decode(codec.encode(kept))
+    assert back == kept
+    assert replay(back).body == body
+
+
+def test_an_answer_is_readable_in_the_ledger():
+    text = Codec(Recorded).encode(recorded(Answer(201, [("content-type", "application/json")], b'{"id": 7}')))
+    assert json.loads(text) == {"status": 201, "headers": [["content-type", "application/json"]], "body": '{"id": 7}'}
+
+
+def test_a_body_over_the_limit_is_recorded_without_it_and_the_duplicate_is_told():
+    told = []
+    rules = Rules(max_response=3, on_event=lambda *event: told.append(event))
+    kept = rules.keep(Answer(201, [("a", "b")], b"1234"), 10**6)
+    assert kept == bodiless(201, [("a", "b")], "its body has more than 3 bytes")
+    answer = rules.repeat(kept, "POST /orders")
+    assert (answer.status, kind_of(answer)) == (409, "unavailable")
+    assert "status 201" in problem(answer)["detail"]
+    assert told == [("conflict", "POST /orders")]
+
+
+@pytest.mark.parametrize("body", [b"a" * 1000, b"\x01" * 200, b"\xff" * 800])
+def test_what_the_ledger_does_not_take_is_recorded_without_its_body(body):
+    most = 1000
+    kept = Rules().keep(Answer(200, [], body), most)
+    assert kept.missing is not None
+    assert len(msgspec.json.encode(kept)) <= most
+    assert Rules().keep(Answer(200, [], body), 10 * most) == recorded(Answer(200, [], body))
+
+
+@given(st.binary(max_size=300), st.integers(50, 600))
+def test_what_is_kept_fits_the_ledger(body, most):
+    kept = Rules().keep(Answer(200, [], body), most)
+    assert kept.missing is not None or len(Codec(Recorded).encode(kept).encode()) <= most
+
+
+# --- what the guard refuses -----------------------------------------------------------------------------------------
+
+ROUTE = "POST /orders"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind", "event"),
+    [
+        (Busy("k", 40.0), 409, "in-flight", "conflict"),
+        (LeaseLost("k", "record its result"), 409, "in-flight", "conflict"),
+        (Mismatch("k"), 422, "reused", "mismatch"),
+        (Parked("k", 3, "boom"), 409, "stopped", "conflict"),
+        (ResultUnavailable("k", "too large"), 409, "unavailable", "conflict"),
+        (StoreError("down", transient=True), 503, "unready", None),
+        (StoreError("no such table"), 503, "unready", None),
+    ],
+)
+def test_each_refusal_has_its_answer(error, status, kind, event):
+    told = []
+    answer = Rules(on_event=lambda *event: told.append(event)).refusal(error, ROUTE)
+    assert (answer.status, kind_of(answer)) == (status, kind)
+    problem(answer)
+    assert told == ([] if event is None else [(event, ROUTE)])
+
+
+@pytest.mark.parametrize(("left", "after"), [(0.0, "1"), (0.2, "1"), (2.1, "3"), (60.0, "5")])
+def test_a_busy_key_says_when_to_come_back(left, after):
+    answer = Rules().refusal(Busy("k", left), ROUTE)
+    assert fields(answer)["retry-after"] == after
+    assert int(after) >= min(5, math.ceil(left))
+
+
+@pytest.mark.parametrize("error", [Mismatch("k"), Parked("k", 1, None), ResultUnavailable("k", "")])
+def test_what_waiting_does_not_help_says_nothing_of_it(error):
+    assert "retry-after" not in fields(Rules().refusal(error, ROUTE))
+
+
+def test_nothing_of_the_ledger_is_told_to_clients():
+    for error in (Parked("k-secret", 1, "secret"), StoreError("secret"), ResultUnavailable("secret", "secret")):
+        assert b"secret" not in Rules().refusal(error, ROUTE).body
+
+
+def test_a_hook_that_raises_changes_nothing(caplog):
+    def hook(event, route):
+        raise RuntimeError("metrics are down")
+
+    assert Rules(on_event=hook).refusal(Mismatch("k"), ROUTE).status == 422
+    assert "metrics are down" in caplog.text
+
+
+# --- an exchange ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def exchange(told):
+    return Exchange(Rules(on_event=lambda *event: told.append(event)), KeyedRequest(("k",), "f", ROUTE), 10**6)
+
+
+def test_the_first_client_gets_the_handlers_own_answer(exchange, told):
+    exchange.begun()
+    with exchange.handling():
+        pass
+    kept = exchange.answered(Answer(201, [], b"made"))
+    assert exchange.repeated(kept) is None
+    assert told == [("claimed", ROUTE)]
+
+
+def test_a_later_client_gets_the_replay(exchange, told):
+    answer = exchange.repeated(recorded(Answer(201, [], b"made")))
+    assert (answer.status, answer.body, fields(answer)) == (201, b"made", {"idempotent-replayed": "true"})
+    assert told == [("replayed", ROUTE)]
+
+
+def test_an_answer_that_may_pass_gives_the_key_back_and_reaches_its_client(exchange):
+    with pytest.raises(Unrecorded, match="503") as caught:
+        exchange.answered(Answer(503))
+    assert exchange.refused(caught.value) is None
+
+
+def test_a_handlers_own_busy_is_not_taken_for_the_guards(exchange):
+    own = Busy("another key", 1.0)
+    with pytest.raises(Busy), exchange.handling():
+        raise own
+    with pytest.raises(Busy) as caught:
+        exchange.refused(own)
+    assert caught.value is own
+
+
+@pytest.mark.parametrize("error", [Reentrant("k"), KeyMissing("k"), ZeroDivisionError()])
+def test_what_is_no_refusal_goes_on(exchange, error):
+    with pytest.raises(type(error)):
+        exchange.refused(error)
+
+
+def test_an_answer_that_could_not_be_recorded_reaches_its_client_and_the_log(exchange, caplog):
+    exchange.answered(Answer(201))
+    assert exchange.refused(ResultNotRecorded("k", None, "the store is away")) is None
+    assert "the store is away" in caplog.text
+
+
+def test_a_worker_that_lost_its_claim_sends_its_client_to_the_one_who_has_it(exchange):
+    exchange.answered(Answer(201))
+    assert exchange.refused(LeaseLost("k", "record its result")).status == 409
+
+
+def test_an_answer_that_was_not_held_whole_counts_as_given(exchange):
+    assert exchange.repeated(exchange.ended(bodiless(200, [], "it was streamed"))) is None
+
+
+# --- bad options ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Route("orders"), "slash"),
+        (lambda: Route("/a/*/b"), "end only"),
+        (lambda: Route("/a/{id"), "braces"),
+        (lambda: Route("/a/{b/c}"), "braces"),
+        (lambda: Route(key="Idempotency Key"), "header"),
+        (lambda: Route(key=""), "header"),
+        (lambda: Route(key="body:"), "JMESPath"),
+        (lambda: Route(key="body:a["), "JMESPath"),
+        (lambda: Route(key="body:items[].id"), "projection"),
+        (lambda: Route(methods="POST"), "list"),
+        (lambda: Route(methods=[]), "list"),
+        (lambda: Rules("/orders"), "Route"),
+        (lambda: Rules(length=(0, 5)), "length"),
+        (lambda: Rules(length=(6, 5)), "length"),
+        (lambda: Rules(max_request=-1), "max_request"),
+        (lambda: Rules(max_response=True), "max_response"),
+        (lambda: Rules(scope=7), "scope"),
+        (lambda: Rules(scope=""), "scope"),
+        (lambda: Rules(exempt="/health"), "give paths"),
+        (lambda: Rules(exempt=["health"]), "slash"),
+        (lambda: Rules(exempt=7), "give paths"),
+        (lambda: Rules(fingerprint="body"), '"all", "path", or a callable'),
+        (lambda: Rules(fingerprint=None), "callable"),
+        (lambda: Rules(scope="X-Tenant"), "scope='X-Tenant': .*header:NAME"),
+        (lambda: Rules(docs="https://example.com/#a"), "fragment"),
+        (lambda: Rules(docs="https://example.com/\r\nx: y"), "fragment"),
+    ],
+)
+def test_bad_options_are_refused_when_they_are_given(make, says):
+    with pytest.raises((ValueError, TypeError), match=says):
+        make()
+
+
+# --- credentials, paths and keys that are easily mistaken -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("empty", ["authorization", "x-api-key"])
+def test_an_empty_credential_says_nothing_of_the_caller(empty):
+    refused = Rules(scope=Scope.CREDENTIAL).begin(keyed("k", (empty, " ")))
+    assert kind_of(refused) == "unscoped"
+
+
+def test_an_api_key_besides_cookies_may_be_that_of_all_users_of_a_page():
+    request = keyed("k", ("x-api-key", "of the page"), ("cookie", "session=alice"))
+    assert kind_of(Rules(scope=Scope.CREDENTIAL).begin(request)) == "unscoped"
+
+
+def test_a_scopes_header_that_was_sent_empty_twice_is_missing():
+    refused = Rules(scope="header:X-Tenant").begin(keyed("k", ("x-tenant", ""), ("x-tenant", "")))
+    assert kind_of(refused) == "unscoped"
+
+
+@pytest.mark.parametrize("line", ["AWS AKID:c2ln", "SharedKey me:c2ln", "Digest\tusername=x", "HMAC-SHA256 c2ln"])
+def test_more_credentials_that_are_new_each_time_are_refused(line):
+    refused = Rules(scope=Scope.CREDENTIAL).begin(keyed("k", ("authorization", line)))
+    assert kind_of(refused) == "unscoped"
+
+
+@pytest.mark.parametrize("path", ["//orders", "/orders//", "/orders\n"])
+def test_paths_that_frameworks_route_alike_are_covered_alike(path):
+    assert Route("/orders").covers("POST", path)
+    assert Route("/v1/orders/{id}").covers("POST", "//v1//orders/7")
+
+
+def test_a_slash_at_the_end_makes_another_request_or_key_as_little_as_another_route():
+    one, other = post("/orders"), post("//orders/")
+    assert fingerprint(one, b"a") == fingerprint(other, b"a")
+    rules = Rules(Route("/orders", key="body:id"))
+    assert asked(rules, one, b'{"id":1}') == asked(rules, other, b'{"id":1}')
+
+
+def test_a_key_in_a_body_has_the_length_that_the_rules_say():
+    rules = Rules(Route(key="body:id"), length=(2, 8))
+    for key in ("x" * 9, "x", ["x" * 8, "y"], 10**9):
+        answer = asked(rules, post(), json.dumps({"id": key}).encode())
+        assert kind_of(answer) == "malformed"
+    assert asked(rules, post(), b'{"id":"12345678"}').key
+
+
+@pytest.mark.parametrize("path", ["/orders/<int:id>", "/f/{rest:path}", "/caf%C3%A9", "/orders?all=1", "/orders#top"])
+def test_a_path_that_no_request_can_have_is_refused(path):
+    with pytest.raises(ValueError, match="is not what a request's path is compared with"):
+        Route(path)
+    assert Route("/orders/{id:int}").covers("POST", "/orders/7")
+
+
+@pytest.mark.parametrize("record", ["2xx", ["200"], []])
+def test_statuses_that_no_answer_can_have_are_refused(record):
+    with pytest.raises(TypeError, match="give statuses"):
+        Rules(record=record)
+    assert Rules(record=range(200, 300)).records(201)

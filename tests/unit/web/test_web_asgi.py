@@ -1,0 +1,1117 @@
+"""The middleware for ASGI, driven by hand as a server drives an application: message by message, without a socket."""
+
+import asyncio
+import contextlib
+import contextvars
+import gc
+import sqlite3
+import tracemalloc
+
+import anyio
+import pytest
+
+from asgi_client import JSON, KEY, PATIENCE, Client, Counter, answer, ask, read, records, run, scope, statuses
+from onceward import Once, current
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults, fail_before, settling, when
+from onceward.web import Answer, Route
+from onceward.web.sending_async import to_its_end
+from web_calls import AsgiIdempotency, Rules
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def once(request, tmp_path):
+    made = Once("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/ledger.db")
+    yield made
+    made.close()
+
+
+# --- what is let through --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"type": "lifespan"},
+        {"type": "websocket", "path": "/orders", "headers": KEY},
+        scope(method="GET"),
+        scope(path="/other"),
+        scope(headers=[], path="/free"),
+    ],
+    ids=lambda given: given["type"],
+)
+def test_what_carries_no_key_reaches_the_application_as_it_is(once, given):
+    seen = []
+
+    async def app(*arguments):
+        seen.append(arguments)
+
+    guarded = AsgiIdempotency(app, once, Rules(Route("/orders"), Route("/free", required=False)))
+    client = ["receive", "send"]
+    run(guarded(given, *client))
+    assert len(seen) == 1
+    assert seen[0][0] is given
+    # of the lifespan it is seen when the application has started
+    assert seen[0][1:] == tuple(client) or (given["type"] == "lifespan" and seen[0][1] == "receive")
+    assert records(once) == []
+
+
+def test_a_body_without_its_key_reaches_the_application_and_what_follows_it(once):
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append(await read(receive))
+        client.gone.set()
+        seen.append((await receive())["type"])
+        await answer(send)
+
+    async def main():
+        nonlocal client
+        client = Client(b'{"a"', b":1}")
+        await guarded(scope(), client.receive, client.send)
+
+    client = None
+    guarded = AsgiIdempotency(app, once, Rules(Route(key="body:id", required=False)))
+    run(main())
+    assert seen == [b'{"a":1}', "http.disconnect"]
+    assert records(once) == []
+
+
+# --- once -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_second_request_gets_the_first_ones_answer(once):
+    async def main():
+        first = await ask(guarded, b'{"a": 1, "b": 2}', headers=KEY + JSON)
+        second = await ask(guarded, b'{"b":', b"2,", b'"a":1}', headers=KEY + JSON)
+        assert (first.status, first.body) == (second.status, second.body) == (201, b'{"run":1}')
+        assert first.headers == {"content-type": "application/json"}
+        assert second.headers == first.headers | {"idempotent-replayed": "true", "content-length": "9"}
+        other = await ask(guarded, b'{"a": 2}', headers=KEY + JSON)
+        assert (other.status, other.problem) == (422, "reused")
+
+    app = Counter()
+    guarded = AsgiIdempotency(app, once)
+    run(main())
+    assert app.bodies == [b'{"a": 1, "b": 2}']
+    (record,) = records(once)
+    assert record.key == "http:k:*"
+
+
+def test_a_body_in_chunks_arrives_whole(once):
+    app = Counter()
+    run(ask(AsgiIdempotency(app, once), b"a", b"", b"bc", b"d"))
+    assert app.bodies == [b"abcd"]
+
+
+@pytest.mark.parametrize("status", [200, 204, 304, 404])
+def test_an_answer_is_replayed_byte_by_byte(once, status):
+    async def app(scope, receive, send):
+        await answer(send, status, body, [(b"X-A", b"\xe4\xff"), (b"x-a", b"2"), (b"Set-Cookie", b"s=1")])
+
+    async def main():
+        await ask(guarded)
+        again = await ask(guarded)
+        assert (again.status, again.body) == (status, body)
+        kept = [(b"x-a", b"\xe4\xff"), (b"x-a", b"2"), (b"idempotent-replayed", b"true")]
+        length = [] if status in {204, 304} else [(b"content-length", str(len(body)).encode())]
+        assert again.sent[0]["headers"] == kept + length
+
+    body = b"" if status in {204, 304} else b"\x00\xff\xfe"
+    guarded = AsgiIdempotency(app, once)
+    run(main())
+
+
+@pytest.mark.parametrize("wait", [None, PATIENCE])
+def test_of_many_at_once_one_runs(once, wait):
+    async def app(scope, receive, send):
+        nonlocal runs
+        runs += 1
+        if wait is None:
+            await everybody.wait()
+        else:
+            await asyncio.sleep(0.2)
+        await answer(send)
+
+    async def request():
+        client = await ask(guarded)
+        answered.append(client.status)
+        if len(answered) == 19:
+            everybody.set()
+        return client
+
+    async def main():
+        nonlocal everybody
+        everybody = asyncio.Event()
+        return await asyncio.gather(*(request() for _ in range(20)))
+
+    runs, answered, everybody = 0, [], None
+    guarded = AsgiIdempotency(app, once, wait=wait)
+    clients = run(main())
+    assert runs == 1
+    if wait is None:
+        assert sorted(answered) == [201] + [409] * 19
+        for client in clients:
+            if client.status == 409:
+                assert client.problem == "in-flight"
+                assert client.headers["retry-after"] == "5"
+    else:
+        assert answered == [201] * 20
+        assert sum("idempotent-replayed" in client.headers for client in clients) == 19
+
+
+def test_the_claim_is_at_hand_in_the_application_and_not_after_it(once):
+    async def app(scope, receive, send):
+        seen.append(current().record.key)
+        await asyncio.create_task(inner())
+        await answer(send)
+
+    async def inner():
+        seen.append(await asyncio.to_thread(lambda: current().attempt))
+
+    async def main():
+        client = Client()
+        await guarded(scope(), client.receive, client.send)
+        with pytest.raises(Exception, match="no claim is held here"):
+            current()
+
+    seen = []
+    guarded = AsgiIdempotency(app, once, name="shop")
+    run(main())
+    assert seen == ["shop:k:*", 1]
+
+
+def test_what_the_application_sets_in_its_context_is_seen_outside(once):
+    variable = contextvars.ContextVar("variable", default="unset")
+
+    async def app(scope, receive, send):
+        assert variable.get() == "outer"
+        variable.set("inner")
+        await answer(send)
+
+    async def main():
+        variable.set("outer")
+        await ask(guarded, watch=lambda message: seen.append(variable.get()))
+        seen.append(variable.get())
+
+    async def ask(app, watch):
+        client = Client(watch=watch)
+        await app(scope(), client.receive, client.send)
+
+    seen = []
+    guarded = AsgiIdempotency(app, once)
+    run(main())
+    assert seen == ["inner", "inner", "inner"]
+
+
+def test_a_mounted_application_is_guarded_by_the_path_it_sees_and_told_from_another(once):
+    async def main():
+        first = await ask(guarded, path="/a/orders", root_path="/a")
+        assert first.body == b'{"run":1}'
+        again = await ask(guarded, path="/a/orders", root_path="/a")
+        assert again.body == b'{"run":1}'
+        assert (await ask(guarded, path="/b/orders", root_path="/b")).problem == "reused"
+        assert (await ask(guarded, path="/ab/orders", root_path="/a")).body == b'{"run":2}'  # not mounted there
+
+    app = Counter()
+    guarded = AsgiIdempotency(app, once, Rules(Route("/orders")))
+    run(main())
+
+
+# --- requests that are refused --------------------------------------------------------------------------------------
+
+
+def test_a_request_without_a_key_or_with_too_long_a_body_is_refused_unread(once):
+    async def main():
+        missing = await ask(guarded, b"x", headers=[])
+        assert (missing.status, missing.problem, missing.received) == (400, "missing", 0)
+        declared = await ask(guarded, b"x" * 11, headers=[*KEY, (b"content-length", b"11")])
+        assert (declared.status, declared.problem, declared.received) == (413, "too-large", 0)
+        endless = await ask(guarded, *[b"xxxx"] * 100)
+        assert (endless.status, endless.problem, endless.received) == (413, "too-large", 3)
+        assert (await ask(guarded, b"xxxxx", b"xxxxx")).status == 201
+
+    app = Counter()
+    guarded = AsgiIdempotency(app, once, Rules(max_request=10))
+    run(main())
+    assert app.runs == 1
+
+
+def test_a_client_that_leaves_before_all_of_its_request_is_there_has_nothing_done(once):
+    async def main():
+        client = Client(b"half", b"never")
+        client.pending.pop()
+        client.gone.set()
+        await guarded(scope(), client.receive, client.send)
+        assert (await ask(guarded, b"whole")).status == 201
+
+    app = Counter()
+    guarded = AsgiIdempotency(app, once)
+    run(main())
+    assert app.bodies == [b"whole"]
+
+
+def test_without_a_ledger_nothing_runs(caplog):
+    once = Once(Faults(MemoryStore(), when(lambda ask: True, fail_before())))
+    app = Counter()
+    client = run(ask(AsgiIdempotency(app, once)))
+    assert (client.status, client.problem, app.runs) == (503, "unready", 0)
+    assert "POST *" in caplog.text
+
+
+def test_options_that_make_no_sense_are_refused(once):
+    app = Counter()
+    with pytest.raises(TypeError, match="wait=SECONDS"):
+        AsgiIdempotency(app, once, on_busy=5)
+    with pytest.raises(ValueError, match="each request is answered"):
+        AsgiIdempotency(app, once.using(on_busy="skip"))
+    with pytest.raises(ValueError, match="lease=0"):
+        AsgiIdempotency(app, once, lease=0)
+    with pytest.raises(ValueError, match="colon"):
+        AsgiIdempotency(app, once, name="a:b")
+
+
+# --- the answer's way -----------------------------------------------------------------------------------------------
+
+
+def streaming(chunks, headers=(), before=None):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for number, chunk in enumerate(chunks):
+            if before is not None:
+                await before(number)
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body"})
+
+    return app
+
+
+def seen_of(once, app, **how):
+    """Return what had been sent and what stood in the ledger at each message that the client got."""
+    seen = []
+
+    def watch(message):
+        seen.append((message.get("body"), message.get("more_body", False), statuses(once)))
+
+    client = run(ask(AsgiIdempotency(app, once, **how), watch=watch))
+    return client, seen
+
+
+def test_nobody_has_a_whole_answer_before_it_is_recorded(once):
+    _, seen = seen_of(once, Counter())
+    assert seen == [(None, False, [COMPLETED]), (b'{"run":1}', False, [COMPLETED])]
+
+
+def test_a_streamed_answer_goes_as_it_comes_but_for_its_end(once):
+    _, seen = seen_of(once, streaming([b"a", b"b"]))
+    assert seen == [
+        (None, False, [IN_PROGRESS]),
+        (b"a", True, [IN_PROGRESS]),
+        (b"b", True, [IN_PROGRESS]),
+        (None, False, [COMPLETED]),
+    ]
+
+
+def test_the_chunk_that_completes_the_length_is_the_end(once):
+    _, seen = seen_of(once, streaming([b"a", b"b", b""], [(b"Content-Length", b"2")]))
+    assert seen == [
+        (None, False, [IN_PROGRESS]),
+        (b"a", True, [IN_PROGRESS]),
+        (b"b", True, [COMPLETED]),
+        (b"", True, [COMPLETED]),
+        (None, False, [COMPLETED]),
+    ]
+
+
+def test_each_chunk_of_a_stream_reaches_the_client_before_the_next_is_made(once):
+    async def before(number):
+        assert len(client.sent) == (number + 1 if number else 0)
+
+    async def main():
+        nonlocal client
+        client = Client()
+        await AsgiIdempotency(app, once)(scope(), client.receive, client.send)
+
+    client = None
+    app = streaming([b"a", b"b", b"c"], before=before)
+    run(main())
+    assert client.body == b"abc"
+    assert run(ask(AsgiIdempotency(app, once))).body == b"abc"  # replayed, or before() would fail
+
+
+def test_an_answer_longer_than_is_recorded_is_sent_and_never_made_again(once):
+    async def main():
+        first = await ask(guarded)
+        assert first.body == b"abcdefghi"
+        again = await ask(guarded)
+        assert (again.status, again.problem) == (409, "unavailable")
+        assert b"more than 8 bytes" in again.body
+
+    guarded = AsgiIdempotency(streaming([b"abc", b"def", b"ghi"]), once, Rules(max_response=8))
+    run(main())
+
+
+def test_a_long_answer_is_not_held_in_memory(once):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(1000):
+            await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
+        await send({"type": "http.response.body"})
+
+    async def main():
+        nonlocal size
+        client = Client()
+
+        async def send(message):
+            nonlocal size
+            size += len(message.get("body", b""))
+
+        gc.collect()
+        tracemalloc.start()
+        await AsgiIdempotency(app, once)(scope(), client.receive, send)
+
+    size = 0
+    try:
+        run(main())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size == 1000 << 16
+    assert peak < 4 << 20
+
+
+def test_background_work_begins_when_the_answer_is_recorded_and_sent(once):
+    async def app(scope, receive, send):
+        await answer(send)
+        seen.append((len(client.sent), statuses(once)))
+        assert (await receive())["type"] == "http.request"
+        assert (await receive())["type"] == "http.disconnect"  # as ASGI has it after an answer
+        raise RuntimeError("in the background")
+
+    async def main():
+        nonlocal client
+        client = Client()
+        with pytest.raises(RuntimeError, match="in the background"):
+            await AsgiIdempotency(app, once)(scope(), client.receive, client.send)
+
+    seen, client = [], None
+    run(main())
+    assert seen == [(2, [COMPLETED])]
+    assert statuses(once) == [COMPLETED]
+
+
+def test_extensions_that_go_past_the_messages_are_not_offered(once):
+    async def app(scope, receive, send):
+        seen.append(set(scope["extensions"]))
+        await send({"type": "http.response.debug", "info": {}})
+        await answer(send)
+
+    async def main():
+        client = Client()
+        given = scope(extensions={name: {} for name in offered})
+        await AsgiIdempotency(app, once)(given, client.receive, client.send)
+        return client
+
+    seen = []
+    offered = ["http.response.debug", "http.response.pathsend", "http.response.trailers", "http.response.zerocopysend"]
+    client = run(main())
+    assert seen == [{"http.response.debug"}]
+    assert client.sent[0]["type"] == "http.response.debug"
+
+
+def test_messages_out_of_their_order_are_left_to_the_server(once):
+    async def app(scope, receive, send):
+        with pytest.raises(LookupError):
+            await send({"type": "http.response.body", "body": b"early"})
+        await answer(send)
+        with pytest.raises(LookupError):
+            await send({"type": "http.response.body", "body": b"late"})
+
+    def watch(message):
+        if message.get("body") in {b"early", b"late"}:
+            raise LookupError
+
+    client = run(ask(AsgiIdempotency(app, once), watch=watch))
+    assert client.body == b"{}"
+    assert run(ask(AsgiIdempotency(app, once))).body == b"{}"
+
+
+# --- answers and handlers that fail ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [500, 408, 425, 429, 503])
+def test_an_answer_that_is_no_outcome_is_sent_and_the_key_given_back(once, status):
+    async def main():
+        for number in (1, 2):
+            client = await ask(guarded)
+            assert (client.status, client.body) == (status, b'{"run":%d}' % number)
+            assert statuses(once) == [RELEASED]
+
+    guarded = AsgiIdempotency(Counter(status), once)
+    run(main())
+
+
+def test_an_exception_gives_the_key_back_and_goes_on(once):
+    async def app(scope, receive, send):
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            raise LookupError("of the application")
+        await answer(send)
+
+    async def main():
+        with pytest.raises(LookupError, match="of the application"):
+            await ask(guarded)
+        assert statuses(once) == [RELEASED]
+        assert (await ask(guarded)).status == 201
+        assert "idempotent-replayed" in (await ask(guarded)).headers
+
+    runs = 0
+    guarded = AsgiIdempotency(app, once)
+    run(main())
+    assert runs == 2
+
+
+def test_an_exception_in_the_middle_of_an_answer_breaks_it_off_and_gives_the_key_back(once):
+    async def before(number):
+        if number:
+            raise LookupError
+
+    async def main():
+        client = Client()
+        with pytest.raises(LookupError):
+            await guarded(scope(), client.receive, client.send)
+        return client
+
+    guarded = AsgiIdempotency(streaming([b"a", b"b"], before=before), once)
+    client = run(main())
+    assert [message.get("more_body") for message in client.sent] == [None, True]
+    assert statuses(once) == [RELEASED]
+
+
+def test_an_answer_begun_and_not_yet_sent_is_dropped_when_its_handler_fails(once):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 201, "headers": []})
+        raise LookupError
+
+    async def main():
+        client = Client()
+        with pytest.raises(LookupError):
+            await AsgiIdempotency(app, once)(scope(), client.receive, client.send)
+        assert client.sent == []  # so that whoever catches it can answer with 500
+
+    run(main())
+
+
+class Declined(Exception):
+    pass
+
+
+def test_a_final_exception_is_the_outcome(once):
+    async def app(scope, receive, send):
+        nonlocal runs
+        runs += 1
+        raise Declined("no money")
+
+    async def main():
+        for _ in range(2):
+            with pytest.raises(Declined, match="no money"):
+                await ask(guarded)
+
+    runs = 0
+    guarded = AsgiIdempotency(app, once, final=(Declined,))
+    run(main())
+    assert runs == 1
+
+
+def test_a_failing_key_is_parked_when_that_is_asked_for(once):
+    async def main():
+        assert (await ask(guarded)).status == 500
+        assert statuses(once) == [PARKED]
+        parked = await ask(guarded)
+        assert (parked.status, parked.problem) == (409, "stopped")
+
+    guarded = AsgiIdempotency(Counter(500), once, on_error="park")
+    run(main())
+
+
+def test_no_answer_at_all_gives_the_key_back_and_half_of_one_completes_it(once):
+    async def silent(scope, receive, send):
+        pass
+
+    async def half(scope, receive, send):
+        await send({"type": "http.response.start", "status": 201, "headers": []})
+
+    async def main():
+        client = Client()
+        await AsgiIdempotency(silent, once)(scope(), client.receive, client.send)
+        assert (client.sent, statuses(once)) == ([], [RELEASED])
+        client = Client()
+        await AsgiIdempotency(half, once)(scope(), client.receive, client.send)
+        assert (len(client.sent), statuses(once)) == (1, [COMPLETED])
+        again = await ask(AsgiIdempotency(half, once))
+        assert (again.status, again.problem) == (409, "unavailable")
+
+    run(main())
+
+
+# --- claims that are lost, ledgers that are away --------------------------------------------------------------------
+
+
+def test_an_answer_that_came_after_its_claim_was_lost_is_not_sent(once, caplog):
+    async def app(scope, receive, send):
+        once.ledger.clear(current().record.key, live=True)
+        await answer(send)
+
+    client = run(ask(AsgiIdempotency(app, once)))
+    assert (client.status, client.problem) == (409, "in-flight")
+    assert "LeaseLost" in caplog.text
+
+
+def test_a_stream_whose_claim_was_lost_is_broken_off(once, caplog):
+    async def before(number):
+        if number:
+            once.ledger.clear(current().record.key, live=True)
+
+    async def main():
+        client = Client()
+        with pytest.raises(Exception, match="broken off"):
+            await guarded(scope(), client.receive, client.send)
+        return client
+
+    guarded = AsgiIdempotency(streaming([b"a", b"b"], before=before), once)
+    client = run(main())
+    assert [message.get("more_body") for message in client.sent] == [None, True, True]  # and no end
+
+
+def test_an_answer_that_cannot_be_recorded_reaches_its_client_and_the_key_is_not_given_back(caplog):
+    store, is_away = MemoryStore(), True
+    away = Once(Faults(store, when(lambda ask: is_away and settling(ask), fail_before())), lease=0.5)
+
+    async def app(scope, receive, send):
+        nonlocal is_away
+        await answer(send)
+        is_away = False
+        raise RuntimeError("and the background fails, too")
+
+    async def main():
+        client = Client()
+        with pytest.raises(RuntimeError):
+            await AsgiIdempotency(app, away)(scope(), client.receive, client.send)
+        return client
+
+    client = run(main())
+    assert (client.status, client.body) == (201, b"{}")
+    assert "ResultNotRecorded" in caplog.text
+    assert statuses(Once(store)) == [IN_PROGRESS]
+
+
+# --- handlers that record their answer together with their effect ---------------------------------------------------
+
+
+def test_an_answer_that_commits_with_its_effect_is_replayed(tmp_path):
+    async def app(scope, receive, send):
+        with contextlib.closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS charges (amount INTEGER)")
+            with current().transaction(connection) as transaction:
+                connection.execute("INSERT INTO charges VALUES (5)")
+                transaction.result = Answer(201, [("content-type", "application/json")], b'{"charged":5}')
+        raise RuntimeError("the answer never comes")
+
+    async def main():
+        with pytest.raises(RuntimeError):
+            await ask(guarded)
+        again = await ask(guarded)
+        assert (again.status, again.body) == (201, b'{"charged":5}')
+
+    once = Once(f"sqlite:///{tmp_path}/ledger.db")
+    guarded = AsgiIdempotency(app, once)
+    run(main())
+    once.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM charges").fetchone() == (1,)
+
+
+def test_a_claim_completed_with_what_is_no_answer_is_not_run_again(once):
+    async def app(scope, receive, send):
+        await current().complete_async({"charged": 5})
+        await answer(send)
+
+    async def main():
+        assert (await ask(guarded)).status == 201
+        again = await ask(guarded)
+        assert (again.status, again.problem) == (409, "unavailable")
+
+    guarded = AsgiIdempotency(app, once)
+    run(main())
+
+
+# --- clients that leave ---------------------------------------------------------------------------------------------
+
+
+def test_a_handler_is_not_told_that_its_client_has_left_before_it_has_answered(once):
+    async def app(scope, receive, send):
+        await read(receive)
+        told = asyncio.create_task(receive())
+        client.gone.set()
+        await asyncio.sleep(0.1)
+        seen.append(told.done())
+        await answer(send)
+        seen.append((await told)["type"])
+
+    async def main():
+        nonlocal client
+        client = Client()
+        await AsgiIdempotency(app, once)(scope(), client.receive, client.send)
+
+    client, seen = None, []
+    run(main())
+    assert seen == [False, "http.disconnect"]
+    assert statuses(once) == [COMPLETED]
+
+
+def test_a_handler_whose_request_is_cancelled_goes_on_and_its_answer_is_recorded(once):
+    async def app(scope, receive, send):
+        nonlocal runs
+        runs += 1
+        begun.set()
+        await asyncio.sleep(0.2)
+        await answer(send)
+        done.set()
+
+    async def main():
+        nonlocal begun, done
+        begun, done = asyncio.Event(), asyncio.Event()
+        client = Client()
+        request = asyncio.create_task(guarded(scope(), client.receive, client.send))
+        await begun.wait()
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        gc.collect()
+        await done.wait()
+        assert client.sent == []  # the server takes no more of it
+        again = await ask(guarded)
+        assert (again.status, again.headers["idempotent-replayed"]) == (201, "true")
+
+    runs, begun, done = 0, None, None
+    guarded = AsgiIdempotency(app, once)
+    run(main())
+    assert runs == 1
+
+
+def test_a_handler_that_fails_after_its_request_was_cancelled_is_logged(once, caplog):
+    async def app(scope, receive, send):
+        begun.set()
+        await asyncio.sleep(0.05)
+        raise LookupError("nobody waits for me")
+
+    async def main():
+        nonlocal begun
+        begun = asyncio.Event()
+        client = Client()
+        request = asyncio.create_task(AsgiIdempotency(app, once)(scope(), client.receive, client.send))
+        await begun.wait()
+        request.cancel()
+        while statuses(once) != [RELEASED] or not caplog.records:
+            await asyncio.sleep(0.01)
+
+    begun = None
+    run(main())
+    assert "http:k:*: raised after its client had left" in caplog.text
+    assert "nobody waits for me" in caplog.text
+
+
+def test_a_request_that_is_cancelled_while_it_waits_for_another_runs_nothing(once):
+    async def app(scope, receive, send):
+        nonlocal runs
+        runs += 1
+        begun.set()
+        await release.wait()
+        raise LookupError  # so that a waiting one would run
+
+    async def main():
+        nonlocal begun, release
+        begun, release = asyncio.Event(), asyncio.Event()
+        first, second = Client(), Client()
+        holder = asyncio.create_task(guarded(scope(), first.receive, first.send))
+        await begun.wait()
+        waiting = asyncio.create_task(guarded(scope(), second.receive, second.send))
+        await asyncio.sleep(0.1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        release.set()
+        with pytest.raises(LookupError):
+            await holder
+        await asyncio.sleep(0.3)
+        assert statuses(once) == [RELEASED]
+
+    runs, begun, release = 0, None, None
+    guarded = AsgiIdempotency(app, once, wait=PATIENCE)
+    run(main())
+    assert runs == 1
+
+
+def test_a_handler_that_its_server_stops_with_the_loop_leaves_the_key_claimed(once):
+    async def app(scope, receive, send):
+        begun.set()
+        await asyncio.sleep(PATIENCE)
+
+    async def main():
+        nonlocal begun
+        begun = asyncio.Event()
+        client = Client()
+        request = asyncio.create_task(AsgiIdempotency(app, once)(scope(), client.receive, client.send))
+        await begun.wait()
+        request.cancel()
+
+    begun = None
+    run(main())
+    assert statuses(once) == [IN_PROGRESS]  # what it began may have taken effect
+
+
+def test_a_client_that_the_server_cannot_write_to_costs_nothing(once):
+    def watch(message):
+        raise ConnectionResetError
+
+    async def main():
+        await ask(guarded, watch=watch)
+        assert (await ask(guarded)).body == b"abc"
+
+    guarded = AsgiIdempotency(streaming([b"a", b"b", b"c"]), once)
+    run(main())
+
+
+EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
+
+
+async def events(scope, receive, send):
+    """Stream for ever, as Starlette does: until it is told that the client has left."""
+    await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
+    await read(receive)
+    told = asyncio.create_task(receive())
+    while not told.done():
+        await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+        await asyncio.sleep(0.01)
+    assert told.result()["type"] == "http.disconnect"
+
+
+def test_server_sent_events_end_when_their_client_leaves_and_are_not_begun_again(once):
+    async def main():
+        def watch(message):
+            if len(client.sent) == 3:
+                client.gone.set()
+
+        client = Client(watch=watch)
+        await guarded(scope(), client.receive, client.send)
+        assert len(client.sent) > 3
+        again = await ask(guarded)
+        assert (again.status, again.problem) == (409, "unavailable")
+        assert b"not sent to its end" in again.body
+
+    guarded = AsgiIdempotency(events, once)
+    run(main())
+
+
+def test_server_sent_events_whose_request_is_cancelled_end_and_are_not_begun_again(once):
+    async def main():
+        client = Client()
+        request = asyncio.create_task(guarded(scope(), client.receive, client.send))
+        while len(client.sent) < 3:
+            await asyncio.sleep(0.01)
+        request.cancel()
+        while statuses(once) != [COMPLETED]:
+            await asyncio.sleep(0.01)
+        assert (await ask(guarded)).problem == "unavailable"
+
+    guarded = AsgiIdempotency(events, once)
+    run(main())
+
+
+def test_server_sent_events_to_a_client_that_cannot_be_written_to_end(once):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
+        while True:
+            await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+            await asyncio.sleep(0)
+
+    async def main():
+        def watch(message):
+            if len(client.sent) > 5:
+                raise BrokenPipeError
+
+        client = Client(watch=watch)
+        with pytest.raises(BrokenPipeError):
+            await guarded(scope(), client.receive, client.send)
+        assert statuses(once) == [COMPLETED]
+
+    guarded = AsgiIdempotency(app, once)
+    run(main())
+
+
+def test_server_sent_events_that_come_to_their_end_are_replayed(once):
+    guarded = AsgiIdempotency(streaming([b"data: 1\n\n", b"data: 2\n\n"], EVENTS), once)
+    assert run(ask(guarded)).body == run(ask(guarded)).body == b"data: 1\n\ndata: 2\n\n"
+
+
+def test_a_stream_that_is_too_long_to_be_recorded_ends_when_its_client_leaves(once):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await read(receive)
+        told = asyncio.create_task(receive())
+        while not told.done():
+            await send({"type": "http.response.body", "body": bytes(100), "more_body": True})
+            await asyncio.sleep(0)
+
+    async def main():
+        client = Client()
+        client.gone.set()
+        await AsgiIdempotency(app, once, Rules(max_response=1000))(scope(), client.receive, client.send)
+        assert len(client.sent) >= 12  # told after 1000 bytes, and not before
+        assert statuses(once) == [COMPLETED]
+
+    run(main())
+
+
+# --- metrics --------------------------------------------------------------------------------------------------------
+
+
+def test_what_happens_is_told(once):
+    async def main():
+        await ask(guarded)
+        await ask(guarded)
+        await ask(guarded, b"other")
+
+    seen = []
+    rules = Rules(Route("/orders"), on_event=lambda *event: seen.append(event))
+    guarded = AsgiIdempotency(Counter(), once, rules)
+    run(main())
+    assert seen == [(event, "POST /orders") for event in ("claimed", "replayed", "mismatch")]
+
+
+def test_a_long_body_does_not_stop_the_event_loop(once):
+    async def app(scope, receive, send):
+        seen.append(ticks)
+        await answer(send)
+
+    async def tick():
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0)
+
+    async def main():
+        ticker = asyncio.create_task(tick())
+        client = await ask(guarded, body, headers=KEY + JSON)
+        ticker.cancel()
+        return client
+
+    seen, ticks = [], 0
+    body = b"[" + b"1e5," * 200_000 + b"1]"
+    guarded = AsgiIdempotency(app, once)
+    assert run(main()).status == 201
+    assert seen[0] > 10
+
+
+# --- frameworks that cancel -----------------------------------------------------------------------------------------
+
+
+class SlowStore(MemoryStore):
+    """A store that is asked over a network: the one who awaits it can be cancelled meanwhile."""
+
+    async def exchange_async(self, request):
+        await asyncio.sleep(0.02)
+        return self.exchange(request)
+
+
+def test_an_answer_is_recorded_although_its_framework_cancels_it_when_the_client_leaves_at_the_end():
+    once = Once(SlowStore())
+    runs = []
+
+    async def app(scope, receive, send):  # as Starlette sends a stream
+        runs.append(1)
+        await read(receive)
+        loop = asyncio.get_running_loop()
+        async with anyio.create_task_group() as group:
+
+            async def watch():
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                group.cancel_scope.cancel()
+
+            group.start_soon(watch)
+            await send({"type": "http.response.start", "status": 201, "headers": []})
+            await send({"type": "http.response.body", "body": b"x" * 11, "more_body": True})
+            loop.call_later(0.01, client.gone.set)
+            await send({"type": "http.response.body", "body": b""})
+            group.cancel_scope.cancel()
+
+    guarded = AsgiIdempotency(app, once, Rules(max_response=10))
+    client = Client()
+
+    async def main():
+        await guarded(scope(), client.receive, client.send)
+        assert (await ask(guarded)).problem == "unavailable"
+
+    run(main())
+    assert statuses(once) == [COMPLETED]
+    assert runs == [1]
+    once.close()
+
+
+def test_an_answer_is_recorded_although_the_time_that_its_framework_gives_it_is_over():
+    once = Once(SlowStore())
+    counter = Counter()
+
+    async def app(scope, receive, send):
+        with anyio.move_on_after(0.01):
+            await counter(scope, receive, send)
+
+    async def main():
+        guarded = AsgiIdempotency(app, once)
+        return [await ask(guarded) for _ in range(2)]
+
+    answers = run(main())
+    assert [(answer.status, answer.body) for answer in answers] == [(201, b'{"run":1}')] * 2
+    assert statuses(once) == [COMPLETED]
+    once.close()
+
+
+def test_a_body_in_small_chunks_takes_no_more_memory_than_in_large_ones(once):
+    async def app(scope, receive, send):
+        await answer(send, body=str(tracemalloc.get_traced_memory()[1]).encode())
+
+    left = 200_000
+
+    async def receive():
+        nonlocal left
+        left -= 1
+        return {"type": "http.request", "body": b"%02d" % (left % 100), "more_body": left > 0}
+
+    client = Client()
+    tracemalloc.start()
+    try:
+        run(AsgiIdempotency(app, once)(scope(), receive, client.send))
+    finally:
+        tracemalloc.stop()
+    assert int(client.body) < 4_000_000  # of 400,000 bytes
+
+
+def test_a_response_that_nobody_takes_is_made_also_when_its_request_is_cancelled_twice():
+    made = []
+
+    async def work():
+        await asyncio.sleep(0.05)
+        return "response"
+
+    async def abandoned(response):
+        await asyncio.sleep(0)
+        made.append(response)
+
+    async def main():
+        task = asyncio.ensure_future(to_its_end(work(), abandoned))
+        for _ in range(2):
+            await asyncio.sleep(0.01)
+            task.cancel()
+        await asyncio.wait((task,))
+        assert task.cancelled()
+        for _ in range(100):
+            await asyncio.sleep(0.01)
+            if made:
+                return
+
+    run(main())
+    assert made == ["response"]
+
+
+@pytest.mark.parametrize("in_a_task_of_its_own", [False, True])
+def test_a_request_that_is_cancelled_while_a_part_of_its_answer_waits_to_be_taken_goes_on(once, in_a_task_of_its_own):
+    runs, waiting = [], asyncio.Event()
+
+    async def stream(send):
+        await send({"type": "http.response.start", "status": 201, "headers": []})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await send({"type": "http.response.body", "body": b"b"})
+
+    async def app(scope, receive, send):
+        runs.append(1)
+        if in_a_task_of_its_own:
+            async with anyio.create_task_group() as group:
+                group.start_soon(stream, send)
+        else:
+            await stream(send)
+
+    async def stuck(message):  # as the stream of a middleware whose other end is gone
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async def main():
+        guarded = AsgiIdempotency(app, once)
+        task = asyncio.ensure_future(guarded(scope(), Client().receive, stuck))
+        await waiting.wait()
+        task.cancel()
+        await asyncio.wait((task,))
+        for _ in range(200):
+            if statuses(once) == [COMPLETED]:
+                break
+            await asyncio.sleep(0.01)
+        again = await ask(guarded)
+        return again.status, again.body
+
+    assert run(main()) == (201, b"ab")
+    assert runs == [1]
+
+
+def test_events_that_begin_after_their_request_was_cancelled_come_to_an_end(once):
+    begun = asyncio.Event()
+
+    async def app(scope, receive, send):
+        begun.set()
+        await asyncio.sleep(0.05)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        while True:
+            await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+            await asyncio.sleep(0.001)
+
+    async def main():
+        client = Client()
+        task = asyncio.ensure_future(AsgiIdempotency(app, once)(scope(), client.receive, client.send))
+        await begun.wait()
+        task.cancel()
+        for _ in range(100):
+            await asyncio.sleep(0.01)
+            if statuses(once) == [COMPLETED]:
+                break
+        return statuses(once)  # before the loop is closed, which ends everything
+
+    assert run(main()) == [COMPLETED]
+
+
+# --- header lines ---------------------------------------------------------------------------------------------------
+
+
+def test_a_request_is_guarded_also_by_a_server_that_leaves_the_names_of_headers_as_they_were_sent(once):
+    counter = Counter()
+    guarded = AsgiIdempotency(counter, once, Rules(Route("/orders", required=False)))
+    for more in ([], [(b"Accept", b"text/html"), (b"accept", b"text/plain")]):
+        run(ask(guarded, headers=[(b"Idempotency-Key", b'"k"'), *more]))
+    assert counter.runs == 1
+
+
+def test_header_lines_that_can_be_read_once_only_are_there_for_the_application_too(once):
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.extend(scope["headers"])
+        await answer(send)
+
+    async def main():
+        client = Client()
+        lines = scope() | {"headers": iter(KEY)}
+        await AsgiIdempotency(app, once)(lines, client.receive, client.send)
+        assert client.status == 201
+
+    run(main())
+    assert seen == KEY

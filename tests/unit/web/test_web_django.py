@@ -1,0 +1,662 @@
+"""Django's middleware and the decorator for its views, under both of its handlers."""
+
+import asyncio
+import io
+import threading
+import time
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied, SuspiciousOperation
+from django.core.handlers.asgi import ASGIHandler
+from django.db import connection, transaction
+from django.http import FileResponse, Http404, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.template import engines
+from django.template.response import SimpleTemplateResponse
+from django.test import Client, RequestFactory, TestCase, override_settings
+from django.urls import path
+from django.utils.decorators import method_decorator
+from django.views import View
+
+from django_site import MIDDLEWARE, PATIENCE, VIEWS, Order, post, post_async, problem, run, statuses
+from onceward import Once, current
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
+from onceward.web import Route
+from onceward.web import django as of_django
+from onceward.web.django import IdempotencyMiddleware, answer
+from web_calls import Rules, guards
+
+idempotent = guards(of_django.idempotent)
+
+
+@pytest.fixture
+def once(tmp_path):
+    made = Once(f"sqlite:///{tmp_path}/ledger.db")
+    yield made
+    made.close()
+
+
+# --- the middleware -----------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_is_sent_again_gets_the_first_response(site, once):
+    order = Order()
+    site(order)
+    first, second = post(), post()
+    assert (first.status_code, first.json()) == (second.status_code, second.json()) == (201, {"order": 7, "run": 1})
+    assert "Idempotent-Replayed" not in first
+    assert (second["Idempotent-Replayed"], second["X-Order"], second["Content-Type"]) == (
+        "true",
+        "7",
+        "application/json",
+    )
+    assert ("a" in first.cookies, "a" in second.cookies) == (True, False)
+    assert (order.bodies, statuses(once)) == ([b"{}"], [COMPLETED])
+
+
+def test_under_asgi_the_same(site, once):
+    order = Order()
+    site(order.later)
+
+    async def main():
+        first, second = await post_async(), await post_async()
+        assert (first.status_code, first.json()) == (second.status_code, second.json()) == (201, {"order": 7, "run": 1})
+        assert second["Idempotent-Replayed"] == "true"
+        assert problem(await post_async(data=b"[]")) == "reused"
+
+    run(main())
+    assert (order.bodies, statuses(once)) == ([b"{}"], [COMPLETED])
+
+
+def test_views_that_are_no_coroutines_run_under_asgi_too(site, once):
+    order = Order()
+    site(order)
+
+    async def main():
+        return [(await post_async("/orders/7")).json()["run"] for _ in range(2)]
+
+    assert (run(main()), order.runs) == ([1, 1], 1)
+
+
+def test_requests_are_refused_by_the_rules(site, once):
+    order = Order()
+    site(order, rules=Rules(Route("/orders/{id}"), max_request=10))
+    assert problem(post(key=None)) == "missing"
+    assert problem(post(data=b"x" * 11)) == "too-large"
+    assert post(data=b"x").status_code == 201
+    assert problem(post(data=b"y")) == "reused"
+    assert problem(post(data=b"x", query_params={"a": "1"})) == "reused"
+    assert Client().get("/orders/7").status_code == 201
+    assert post("/other", key=None).status_code == 404
+    assert order.bodies == [b"x", b""]
+
+
+def test_what_django_takes_no_more_of_is_too_large(site):
+    site(Order())
+    with override_settings(DATA_UPLOAD_MAX_MEMORY_SIZE=5):
+        assert problem(post(data=b"123456")) == "too-large"
+
+
+def test_a_request_whose_sender_left_before_its_end_is_not_carried_out(site, once):
+    order = Order()
+    site(order)
+    short = {"wsgi.input": io.BytesIO(b"12345"), "CONTENT_LENGTH": "6"}
+    assert problem(post(**short)) == "unreadable"
+    assert (order.runs, statuses(once)) == (0, [])
+
+
+def test_an_exception_of_the_view_gives_the_key_back(site, once):
+    def fail(request, number):
+        raise LookupError("its own")
+
+    site(fail)
+    assert [post().status_code, post().status_code] == [500, 500]
+    assert [(record.status, record.attempts) for record, _ in once.ledger.records()] == [(RELEASED, 2)]
+
+
+def test_what_django_makes_of_an_exception_is_an_answer(site, once):
+    runs = []
+
+    def missing(request, number):
+        runs.append(1)
+        raise Http404
+
+    site(missing)
+    assert [post().status_code, post().status_code, runs, statuses(once)] == [404, 404, [1], [COMPLETED]]
+
+
+def test_a_scope_is_given_djangos_request(site):
+    order = Order()
+    site(order, rules=Rules(scope=lambda request: request.native["request"].headers["X-User"]))
+    runs = [post(headers={"X-User": user}).json()["run"] for user in ("ann", "bob", "ann")]
+    assert runs == [1, 2, 1]
+
+
+def test_a_scope_may_ask_the_database_under_asgi_too(site):
+    def user(request):
+        with connection.cursor() as cursor:
+            return cursor.execute("SELECT 'ann'").fetchone()[0]
+
+    order = Order()
+    site(order.later, rules=Rules(scope=user))
+
+    async def main():
+        return [(await post_async()).json()["run"] for _ in range(2)]
+
+    assert run(main()) == [1, 1]
+
+
+def test_paths_beyond_latin_are_told_apart_under_asgi(site):
+    site(lambda request, name: HttpResponse(name), rules=Rules(Route("*")))
+
+    async def main():
+        one = await post_async("/named/%D0%B0")
+        other = await post_async("/named/%D0%B1")
+        return one.status_code, other.status_code
+
+    assert run(main()) == (200, 422)
+
+
+def test_a_site_mounted_elsewhere_has_keys_of_its_own_and_the_same_routes(site):
+    order = Order()
+    site(order, rules=Rules(Route("/orders/{id}")))
+    assert post(SCRIPT_NAME="/shop").json()["run"] == 1
+    assert problem(post(SCRIPT_NAME="/other")) == "reused"
+
+
+@pytest.mark.parametrize("given", [None, {}, {"once": "sqlite://"}, {"lease": 3}, "sqlite://"])
+def test_settings_that_do_not_fit_are_told(given):
+    with override_settings(ONCEWARD=given), pytest.raises(ImproperlyConfigured, match=r"settings\.ONCEWARD"):
+        IdempotencyMiddleware(lambda request: None)
+
+
+def test_options_in_the_settings_that_are_not_valid_are_told(once):
+    for option in ({"lease": -1}, {"on_busy": "skip"}, {"nonsense": 1}):
+        with (
+            override_settings(ONCEWARD={"once": once, "name": "http", "rules": Rules(), **option}),
+            pytest.raises(ImproperlyConfigured, match=next(iter(option))),
+        ):
+            IdempotencyMiddleware(lambda request: None)
+
+
+def test_wait_lets_a_request_wait_for_the_response(site):
+    order = Order()
+
+    def slow(request, number):
+        time.sleep(0.3)
+        return order(request, number)
+
+    site(slow, wait=10)
+    runs = []
+    threads = [threading.Thread(target=lambda: runs.append(post().json()["run"])) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert runs == [1, 1, 1]
+
+
+def test_under_asgi_wait_lets_a_request_wait_for_the_response(site):
+    order = Order()
+
+    async def slow(request, number):
+        await asyncio.sleep(0.3)
+        return order(request, number)
+
+    site(slow, wait=10)
+
+    async def main():
+        return [one.json()["run"] for one in await asyncio.gather(*(post_async() for _ in range(3)))]
+
+    assert run(main()) == [1, 1, 1]
+
+
+# --- streamed responses -------------------------------------------------------------------------------------------
+
+
+def test_a_streamed_response_ends_when_it_is_recorded(site, once):
+    def stream(request, number):
+        def parts():
+            yield current().record.status
+            yield "b"
+
+        return StreamingHttpResponse(parts(), status=201)
+
+    site(stream)
+    first = post()
+    parts = iter(first)
+    assert [next(parts), next(parts), statuses(once)] == [b"IN_PROGRESS", b"b", [IN_PROGRESS]]
+    assert [list(parts), statuses(once)] == [[], [COMPLETED]]
+    first.close()
+    assert (post().content, post()["Idempotent-Replayed"]) == (b"IN_PROGRESSb", "true")
+
+
+def test_a_client_that_leaves_in_the_middle_does_not_lose_the_effect(site, once):
+    log = []
+
+    class Parts:
+        def __init__(self):
+            self.parts = iter(["a", "b", "c"])
+
+        def __iter__(self):
+            yield from self.parts
+            log.append("effect")
+
+        def close(self):
+            log.append("closed")
+
+    site(lambda request, number: StreamingHttpResponse(Parts()))
+    first = post()
+    next(iter(first))
+    first.close()
+    assert log[:2] == ["effect", "closed"]
+    assert (statuses(once), post().content) == ([COMPLETED], b"abc")
+
+
+def test_a_file_is_replayed(site, tmp_path):
+    (tmp_path / "file.txt").write_bytes(b"0123456789" * 1000)
+    runs = []
+
+    def send(request, number):
+        runs.append(1)
+        return FileResponse((tmp_path / "file.txt").open("rb"))
+
+    site(send)
+    for _ in range(2):
+        response = post()
+        assert response.getvalue() == b"0123456789" * 1000
+        response.close()
+    assert runs == [1]
+
+
+def test_under_asgi_a_streamed_response_is_recorded_at_its_end(site, once):
+    async def stream(request, number):
+        async def parts():
+            yield current().record.status
+            yield "b"
+
+        return StreamingHttpResponse(parts())
+
+    site(stream)
+
+    async def main():
+        first = await post_async()
+        content = [part async for part in first.streaming_content]
+        assert (content, statuses(once)) == ([b"IN_PROGRESS", b"b"], [COMPLETED])
+        return (await post_async()).content
+
+    assert run(main()) == b"IN_PROGRESSb"
+
+
+def scope(url="/later/7"):
+    return {
+        "type": "http",
+        "method": "POST",
+        "path": url,
+        "query_string": b"",
+        "headers": [(b"idempotency-key", b'"k"'), (b"host", b"x"), (b"content-type", b"application/json")],
+    }
+
+
+async def leave_when(told, sent=None, url="/later/7"):
+    """Send a request to Django's handler, and leave when ``told`` is set."""
+    handler = ASGIHandler()
+    first = True
+
+    async def receive():
+        nonlocal first
+        if first:
+            first = False
+            return {"type": "http.request", "body": b"{}"}
+        await told.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        if sent is not None:
+            sent.append(message)
+            if message.get("body"):
+                told.set()
+                await asyncio.sleep(3600)
+
+    await asyncio.wait_for(handler(scope(url), receive, send), PATIENCE)
+
+
+@pytest.mark.parametrize("url", ["/later/7", "/orders/7"])
+def test_under_asgi_a_client_that_leaves_does_not_stop_the_view(site, once, url):
+    started = None
+    log = []
+
+    async def slow(request, number):
+        started.set()
+        await asyncio.sleep(0.2)
+        log.append("effect")
+        return HttpResponse("done")
+
+    def slow_sync(request, number):
+        loop.call_soon_threadsafe(started.set)
+        time.sleep(0.2)
+        log.append("effect")
+        return HttpResponse("done")
+
+    site(slow if url == "/later/7" else slow_sync)
+
+    async def main():
+        nonlocal started, loop
+        started, loop = asyncio.Event(), asyncio.get_running_loop()
+        await leave_when(started, url=url)
+        assert log == ["effect"]
+        return (await post_async(url)).content
+
+    loop = None
+    assert (run(main()), log, statuses(once)) == (b"done", ["effect"], [COMPLETED])
+
+
+def test_under_asgi_a_client_that_leaves_in_the_middle_of_a_stream_does_not_stop_it(site, once):
+    log = []
+
+    async def stream(request, number):
+        async def parts():
+            for part in ("a", "b", "c"):
+                yield part
+                await asyncio.sleep(0.05)
+            log.append("effect")
+
+        return StreamingHttpResponse(parts())
+
+    site(stream)
+
+    async def main():
+        sent = []
+        await leave_when(asyncio.Event(), sent)
+        assert [message["body"] for message in sent[1:]] == [b"a"]
+        return (await post_async()).content
+
+    assert (run(main()), log, statuses(once)) == (b"abc", ["effect"], [COMPLETED])
+
+
+def test_under_asgi_events_without_end_are_ended_when_their_client_leaves(site, once):
+    log = []
+
+    async def stream(request, number):
+        async def parts():
+            log.append("effect")
+            yield "data: 1\n\n"
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                log.append("ended")
+
+        return StreamingHttpResponse(parts(), content_type="text/event-stream")
+
+    site(stream)
+
+    async def main():
+        await leave_when(asyncio.Event(), [])
+        return problem(await post_async())
+
+    assert (run(main()), log) == ("unavailable", ["effect", "ended"])
+
+
+def test_under_asgi_an_exception_in_a_stream_gives_the_key_back_and_goes_on(site, once):
+    async def stream(request, number):
+        async def parts():
+            yield "a"
+            raise LookupError("its own")
+
+        return StreamingHttpResponse(parts())
+
+    site(stream)
+
+    async def main():
+        response = await post_async()
+        return [part async for part in response.streaming_content]
+
+    with pytest.raises(LookupError, match="its own"):
+        run(main())
+    assert statuses(once) == [RELEASED]
+
+
+def test_under_asgi_a_stream_that_nobody_begins_to_take_is_made_all_the_same(site, once):
+    log = []
+
+    async def stream(request, number):
+        async def parts():
+            yield "a"
+            log.append("effect")
+
+        return StreamingHttpResponse(parts())
+
+    site(stream)
+
+    async def main():
+        response = await post_async()
+        await sync_to_async(response.close)()
+
+    run(main())
+    assert (log, statuses(once)) == (["effect"], [COMPLETED])
+
+
+# --- the decorator ------------------------------------------------------------------------------------------------
+
+
+def called(guarded, data=b"{}", **headers):
+    request = RequestFactory().post(
+        "/orders/7", data, "application/json", headers={"Idempotency-Key": '"k"', **headers}
+    )
+    return guarded(request, number=7)
+
+
+def test_a_decorated_view_runs_once(once):
+    order = Order()
+    guarded = idempotent(once)(order)
+    assert [called(guarded).content, called(guarded).content] == [b'{"order": 7, "run": 1}'] * 2
+    assert problem(called(guarded, b"[]")) == "reused"
+    assert order.runs == 1
+
+
+def test_a_decorated_coroutine_view_runs_once(once):
+    order = Order()
+    guarded = idempotent(once)(order.later)
+
+    async def main():
+        return [(await called(guarded)).content for _ in range(2)]
+
+    assert run(main()) == [b'{"order": 7, "run": 1}'] * 2
+
+
+def test_a_decorated_class_based_view_runs_once(once):
+    runs = []
+
+    @method_decorator(idempotent(once), name="dispatch")
+    class Orders(View):
+        def get(self, request, number):
+            return HttpResponse("seen")
+
+        def post(self, request, number):
+            runs.append(number)
+            return HttpResponse("done")
+
+    assert [called(Orders.as_view()).content, called(Orders.as_view()).content, runs] == [b"done", b"done", [7]]
+    assert Orders.as_view()(RequestFactory().get("/"), number=7).content == b"seen"
+
+
+def test_the_response_of_a_template_is_rendered_and_recorded(once):
+    template = engines["django"].from_string("<p>{{ number }}</p>")
+    guarded = idempotent(once)(lambda request, number: SimpleTemplateResponse(template, {"number": number}))
+    assert [called(guarded).content, called(guarded).content] == [b"<p>7</p>"] * 2
+
+
+def test_what_a_decorated_view_raises_gives_the_key_back(once):
+    def broken(request, number):
+        raise LookupError
+
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            called(idempotent(once)(broken))
+    assert [(record.status, record.attempts) for record, _ in once.ledger.records()] == [(RELEASED, 2)]
+
+
+ANSWERED = [(Http404, 404), (PermissionDenied, 403), (BadRequest, 400), (SuspiciousOperation, 400)]
+
+
+@pytest.mark.parametrize(("error", "status"), ANSWERED)
+@pytest.mark.parametrize("is_async", [False, True])
+def test_what_django_answers_for_a_decorated_views_exception_is_recorded(once, error, status, is_async):
+    runs = []
+
+    def refused(request, number):
+        runs.append(1)
+        raise error("no")
+
+    async def refused_later(request, number):
+        refused(request, number)
+
+    VIEWS["now"] = idempotent(once)(refused_later if is_async else refused)
+    sent = [run(post_async()), run(post_async())] if is_async else [post(), post()]
+    assert [response.status_code for response in sent] == [status, status]
+    assert [response.get("Idempotent-Replayed") for response in sent] == [None, "true"]
+    assert sent[0].content == sent[1].content
+    assert (runs, statuses(once)) == ([1], [COMPLETED])
+
+
+def test_what_a_decorated_view_had_written_before_it_was_answered_so_is_rolled_back(once, atomic):
+    def missing(request, number):
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE left_behind (id INTEGER)")
+        raise Http404
+
+    assert called(idempotent(once)(missing)).status_code == 404
+    assert "left_behind" not in connection.introspection.table_names()
+    assert statuses(once) == [COMPLETED]
+
+
+def test_a_body_that_was_read_and_not_kept_before_is_told_before_anything_has_run(once):
+    order = Order()
+    request = RequestFactory().post("/orders/7", {"a": "1"}, headers={"Idempotency-Key": '"k"'})
+    assert request.POST["a"] == "1"
+    with pytest.raises(ImproperlyConfigured, match="was read before its idempotency key"):
+        idempotent(once)(order)(request, number=7)
+    assert (order.runs, statuses(once)) == (0, [])
+
+
+def test_the_route_is_told_as_the_urlconf_has_it(once):
+    told = []
+    VIEWS["now"] = idempotent(once, Rules(on_event=lambda *event: told.append(event)))(Order())
+    with override_settings(MIDDLEWARE=[]):
+        post(), post()
+    assert told == [("claimed", "POST /orders/<int:number>"), ("replayed", "POST /orders/<int:number>")]
+
+
+def test_a_view_may_complete_its_claim_with_its_response(once):
+    def order(request, number):
+        response = JsonResponse({"order": number}, status=201)
+        current().complete(answer(response))
+        return response
+
+    guarded = idempotent(once)(order)
+    assert [(one.status_code, one.content) for one in (called(guarded), called(guarded))] == [
+        (201, b'{"order": 7}')
+    ] * 2
+
+
+def test_rules_with_a_path_are_refused_for_the_view_has_one(once):
+    with pytest.raises(ValueError, match="give it no path"):
+        idempotent(once, Rules(Route("/orders")))
+
+
+# --- transactions -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def atomic():
+    before = connection.settings_dict["ATOMIC_REQUESTS"]
+    connection.settings_dict["ATOMIC_REQUESTS"] = True
+    yield
+    connection.settings_dict["ATOMIC_REQUESTS"] = before
+    connection.close()
+
+
+def test_with_atomic_requests_the_effect_is_committed_before_the_response_is_recorded(once, atomic):
+    seen = []
+
+    def order(request, number):
+        seen.append(connection.in_atomic_block)
+        transaction.on_commit(lambda: seen.append(statuses(once)))
+        return HttpResponse("done")
+
+    for middleware, target in (([], idempotent(once)(order)), ([MIDDLEWARE], order)):
+        urls = (path("orders/<int:number>", target),)
+        with override_settings(
+            MIDDLEWARE=middleware, ONCEWARD={"once": once, "name": "http", "rules": Rules()}, ROOT_URLCONF=urls
+        ):
+            assert post().content == b"done"
+        assert (seen, statuses(once)) == ([True, [IN_PROGRESS]], [COMPLETED])
+        seen.clear()
+        for record, _ in list(once.ledger.records()):
+            once.ledger.clear(record.key)
+
+
+def test_a_view_that_has_asked_for_no_transaction_gets_none(once, atomic):
+    seen = []
+
+    def order(request, number):
+        seen.append(connection.in_atomic_block)
+        return HttpResponse("done")
+
+    for target in (
+        idempotent(once)(transaction.non_atomic_requests(order)),
+        transaction.non_atomic_requests(idempotent(once, name="other")(order)),
+    ):
+        with override_settings(MIDDLEWARE=[], ROOT_URLCONF=(path("orders/<int:number>", target),)):
+            assert post().content == b"done"
+    assert seen == [False, False]
+
+
+def test_a_transaction_around_a_guarded_view_is_refused_before_anything_has_run(once):
+    order = Order()
+    with pytest.raises(ImproperlyConfigured, match="a transaction on the database 'default' is open"):
+        called(transaction.atomic(idempotent(once)(order)))
+    assert (order.runs, statuses(once)) == (0, [])
+
+
+def test_djangos_test_case_is_no_such_transaction(once):
+    class Case(TestCase):
+        def runTest(self):
+            assert called(idempotent(once)(Order())).status_code == 201
+
+    result = Case().run()
+    assert (result.testsRun, result.errors, result.failures) == (1, [], [])
+
+
+def test_a_content_length_that_is_no_number_is_refused_by_django_too(site, once):
+    view = Order()
+    site(view)
+    assert problem(post(CONTENT_LENGTH="many")) == "unreadable"
+    assert view.runs == 0
+
+
+def test_a_view_that_returns_no_response_gives_the_key_back(once):
+    def view(request, number):
+        return None
+
+    with override_settings(MIDDLEWARE=[]):
+        VIEWS["now"] = idempotent(once)(view)
+        assert post().status_code == 500
+    assert statuses(once) == [RELEASED]
+
+
+def test_a_decorated_class_based_view_may_be_of_coroutines(once):
+    runs = []
+
+    @method_decorator(idempotent(once), name="dispatch")
+    class Orders(View):
+        async def post(self, request, number):
+            runs.append(1)
+            await asyncio.sleep(0)
+            return JsonResponse({"run": len(runs)}, status=201)
+
+    with override_settings(MIDDLEWARE=[]):
+        VIEWS["now"] = Orders.as_view()
+        answers = [run(post_async()) for _ in range(2)]
+    assert [(answer.status_code, answer.content) for answer in answers] == [(201, b'{"run": 1}')] * 2
+    assert statuses(once) == [COMPLETED]

@@ -1,0 +1,697 @@
+"""The middleware for WSGI, called as a server calls an application; what PEP 3333 asks of either side is checked."""
+
+import asyncio
+import io
+import json
+import sys
+import threading
+import time
+import tracemalloc
+from wsgiref.util import FileWrapper
+from wsgiref.validate import validator
+
+import pytest
+
+from onceward import Once, current
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
+from onceward.errors import LeaseLost, OncewardError
+from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults, fail_before, settling, when
+from onceward.web import Answer, Route, Scope
+from web_calls import AsgiIdempotency, Rules, WsgiIdempotency
+from wsgi_client import EVENTS, JSON, Exchange, Shop, ask, environ, records, statuses
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def once(request, tmp_path):
+    made = Once("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/ledger.db")
+    yield made
+    made.close()
+
+
+def streaming(*parts, headers=JSON, log=None, status="200 OK"):
+    """An application that yields its answer."""
+
+    def app(environ, start_response):
+        start_response(status, list(headers))
+        for part in parts:
+            if log is not None:
+                log.append(part)
+            yield part
+
+    return app
+
+
+# --- once ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_is_sent_again_gets_the_first_answer_and_pep_3333_is_kept_on_either_side(once):
+    shop = Shop(headers=[*JSON, ("Set-Cookie", "a=b"), ("X-Order", "7")])
+
+    def checked(environ, start_response):  # the validator allows no Content-Length of its own for read()
+        return validator(shop)(environ, start_response)
+
+    app = validator(WsgiIdempotency(checked, once))
+
+    def called():
+        heads = []
+        given = environ(body=b'{"a": 1}')
+        given["wsgi.input"] = io.BytesIO(b'{"a": 1}')
+        response = app(given, lambda *head: heads.append(head) or (lambda data: None))
+        body = b"".join(response)
+        response.close()
+        return heads, body
+
+    first, second = called(), called()
+    assert first == ([("201 Created", [*JSON, ("Set-Cookie", "a=b"), ("X-Order", "7")])], b'{"run":1}')
+    replay = [*JSON, ("X-Order", "7"), ("Idempotent-Replayed", "true"), ("Content-Length", "9")]
+    assert second == ([("201 Created", replay)], b'{"run":1}')
+    assert shop.bodies == [b'{"a": 1}']
+    assert statuses(once) == [COMPLETED]
+
+
+def test_a_request_that_no_route_covers_passes_through_untouched(once):
+    made = object()
+    given = environ(REQUEST_METHOD="GET")
+
+    def app(environ, start_response):
+        assert environ is given
+        return made
+
+    assert WsgiIdempotency(app, once)(given, None) is made
+    given = environ(PATH_INFO="/other", key=None)
+    assert WsgiIdempotency(app, once, Rules(Route("/orders")))(given, None) is made
+    assert given["wsgi.input"].left == b"{}"
+
+
+def test_a_request_without_an_optional_key_in_its_body_gets_through_with_its_body(once):
+    shop = Shop()
+    app = WsgiIdempotency(shop, once, Rules(Route(key="body:id", required=False)))
+    assert ask(app, body=b'{"a":1}', key=None).sent == b'{"run":1}'
+    assert ask(app, body=b'{"a":1}', key=None).sent == b'{"run":2}'
+    assert shop.bodies == [b'{"a":1}', b'{"a":1}']
+    assert records(once) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "problem"),
+    [
+        ({"key": None}, 400, "missing"),
+        ({"key": ""}, 400, "malformed"),
+        ({"key": '"a","b"'}, 400, "malformed"),  # as servers join two lines
+        ({"HTTP_HOST": ""}, 400, "unscoped"),
+        ({"body": b"x" * 101}, 413, "too-large"),
+        ({"body": b"x" * 101, "chunked": True}, 413, "too-large"),
+        ({"body": b"x", "chunked": True, "wsgi.input_terminated": False}, 400, "unreadable"),
+        ({"CONTENT_LENGTH": "-1"}, 400, "unreadable"),
+    ],
+)
+def test_a_request_that_cannot_be_done_once_is_refused_before_anything_has_run(once, how, status, problem):
+    shop = Shop()
+    answer = ask(WsgiIdempotency(shop, once, Rules(max_request=100, scope="header:Host")), **how)
+    assert (answer.status, answer.problem) == (status, problem)
+    assert shop.runs == 0
+    assert records(once) == []
+
+
+def test_a_request_whose_sender_left_before_its_end_is_not_carried_out(once):
+    shop = Shop()
+    given = environ(body=b"x" * 50, CONTENT_LENGTH="60")
+    given["wsgi.input"].ends = True
+    app = WsgiIdempotency(shop, once)
+    heads = []
+    app(given, lambda *head: heads.append(head))
+    assert heads[0][0] == "400 Bad Request"
+    assert shop.runs == 0
+
+
+def test_of_a_chunked_body_no_more_is_read_than_tells_that_it_is_too_long(once):
+    given = environ(body=b"x" * 100_000, chunked=True)
+    pipe = given["wsgi.input"]
+    WsgiIdempotency(Shop(), once, Rules(max_request=1000))(given, lambda *_: None)
+    assert len(pipe.left) == 100_000 - 1001
+
+
+def test_a_chunked_body_reaches_the_application_and_counts_for_the_fingerprint(once):
+    shop = Shop()
+    app = WsgiIdempotency(shop, once)
+    assert ask(app, body=b"x" * 50, chunked=True).status == 201
+    assert ask(app, body=b"x" * 50, chunked=True).replayed
+    assert ask(app, body=b"x" * 51, chunked=True).problem == "reused"
+    assert shop.bodies == [b"x" * 50]
+
+
+def test_the_same_key_for_another_request_is_refused(once):
+    app = WsgiIdempotency(Shop(), once)
+    assert ask(app, body=b'{"a":1}').status == 201
+    assert ask(app, body=b'{"a":1.0}').replayed
+    for other in ({"body": b'{"a":2}'}, {"QUERY_STRING": "x=1"}, {"PATH_INFO": "/o"}, {"SCRIPT_NAME": "/shop"}):
+        answer = ask(app, **{"body": b'{"a":1}', **other})
+        assert (answer.status, answer.problem) == (422, "reused")
+
+
+def test_a_key_counts_for_the_caller_that_the_server_has_authenticated(once):
+    app = WsgiIdempotency(Shop(), once, Rules(scope=Scope.HOST))
+    assert ask(app, REMOTE_USER="ann").sent == b'{"run":1}'
+    assert ask(app, REMOTE_USER="bob").sent == b'{"run":2}'
+    assert ask(app, REMOTE_USER="ann").sent == b'{"run":1}'
+    assert ask(app, HTTP_AUTHORIZATION="Bearer x").problem == "unscoped"
+    assert ask(app, HTTP_REMOTE_USER="ann").problem == "unscoped"
+
+
+def test_a_scope_is_given_the_environ(once):
+    app = WsgiIdempotency(Shop(), once, Rules(scope=lambda request: request.native["REMOTE_ADDR"]))
+    assert ask(app, REMOTE_ADDR="10.0.0.1").sent == b'{"run":1}'
+    assert ask(app, REMOTE_ADDR="10.0.0.2").sent == b'{"run":2}'
+
+
+def test_routes_are_matched_with_the_path_that_the_application_sees(once):
+    path = "/bücher/1".encode().decode("latin-1")
+    app = WsgiIdempotency(Shop(), once, Rules(Route("/bücher/{id}")))
+    assert ask(app, PATH_INFO=path, SCRIPT_NAME="/shop").sent == b'{"run":1}'
+    assert ask(app, PATH_INFO=path, SCRIPT_NAME="/shop").sent == b'{"run":1}'
+
+
+def test_an_answer_that_was_recorded_under_asgi_is_replayed_under_wsgi(once):
+    async def other(scope, receive, send):
+        await send({"type": "http.response.start", "status": 201, "headers": [(b"x-note", "ü".encode("latin-1"))]})
+        await send({"type": "http.response.body", "body": b"first"})
+
+    async def main():
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/shop/bücher",
+            "root_path": "/shop",
+            "query_string": b"a=%20b",
+            "headers": [(b"idempotency-key", b'"k"'), (b"content-type", b"application/json")],
+        }
+        sent = []
+
+        async def receive():
+            return {"type": "http.request", "body": b"{}"}
+
+        async def send(message):
+            sent.append(message)
+
+        await AsgiIdempotency(other, once)(scope, receive, send)
+        assert sent[-1]["body"] == b"first"
+
+    asyncio.run(main())
+    path = "/bücher".encode().decode("latin-1")
+    answer = ask(WsgiIdempotency(Shop(), once), SCRIPT_NAME="/shop", PATH_INFO=path, QUERY_STRING="a=%20b")
+    assert (answer.sent, answer.replayed, answer.header("x-note")) == (b"first", True, ["ü"])
+
+
+def test_an_answer_that_is_no_outcome_gives_the_key_back(once):
+    shop = Shop("503 Service Unavailable")
+    app = WsgiIdempotency(shop, once)
+    assert [ask(app).sent, ask(app).sent] == [b'{"run":1}', b'{"run":2}']
+    assert [(record.status, record.attempts) for record in records(once)] == [(RELEASED, 2)]
+
+
+def test_what_happens_is_told_per_route(once):
+    told = []
+    rules = Rules(Route("/orders"), on_event=lambda *event: told.append(event))
+    app = WsgiIdempotency(Shop(), once, rules)
+    ask(app), ask(app), ask(app, body=b"[]")
+    assert told == [("claimed", "POST /orders"), ("replayed", "POST /orders"), ("mismatch", "POST /orders")]
+
+
+def test_answers_without_a_body_are_replayed_without_one(once):
+    def app(environ, start_response):
+        start_response("204 No Content", [("X-Order", "7")])
+        return []
+
+    app = WsgiIdempotency(app, once)
+    assert (ask(app).status, ask(app).headers) == (204, [("x-order", "7"), ("idempotent-replayed", "true")])
+
+
+@pytest.mark.parametrize("wait", [None, 10])
+def test_of_requests_at_the_same_time_one_is_carried_out(once, wait):
+    started, go = threading.Event(), threading.Event()
+    runs = []
+
+    def app(environ, start_response):
+        runs.append(1)
+        started.set()
+        assert go.wait(10)
+        start_response("200 OK", [])
+        return [b"done"]
+
+    app = WsgiIdempotency(app, once, wait=wait)
+    answers = []
+    first = threading.Thread(target=lambda: answers.append(ask(app)))
+    first.start()
+    assert started.wait(10)
+    if wait is None:
+        conflict = ask(app)
+        assert (conflict.status, conflict.problem, conflict.header("retry-after")) == (409, "in-flight", ["5"])
+        go.set()
+    else:
+        rest = [threading.Thread(target=lambda: answers.append(ask(app))) for _ in range(4)]
+        for thread in rest:
+            thread.start()
+        go.set()
+        for thread in rest:
+            thread.join(20)
+    first.join(20)
+    assert [answer.sent for answer in answers] == [b"done"] * (5 if wait else 1)
+    assert sum(answer.replayed for answer in answers) == (4 if wait else 0)
+    assert runs == [1]
+
+
+# --- what an application may do ----------------------------------------------------------------------------------
+
+
+def test_an_application_may_write(once):
+    def app(environ, start_response):
+        write = start_response("200 OK", [])
+        write(b"one ")
+        write(b"two ")
+        return [b"three"]
+
+    app = WsgiIdempotency(app, once)
+    assert [ask(app).sent, ask(app).sent] == [b"one two three"] * 2
+
+
+def test_what_an_application_writes_is_sent_at_once(once):
+    seen = []
+
+    def app(environ, start_response):
+        write = start_response("200 OK", [])
+        write(b"one")
+        seen.append(sent[0])
+        return []
+
+    sent = [b""]
+
+    def start(status, headers, exc_info=None):
+        def write(data):
+            sent[0] += data
+
+        return write
+
+    list(WsgiIdempotency(app, once)(environ(), start))
+    assert seen == [b"one"]
+
+
+def test_a_client_that_leaves_while_the_application_writes_does_not_stop_it(once):
+    def app(environ, start_response):
+        write = start_response("200 OK", [])
+        for part in (b"one ", b"two ", b"three"):
+            write(part)
+        return []
+
+    def start(status, headers, exc_info=None):
+        def write(data):
+            raise BrokenPipeError
+
+        return write
+
+    app = WsgiIdempotency(app, once)
+    app(environ(), start).close()
+    assert (ask(app).sent, statuses(once)) == (b"one two three", [COMPLETED])
+
+
+def test_an_application_may_begin_another_answer_while_nothing_of_the_first_is_made(once):
+    def app(environ, start_response):
+        start_response("200 OK", [("X-A", "1")])
+        try:
+            raise LookupError("nothing there")
+        except LookupError:
+            start_response("404 Not Found", [], sys.exc_info())
+        return [b"nothing"]
+
+    app = WsgiIdempotency(app, once)
+    assert [(answer.status, answer.sent) for answer in (ask(app), ask(app))] == [(404, b"nothing")] * 2
+
+
+def test_an_application_that_begins_another_answer_too_late_gets_its_exception_back(once):
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        yield b"one"
+        try:
+            raise LookupError("nothing there")
+        except LookupError:
+            start_response("500 Oh", [], sys.exc_info())
+
+    with pytest.raises(LookupError, match="nothing there"):
+        ask(WsgiIdempotency(app, once))
+    assert statuses(once) == [RELEASED]
+
+
+def test_mistakes_of_an_application_are_told_and_give_the_key_back(once):
+    def twice(environ, start_response):
+        start_response("200 OK", [])
+        start_response("200 OK", [])
+
+    def never(environ, start_response):
+        return [b"one"]
+
+    for app, told in ((twice, "start_response was called again"), (never, "has not called start_response")):
+        with pytest.raises(AssertionError, match=told):
+            ask(WsgiIdempotency(app, once))
+        assert statuses(once) == [RELEASED]
+
+
+def test_an_application_may_return_a_file(once):
+    def app(environ, start_response):
+        start_response("200 OK", [("Content-Length", "10000")])
+        return environ["wsgi.file_wrapper"](io.BytesIO(b"0123456789" * 1000), 4096)
+
+    app = WsgiIdempotency(app, once)
+    answers = [ask(app, **{"wsgi.file_wrapper": FileWrapper}) for _ in range(2)]
+    assert [answer.sent for answer in answers] == [b"0123456789" * 1000] * 2
+    assert answers[1].replayed
+
+
+class Closing:
+    """A body that notes when it was closed."""
+
+    def __init__(self, parts, log):
+        self.parts, self.log = iter(parts), log
+
+    def __iter__(self):
+        return self.parts
+
+    def close(self):
+        self.log.append("closed")
+
+
+def test_the_body_is_closed_once_and_after_its_end(once):
+    log = []
+
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        return Closing([b"one", b"two"], log)
+
+    exchange = Exchange(WsgiIdempotency(app, once))
+    assert [exchange.part(), exchange.part(), exchange.part(), log] == [b"one", b"two", None, []]
+    exchange.close()
+    exchange.close()
+    assert log == ["closed"]
+
+
+@pytest.mark.parametrize("when", ["called", "first", "later"])
+def test_an_exception_of_the_application_gives_the_key_back_and_goes_on(once, when):
+    log = []
+
+    def parts():
+        if when == "first":
+            raise LookupError("its own")
+        yield b"one"
+        yield b"two"
+        raise LookupError("its own")
+
+    def app(environ, start_response):
+        if when == "called":
+            raise LookupError("its own")
+        start_response("200 OK", [])
+        return Closing(parts(), log)
+
+    app = WsgiIdempotency(app, once)
+    for attempt in (1, 2):
+        with pytest.raises(LookupError, match="its own"):
+            exchange = Exchange(app)
+            try:
+                exchange.finish()
+            finally:
+                exchange.close()
+        assert [(record.status, record.attempts) for record in records(once)] == [(RELEASED, attempt)]
+    assert records(once)[0].error == "LookupError: its own"
+    assert log == ([] if when == "called" else ["closed"] * 2)
+
+
+def test_a_worker_that_is_stopped_in_the_middle_leaves_the_key_claimed(once):
+    def app(environ, start_response):
+        raise SystemExit(1)
+
+    with pytest.raises(SystemExit):
+        ask(WsgiIdempotency(app, once))
+    assert statuses(once) == [IN_PROGRESS]
+
+
+def test_the_claim_is_at_hand_in_the_application_and_while_its_answer_is_made_and_not_around_it(once):
+    keys = []
+
+    def app(environ, start_response):
+        keys.append(current().record.key)
+        start_response("200 OK", EVENTS)
+
+        def parts():
+            for _ in range(2):
+                keys.append(current().record.key)
+                yield b"part"
+
+        return parts()
+
+    exchange = Exchange(WsgiIdempotency(app, once))
+    with pytest.raises(OncewardError, match="no claim is held here"):
+        current()
+    exchange.finish()
+    with pytest.raises(OncewardError, match="no claim is held here"):
+        current()
+    assert keys == ["http:k:*"] * 3
+
+
+def test_a_handler_may_complete_the_claim_itself_with_the_answer_it_is_going_to_give(once):
+    def app(environ, start_response):
+        current().complete(Answer(201, [("X-Order", "7")], b"order 7"))
+        start_response("201 Created", [("X-Order", "7")])
+        return [b"order 7"]
+
+    app = WsgiIdempotency(app, once)
+    first, second = ask(app), ask(app)
+    assert (first.status, first.sent, first.replayed) == (201, b"order 7", False)
+    assert (second.status, second.sent, second.header("x-order"), second.replayed) == (201, b"order 7", ["7"], True)
+
+
+def test_the_answer_of_a_claim_that_was_completed_with_something_else_cannot_be_repeated(once):
+    def app(environ, start_response):
+        current().complete({"order": 7})
+        start_response("201 Created", [])
+        return [b"order 7"]
+
+    app = WsgiIdempotency(app, once)
+    assert ask(app).sent == b"order 7"
+    assert (ask(app).status, ask(app).problem) == (409, "unavailable")
+
+
+# --- streamed answers --------------------------------------------------------------------------------------------
+
+
+def test_a_streamed_answer_is_sent_as_it_is_made_and_ends_when_it_is_recorded(once):
+    log = []
+    exchange = Exchange(WsgiIdempotency(streaming(b"a", b"b", b"c", b"d", log=log), once))
+    assert log == [b"a", b"b"]  # the second tells that the first is not all
+    assert [exchange.part(), exchange.part(), log] == [b"a", b"b", [b"a", b"b"]]
+    assert [exchange.part(), log] == [b"c", [b"a", b"b", b"c"]]
+    assert [exchange.part(), statuses(once)] == [b"d", [IN_PROGRESS]]
+    assert [exchange.part(), statuses(once)] == [None, [COMPLETED]]
+
+
+def test_the_part_that_completes_the_content_length_is_sent_when_the_answer_is_recorded(once):
+    exchange = Exchange(WsgiIdempotency(streaming(b"ab", b"cd", b"ef", headers=[("Content-Length", "6")]), once))
+    assert [exchange.part(), exchange.part(), statuses(once)] == [b"ab", b"cd", [IN_PROGRESS]]
+    assert [exchange.part(), statuses(once)] == [b"ef", [COMPLETED]]
+
+
+def test_of_an_answer_of_one_part_nothing_is_sent_before_it_is_recorded(once):
+    exchange = Exchange(WsgiIdempotency(streaming(b"", b"all", b""), once))
+    assert statuses(once) == [COMPLETED]
+    assert exchange.finish().sent == b"all"
+
+
+def test_events_are_sent_as_they_come_and_replayed(once):
+    log = []
+    app = WsgiIdempotency(streaming(b"data: 1\n\n", b"data: 2\n\n", headers=EVENTS, log=log), once)
+    exchange = Exchange(app)
+    assert [exchange.part(), log] == [b"data: 1\n\n", [b"data: 1\n\n"]]
+    exchange.finish()
+    again = ask(app)
+    assert (again.sent, again.replayed, len(log)) == (b"data: 1\n\ndata: 2\n\n", True, 2)
+
+
+def test_a_client_that_leaves_in_the_middle_does_not_lose_the_effect(once):
+    log = []
+
+    def app(environ, start_response):
+        start_response("200 OK", [])
+
+        def parts():
+            yield from (b"a", b"b", b"c", b"d")
+            log.append("effect")
+
+        return Closing(parts(), log)
+
+    app = WsgiIdempotency(app, once)
+    exchange = Exchange(app)
+    assert exchange.part() == b"a"
+    exchange.close()
+    assert log == ["effect", "closed"]
+    assert statuses(once) == [COMPLETED]
+    assert (ask(app).sent, log) == (b"abcd", ["effect", "closed"])
+
+
+def test_an_exception_after_the_client_has_left_gives_the_key_back_and_goes_on(once):
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        yield b"a"
+        yield b"b"
+        raise LookupError("its own")
+
+    exchange = Exchange(WsgiIdempotency(app, once))
+    exchange.part()
+    with pytest.raises(LookupError, match="its own"):
+        exchange.close()
+    assert statuses(once) == [RELEASED]
+
+
+def test_events_without_end_are_ended_when_their_client_leaves_and_do_not_run_again(once):
+    log = []
+
+    def app(environ, start_response):
+        start_response("200 OK", EVENTS)
+        log.append("effect")
+        try:
+            while True:
+                yield b"data: 1\n\n"
+        finally:
+            log.append("ended")
+
+    app = WsgiIdempotency(app, once)
+    exchange = Exchange(app)
+    exchange.part()
+    exchange.close()
+    assert log == ["effect", "ended"]
+    assert (ask(app).problem, log) == ("unavailable", ["effect", "ended"])
+
+
+def test_a_long_answer_is_sent_in_bounded_memory_and_recorded_without_its_body(once):
+    part = bytes(100_000)
+
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        for _ in range(500):
+            yield bytes(part)
+
+    app = WsgiIdempotency(app, once, Rules(max_response=150_000))
+    exchange = Exchange(app)
+    size = 0
+    tracemalloc.start()
+    while (got := next(exchange._parts, None)) is not None:
+        size += len(got)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    exchange.close()
+    assert size == 50_000_000
+    assert peak < 2_000_000
+    again = ask(app)
+    assert (again.status, again.problem) == (409, "unavailable")
+    assert "more than 150000 bytes" in json.loads(again.sent)["detail"]
+
+
+def test_a_streamed_answer_that_is_no_outcome_gives_the_key_back(once):
+    log = []
+    app = WsgiIdempotency(streaming(b"a", b"b", status="500 Oh", log=log), once)
+    assert [ask(app).sent, ask(app).sent, len(log), statuses(once)] == [b"ab", b"ab", 4, [RELEASED]]
+
+
+def test_what_is_beyond_the_content_length_is_sent_to_nobody(once):
+    app = WsgiIdempotency(streaming(b"abc", b"def", b"ghi", headers=[("Content-Length", "4")]), once)
+    assert [ask(app).sent, ask(app).sent] == [b"abcd"] * 2
+
+
+# --- a ledger that fails -----------------------------------------------------------------------------------------
+
+
+def stolen(once, environ, start_response):
+    """Answer, after the key has gone on without this worker."""
+    once.ledger.clear(current().record.key, live=True)
+    start_response("201 Created", [])
+
+
+def test_a_worker_that_has_lost_its_claim_does_not_give_its_answer(once):
+    def app(environ, start_response):
+        stolen(once, environ, start_response)
+        return [b"mine"]
+
+    answer = ask(WsgiIdempotency(app, once))
+    assert (answer.status, answer.problem) == (409, "in-flight")
+
+
+def test_a_worker_that_has_lost_its_claim_in_the_middle_does_not_end_its_answer(once):
+    def app(environ, start_response):
+        stolen(once, environ, start_response)
+        yield b"mine"
+        yield b"mine"
+
+    exchange = Exchange(WsgiIdempotency(app, once))
+    assert [exchange.part(), exchange.part()] == [b"mine", b"mine"]
+    with pytest.raises(LeaseLost):
+        exchange.part()
+    exchange.close()
+
+
+def test_an_answer_that_cannot_be_recorded_reaches_its_client():
+    store = Faults(MemoryStore(), when(settling, fail_before()))
+    app = WsgiIdempotency(Shop(), Once(store), lease=0.5)
+    assert (ask(app).status, ask(app).problem) == (201, "in-flight")
+
+
+def test_without_the_ledger_nothing_runs():
+    store = Faults(MemoryStore(), lambda _: fail_before())
+    shop = Shop()
+    answer = ask(WsgiIdempotency(shop, Once(store)))
+    assert (answer.status, answer.problem, answer.header("retry-after"), shop.runs) == (503, "unready", ["1"], 0)
+
+
+def test_a_long_answer_keeps_its_claim(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", lease=0.6)
+
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        for _ in range(3):
+            yield b"."
+            time.sleep(0.4)
+
+    exchange = Exchange(WsgiIdempotency(app, once))
+    assert ask(WsgiIdempotency(app, once)).problem == "in-flight"
+    exchange.finish()
+    assert [(record.status, record.attempts) for record in records(once)] == [(COMPLETED, 1)]
+    once.close()
+
+
+# --- options ------------------------------------------------------------------------------------------------------
+
+
+def test_options_that_do_not_fit_are_told_when_it_is_made(once):
+    with pytest.raises(TypeError, match="give wait=SECONDS instead"):
+        WsgiIdempotency(Shop(), once, on_busy="skip")
+    with pytest.raises(ValueError, match="lease=-1"):
+        WsgiIdempotency(Shop(), once, lease=-1)
+
+
+def test_an_exception_that_is_an_outcome_is_raised_for_each_request(once):
+    runs = []
+
+    def app(environ, start_response):
+        runs.append(1)
+        raise LookupError("its own")
+
+    app = WsgiIdempotency(app, once, final=(LookupError,))
+    for _ in range(2):
+        with pytest.raises(LookupError, match="its own"):
+            ask(app)
+    assert runs == [1]
+
+
+def test_a_part_of_a_body_that_is_no_bytes_is_a_mistake_and_no_outcome(once):
+    def app(environ, start_response):
+        start_response("200 OK", [])
+        return ["text"]
+
+    with pytest.raises(TypeError):
+        ask(WsgiIdempotency(app, once))
+    assert statuses(once) == [RELEASED]
