@@ -88,7 +88,7 @@ def test_a_frozen_process_asks_before_it_stamps(url, proxy, monkeypatch):
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 3600)
     once.run("k", int)
-    assert proxy.actions == ["GetItem", "PutItem", "PutItem"]
+    assert proxy.actions == ["GetItem", "PutItem", "UpdateItem"]
 
 
 def test_the_clock_of_s3_is_not_the_ledgers(url):

@@ -14,8 +14,8 @@ import onceward.cli
 from onceward import Once
 from onceward.aws import on_sqs
 from onceward.cli.sqs_report import Heard, Report
-from onceward.core.record import Write
 from onceward.pipe import screen
+from onceward.testing.bench import claim_of
 from test_cli import Cli
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJm\x07"
@@ -34,7 +34,17 @@ def hostile(cli):
     once = cli.once()
     for key, status in ((f"n:{HOSTILE}", "PARKED"), (f"m:{HOSTILE}", "RELEASED"), (f"o:{HOSTILE}", "COMPLETED")):
         text = HOSTILE if status != "PARKED" else None
-        write = Write(key, status, HOSTILE, 0, 0, 1, HOSTILE, text, HOSTILE, None, 0.0, None)
+        write = claim_of(
+            key,
+            HOSTILE,
+            status=status,
+            fingerprint=HOSTILE,
+            result=text,
+            error=HOSTILE,
+            worker=HOSTILE,
+            lease=0.0,
+            keep=None,
+        )
         once.acquire("any").release()
         from onceward.core.drivers import drive
 

@@ -26,6 +26,7 @@ from onceward.errors import (
     ResultUnavailable,
     ResultWarning,
     StoreError,
+    UnknownNeed,
     UnknownStatus,
 )
 from onceward.once import Once
@@ -54,6 +55,7 @@ __all__ = [
     "ResultUnavailable",
     "ResultWarning",
     "StoreError",
+    "UnknownNeed",
     "UnknownStatus",
     "current",
 ]

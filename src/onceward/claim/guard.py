@@ -21,7 +21,7 @@ from onceward.core import steps
 from onceward.core.clock import Clock
 from onceward.core.drivers import drive, drive_async, settle, settle_async, was_settled
 from onceward.core.policy import Policy
-from onceward.core.protocol import Verdict
+from onceward.core.protocol import Verdict, unknown_needs
 from onceward.core.record import Elsewhere, Record
 from onceward.core.steps import Bid, Refused, Replay, Settled, Won
 from onceward.errors import (
@@ -32,6 +32,7 @@ from onceward.errors import (
     Parked,
     Reentrant,
     ResultUnavailable,
+    UnknownNeed,
     UnknownStatus,
 )
 from onceward.results.outcomes import completion, firmly, opened_note, sealing, warn_of_missing
@@ -262,8 +263,8 @@ class Guard:
         """Claim ``key`` and renew it from now on, or return the recorded answer.
 
         Raises:
-            Busy, LeaseLost, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownStatus: as their docs say;
-                the handler must not run.
+            Busy, LeaseLost, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownNeed, UnknownStatus: as their
+                docs say; the handler must not run.
         """
         bid = self.bid(key, fingerprint)
         since = self.clock() if self._cache is not None else 0.0
@@ -474,13 +475,14 @@ def is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:
     return True
 
 
-def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | Parked | UnknownStatus:
+def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | Parked | UnknownNeed | UnknownStatus:
     """Return why a key cannot be had, as an error."""
     record = refused.record
     if refused.verdict is Verdict.UNKNOWN:
-        return UnknownStatus(record.key, record.status)
+        needs = unknown_needs(record)
+        return UnknownNeed(record.key, needs) if needs else UnknownStatus(record.key, record.status)
     if refused.verdict is Verdict.MISMATCH:
         return Mismatch(record.key)
     if refused.verdict is Verdict.PARKED:
-        return Parked(record.key, record.attempts, opened_note(record.error, policy))
-    return Busy(record.key, refused.wait)
+        return Parked(record.key, record.attempts, opened_note(record.error, policy), record.worker)
+    return Busy(record.key, refused.wait, record.worker)

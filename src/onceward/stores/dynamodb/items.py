@@ -113,7 +113,7 @@ class Layout:
     def item(self, record: Record) -> Item:
         """Return a record as an item; a field that is None is left out."""
         names = self.names
-        key, status, owner, fence, beat, lease_until, attempts, fingerprint, result, error, created_at, expires_at = (
+        key, status, owner, fence, beat, until, attempts, fingerprint, result, error, made, ends, written, by, needs = (
             record
         )
         item = self.key(key)
@@ -121,17 +121,23 @@ class Layout:
         item[names["owner"]] = {"S": owner}
         item[names["fence"]] = {"N": str(fence)}
         item[names["beat"]] = {"N": str(beat)}
-        item[names["lease_until"]] = {"N": number(lease_until)}
+        item[names["lease_until"]] = {"N": number(until)}
         item[names["attempts"]] = {"N": str(attempts)}
-        item[names["created_at"]] = {"N": number(created_at)}
+        item[names["created_at"]] = {"N": number(made)}
         if fingerprint is not None:
             item[names["fingerprint"]] = {"S": fingerprint}
         if result is not None:
             item[names["result"]] = _packed(result)
         if error is not None:
             item[names["error"]] = {"S": error}
-        if expires_at is not None:
-            item[names["expires_at"]] = {"N": number(expires_at)}
+        if ends is not None:
+            item[names["expires_at"]] = {"N": number(ends)}
+        if written is not None:
+            item[names["updated_at"]] = {"N": number(written)}
+        if by is not None:
+            item[names["worker"]] = {"S": by}
+        if needs is not None:
+            item[names["needs"]] = {"S": needs}
         return item
 
     def record(self, item: Mapping[str, Value]) -> Record:
@@ -143,7 +149,6 @@ class Layout:
         names = self.names
         try:
             key = cast("str", item[self.holder.name]["S"])[len(self.holder.prefix) :]
-            expires_at = item.get(names["expires_at"], {}).get("N")
             return Record(
                 key,
                 cast("str", item[names["status"]]["S"]),
@@ -156,7 +161,10 @@ class Layout:
                 _unpacked(item.get(names["result"])),
                 cast("str | None", item.get(names["error"], {}).get("S")),
                 float(cast("str", item[names["created_at"]]["N"])),
-                None if expires_at is None else float(cast("str", expires_at)),
+                _time(item.get(names["expires_at"])),
+                _time(item.get(names["updated_at"])),
+                cast("str | None", item.get(names["worker"], {}).get("S")),
+                cast("str | None", item.get(names["needs"], {}).get("S")),
             )
         except (KeyError, ValueError, TypeError, zlib.error) as error:
             raise StoreError(
@@ -190,6 +198,11 @@ def reason(error: Exception) -> str:
 def number(value: float) -> str:
     """Return a float as DynamoDB's decimal text, which reads back as the same float."""
     return str(int(value)) if value.is_integer() else repr(value)
+
+
+def _time(value: Value | None) -> float | None:
+    text = None if value is None else value.get("N")
+    return None if text is None else float(cast("str", text))
 
 
 def _packed(result: str) -> Value:
