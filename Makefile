@@ -32,7 +32,7 @@ test: $(VENV)/installed
 # Random faults at random points, for an hour: `make torture SECONDS=600 SEED=7`; `make torture SEED=7 EPISODES=1` replays one.
 # Also STORE=sqlite, SHAPE=batch, JOBS=3.
 torture: $(VENV)/installed
-	cd tests && $(abspath $(BIN))/python -m torture $(foreach option,seconds seed episodes jobs store shape plant until,$(call asked,$(option)))
+	cd tests/support && $(abspath $(BIN))/python -m torture $(foreach option,seconds seed episodes jobs store shape plant until,$(call asked,$(option)))
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -124,7 +124,7 @@ def checked_out(revision: str, folder: str) -> Path:
 
 def dynamodb(stack: ExitStack) -> str | None:
     """Start the server, with a table for each tree; None where it cannot be had."""
-    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.insert(0, str(ROOT / "tests" / "support"))
     import pytest
 
     from servers import Dynoxide

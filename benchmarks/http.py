@@ -58,7 +58,7 @@ def main() -> None:
     wanted = sys.argv[1:] or PARTS
     if unknown := set(wanted) - set(PARTS):
         sys.exit(f"unknown part {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         del os.environ[name]
     os.environ |= {

@@ -2,26 +2,17 @@
 
 import itertools
 import os
-import shutil
 import signal
 import sys
 
 import pytest
 
 from onceward.aws.sqs import queue_steps
-from servers import Dynoxide, Ministack, Proxy, missing
+from servers import Dynoxide, Ministack, Proxy, needs
 
 # `nohup make test &` and some CI runners start us with SIGINT ignored, and every process of a test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def needs(command: str, how: str) -> str:
-    """Return the path of ``command``. Without it the test fails in CI, and elsewhere is skipped, saying how to get it."""
-    path = shutil.which(command)
-    if path is None:
-        missing(f"{command} is not installed: {how}")
-    return path
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ once = Once("sqlite:///orders.db")
 def charge(order: dict) -> dict: ...
 """
 
-from onceward.claim.claim import Claim, current
+from onceward.claim.claim import Claim
+from onceward.claim.scope import current
 from onceward.core.policy import Policy
 from onceward.core.record import Record
 from onceward.errors import (

@@ -1,21 +1,23 @@
 """Once: opens a store and hands out guards, claims and transactions."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from types import MethodType
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
+from onceward.claim.arguments import check_hook
 from onceward.claim.claim import Claim
 from onceward.claim.context import ClaimContext, claimed
 from onceward.claim.guard import Guard
 from onceward.core.clock import Clock, boottime
 from onceward.core.policy import Options, Policy
 from onceward.keys.ledger_keys import checked_name, function_name, ledger_key
+from onceward.observe.events import Observer
+from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores import open_store
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Mapping, Sequence
 
     from onceward.aws.sqs.message import AttributeValue
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from onceward.batch.checkpoint.blocking import Flush
     from onceward.batch.checkpoint.context import CheckpointContext
     from onceward.batch.windows import At
-    from onceward.claim.effects import TransactItem
     from onceward.claim.signatures import Handler, KeySource
     from onceward.claim.transaction import Transaction
     from onceward.keys.namesakes import Namesakes
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+C = TypeVar("C")
 
 CLAIM_NAME = "claim"  # the namespace of keys that are claimed without a function
 
@@ -51,6 +53,8 @@ class Once:
             ``memory:``, or a store object. Nothing is opened before the first use.
         name: the namespace of all keys; by default each function has its own.
         clock: the owner's clock, in seconds that only grow; for tests.
+        observe: callables that are given each event, of this Once and of its store's requests (docs/observing.md). They are
+            called in the thread of the call, so they must be quick.
         **options: defaults for every guard, see :class:`onceward.Policy`.
 
     Raises:
@@ -58,12 +62,24 @@ class Once:
     """
 
     def __init__(
-        self, store: str | Store, *, name: str | None = None, clock: Clock = boottime, **options: Unpack[Options]
+        self,
+        store: str | Store,
+        *,
+        name: str | None = None,
+        clock: Clock = boottime,
+        observe: Iterable[Observer] = (),
+        **options: Unpack[Options],
     ) -> None:
         self.store: Store = open_store(store) if isinstance(store, str) else store
         self._name = None if name is None else checked_name(name)
         self._clock = clock
         self.policy = _policy(Policy(), options)
+        self._observers = Observers(_checked(observe)) if observe else UNOBSERVED
+        if self._observers.given:
+            from onceward.stores.capabilities import OBSERVE
+
+            if (tell := OBSERVE.of(self.store)) is not None:
+                tell(self._observers.tell_request)
         self._guards: WeakKeyDictionary[Callable[..., object], tuple[str, Guard]] = WeakKeyDictionary()
         # of bound methods, whose parameters begin after self, by class
         self._methods: WeakKeyDictionary[type, WeakKeyDictionary[Callable[..., object], tuple[str, Guard]]]
@@ -74,7 +90,7 @@ class Once:
         """Return a Once on the same store with other defaults, as in ``once.using(lease=5).run(key, function)``."""
         other = Once(self.store, name=self._name if name is None else name, clock=self._clock)
         other.policy = _policy(self.policy, options)
-        other._namesakes = self._namesakes
+        other._observers, other._namesakes = self._observers, self._namesakes
         return other
 
     # --- guarding functions ---------------------------------------------------------------------------------------
@@ -182,8 +198,8 @@ class Once:
         )
 
     def transaction(
-        self, key: object, connection: "sqlite3.Connection", *, name: str | None = None, **options: Unpack[Options]
-    ) -> "Transaction":
+        self, key: object, connection: C, *, name: str | None = None, **options: Unpack[Options]
+    ) -> "Transaction[C]":
         """Return a context whose writes on ``connection`` commit together with the record: both, or neither.
 
         The whole body is one transaction, begun at once (``BEGIN IMMEDIATE``), so a concurrent duplicate waits for it
@@ -191,7 +207,7 @@ class Once:
 
         Args:
             key: as for :meth:`run`.
-            connection: to the ledger's own SQLite file, in no transaction.
+            connection: your own, to the ledger's database, in no transaction.
             name: the namespace of the key.
             **options: see :class:`onceward.Policy`. ``heartbeat``, ``cache`` and seconds of ``on_busy`` mean nothing here,
                 for nobody else can write to the file meanwhile.
@@ -210,15 +226,15 @@ class Once:
     def transact(
         self,
         key: object,
-        writes: "Sequence[TransactItem]",
+        writes: "Sequence[object]",
         result: object = None,
         *,
         name: str | None = None,
         **options: Unpack[Options],
     ) -> object:
-        """Make ``writes`` to DynamoDB once for ``key``: claim, effect and completion in a single request.
+        """Make ``writes`` to the ledger's database once for ``key``: claim, effect and completion in a single request.
 
-        For handlers that are DynamoDB writes and nothing else. It commits all of them with the record, or nothing, so
+        For ledgers in DynamoDB, and handlers that are such writes and nothing else. It commits all of them with the record, or nothing, so
         there is no state in between for a crash to leave behind.
 
         Args:
@@ -235,28 +251,28 @@ class Once:
         Raises:
             EffectRefused: the condition of one of the writes does not hold; nothing was written, and the key is free.
             Busy, Parked, ResultUnavailable, StoreError: as their docs say.
-            TypeError, ValueError: the ledger is not in DynamoDB, or a write has not the right form; or ``on_busy="skip"``,
+            TypeError, ValueError: this ledger cannot do that, or a write has not the right form; or ``on_busy="skip"``,
                 for what is returned could not tell whether the writes were made.
         """
-        from onceward.claim.effects import committing
+        from onceward.stores.capabilities import TRANSACT
 
-        commit = committing(self.store, writes)
+        commit = TRANSACT.needed(self.store)(writes)
         guard = self._claim_guard(options, _NO_SKIP_TRANSACT, heartbeat=False)
         return guard.commit(ledger_key(self._claim_name(name), key), result, commit)
 
     async def transact_async(
         self,
         key: object,
-        writes: "Sequence[TransactItem]",
+        writes: "Sequence[object]",
         result: object = None,
         *,
         name: str | None = None,
         **options: Unpack[Options],
     ) -> object:
         """As :meth:`transact`, for a coroutine."""
-        from onceward.claim.effects import committing
+        from onceward.stores.capabilities import TRANSACT
 
-        commit = committing(self.store, writes)
+        commit = TRANSACT.needed(self.store)(writes)
         guard = self._claim_guard(options, _NO_SKIP_TRANSACT, heartbeat=False)
         return await guard.commit_async(ledger_key(self._claim_name(name), key), result, commit)
 
@@ -604,6 +620,15 @@ class Once:
             self._namesakes.append(Namesakes(self.store))
         self._namesakes[0].check(own, function, lasting=lasting)
         return own
+
+
+def _checked(observe: Iterable[Observer]) -> list[Observer]:
+    if callable(observe):
+        raise TypeError(f"observe={observe!r}: give a list, as in observe=[print]")
+    observers = list(observe)
+    for one in observers:
+        check_hook("observe", one)
+    return observers
 
 
 def _class_of(method: MethodType) -> type:

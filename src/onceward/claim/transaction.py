@@ -1,52 +1,56 @@
-"""An effect in the ledger's own SQLite file that commits together with its record: both, or neither."""
+"""An effect in the ledger's own database that commits together with its record: both, or neither."""
 
 import contextlib
-import sqlite3
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from onceward.claim import forks, heartbeat
-from onceward.claim.claim import CURRENT, Claim
-from onceward.claim.guard import Guard
+from onceward.claim.claim import Claim
+from onceward.claim.scope import CURRENT
 from onceward.core import protocol, steps
 from onceward.core.drivers import Steps, drive
 from onceward.core.protocol import Outcome
 from onceward.core.steps import Bid, Lost, Settled, Won
 from onceward.errors import Completed, ForkedClaim, LeaseLost, OncewardError, Parked, ResultNotRecorded, StoreError
-from onceward.stores.sqlite.file import translated
-from onceward.stores.sqlite.store import SqliteStore, Within
+from onceward.stores.capabilities import TRANSACTION, Session
+from onceward.stores.contract import Store
 
-_MARK = "onceward_body"  # a savepoint that is gone when the body has ended the transaction itself
+if TYPE_CHECKING:
+    from onceward.claim.guard import Guard
+    from onceward.claim.held import HeldClaim
+
+C = TypeVar("C")
 _OPEN: dict[int, int] = {}  # by id(connection): id() of the Transaction that has begun there last
 
 
-class Transaction:
+class Transaction(Generic[C]):
     """A transaction that ends with the completion of a key.
 
     Attributes:
         connection: where the body writes its effect. It must not commit or roll back by itself.
-        claim: the claim; its ``fence``, ``attempt`` and ``key()`` are of use in the body.
         result: set it in the body to what duplicates shall get.
     """
 
     _entered = False  # and not left
 
-    def __init__(self, store: object, connection: sqlite3.Connection, guard: Guard | None, key: str) -> None:
-        if not isinstance(store, SqliteStore):
-            raise TypeError(
-                "a transaction needs a ledger in SQLite, in the same file as the effect: Once('sqlite:///...')"
-            )
+    def __init__(self, store: Store, connection: C, guard: "Guard | None", key: str) -> None:
+        self._join = TRANSACTION.needed(store)
         self.connection = connection
         self.result: object = None
-        self.claim: Claim
+        self._held: HeldClaim
         self._store = store
         self._guard = guard  # None when the claim was made before, by its own guard
         self._key = key
-        self._within: Within
+        self._session: Session
         self._bid: Bid | None = None
-        self._outer: Claim | None = None
+        self._outer: HeldClaim | None = None
         self._process = forks.generation
+
+    @property
+    def claim(self) -> Claim:
+        """The claim; its ``fence``, ``attempt`` and ``key()`` are of use in the body."""
+        return self._held
 
     def __del__(self) -> None:
         """Roll back what was begun, when an interrupt struck as the block was left: the file stays locked for all otherwise.
@@ -60,64 +64,55 @@ class Transaction:
     def undo(self) -> None:
         """Roll back, if this transaction is still open: nothing else that was begun on its connection since.
 
-        In another thread than the connection's own SQLite refuses it, and in a forked child it is the parent's.
+        In another thread than the connection's own the driver may refuse it, and in a forked child it is the parent's.
         """
         if forks.generation != self._process or not self._entered:
             return
-        if _OPEN.get(id(self.connection)) == id(self) and self.connection.in_transaction:
-            with contextlib.suppress(StoreError, sqlite3.Error):
-                self.connection.execute(f"RELEASE {_MARK}")  # it fails in a transaction of somebody else
-                self._end("ROLLBACK")
-        if not self.connection.in_transaction:
+        if _OPEN.get(id(self.connection)) == id(self) and self._session.is_open:
+            with contextlib.suppress(StoreError):
+                if self._session.unmark():  # else it is the transaction of somebody else
+                    self._end(self._session.rollback)
+        if not self._session.is_open:
             self._entered = False
-            self.claim.paused = None
+            self._held.paused = None
 
     @classmethod
-    def of_key(cls, guard: Guard, key: str, connection: sqlite3.Connection) -> "Transaction":
+    def of_key(cls, guard: "Guard", key: str, connection: C) -> "Transaction[C]":
         """Claim, effect and completion in one transaction."""
         return cls(guard.store, connection, guard, key)
 
     @classmethod
-    def of_claim(cls, claim: Claim, connection: sqlite3.Connection) -> "Transaction":
+    def of_claim(cls, claim: "HeldClaim", connection: C) -> "Transaction[C]":
         """Effect and completion of a claim that is held already, in one transaction."""
         made = cls(claim.store, connection, None, claim.record.key)
-        made.claim = claim
+        made._held = claim
         return made
 
     def __enter__(self) -> Self:
         if self._guard is None:
-            self.claim.check_own()
-        if getattr(self.connection, "autocommit", None) is False:
-            raise ValueError(
-                "a connection with autocommit=False is always in a transaction, and this one must be ours to begin and "
-                "end; connect with autocommit=True or with an isolation_level"
-            )
-        if self.connection.in_transaction:
-            raise ValueError(
-                "the connection is in a transaction already; commit it first, for this one must be ours to end"
-            )
-        self._within = self._store.within(self.connection)
+            self._held.check_own()
+        self._session = session = self._join(self.connection)
         try:
-            self._execute("BEGIN IMMEDIATE")
+            self._execute(session.begin)
             if self._guard is None:
                 self._check_held()
             else:
-                self.claim = self._claim(self._guard)
-            self._execute(f"SAVEPOINT {_MARK}")
+                self._held = self._claim(self._guard)
+            self._execute(session.mark)
             _OPEN[id(self.connection)] = id(self)
             self._outer = CURRENT.get()
             self._entered = True
-            self.claim.paused = self.undo if self._guard is None else _nothing
-            CURRENT.set(self.claim)
+            self._held.paused = self.undo if self._guard is None else _nothing
+            CURRENT.set(self._held)
         except Parked:
             # What was refused may have been written down (a key parked for good): keep that.
-            self._end("COMMIT")
+            self._end(self._session.commit)
             raise
         except BaseException:
-            self._end("ROLLBACK")
+            self._end(self._session.rollback)
             self._entered = False
-            if hasattr(self, "claim") and self.claim.paused:  # interrupted at the last moment
-                self.claim.paused = None
+            if hasattr(self, "_held") and self._held.paused:  # interrupted at the last moment
+                self._held.paused = None
                 CURRENT.set(self._outer)
             raise
         return self
@@ -127,90 +122,86 @@ class Transaction:
     ) -> None:
         try:
             CURRENT.set(self._outer)
-            if self.claim.inherited:  # and so is the connection: whatever is done to it here would harm the parent's
+            if self._held.inherited:  # and so is the connection: whatever is done to it here would harm the parent's
                 if error is None:
-                    self.claim.check_own()
+                    self._held.check_own()
                 return
             if self._ended_early():
                 self._park_after_early_end(error)
             elif error is None:
                 self._commit()
             else:
-                self._end("ROLLBACK")
+                self._end(self._session.rollback)
                 self._record_failure(error)
         finally:
-            self._end("ROLLBACK")  # unless an interrupt came before it was ended
+            self._end(self._session.rollback)  # unless an interrupt came before it was ended
             self._entered = False
             _OPEN.pop(id(self.connection), None)
-            self.claim.paused = None
-            if self.claim.inherited:
+            self._held.paused = None
+            if self._held.inherited:
                 pass
-            elif self.claim.settled is None and self._guard is not None:
-                self.claim.let_go()  # it was made in the transaction, and went with it
-            elif self.claim.settled is None:
-                heartbeat.HEARTBEAT.watch(self.claim)  # which has slept through its beats meanwhile
+            elif self._held.settled is None and self._guard is not None:
+                self._held.let_go()  # it was made in the transaction, and went with it
+            elif self._held.settled is None:
+                heartbeat.HEARTBEAT.watch(self._held)  # which has slept through its beats meanwhile
 
     # --- entering -------------------------------------------------------------------------------------------------
 
-    def _claim(self, guard: Guard) -> Claim:
+    def _claim(self, guard: "Guard") -> "HeldClaim":
         bid = self._bid = guard.bid(self._key, None)
         # Nobody can end a run that is under way while this transaction holds the file, so waiting for one is in vain.
         bid = self._bid = bid._replace(policy=bid.policy._replace(on_busy="raise"))
-        outcome = drive(steps.claim(self._store, bid), self._within)
+        outcome = drive(steps.claim(self._store, bid), self._session)
         if isinstance(outcome, Won):
-            return Claim(self._store, outcome, bid.policy, bid.clock, guard.codec)
-        raise Completed(self._key, guard.answer(outcome, bid.clock()).value)
+            return guard.held(outcome, bid.policy)
+        raise Completed(self._key, guard.replays.answer(outcome, bid.clock()).value)
 
     def _check_held(self) -> None:
         """Make sure that the claim is mine now; nobody can take it over while the transaction holds the file."""
-        claim = self.claim
+        claim = self._held
         if claim.settled is not None:
             raise OncewardError(f"{self._key}: this claim was ended before ({claim.settled})")
         asked = [(claim.record, claim.policy.lease)]
-        (outcome,) = drive(steps.heartbeat(self._store, asked, [claim.policy], claim.clock), self._within)
+        (outcome,) = drive(steps.heartbeat(self._store, asked, [claim.policy], claim.clock), self._session)
         if isinstance(outcome, Lost):
             claim.renewed(outcome)
             raise LeaseLost(self._key, "begin its transaction")
 
     def _ended_early(self) -> bool:
         """Tell whether the body ended the transaction, also when it has begun another one since."""
-        if self.connection.in_transaction:
-            try:
-                self.connection.execute(f"RELEASE {_MARK}")
-            except sqlite3.OperationalError:  # no such savepoint: it went with our transaction
-                self._end("ROLLBACK")
-                return True
+        if not self._session.is_open:
+            return True
+        if self._session.unmark():
             return False
+        self._end(self._session.rollback)
         return True
 
     # --- leaving --------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
-        held = self.claim.record
+        held = self._held.record
         try:
-            drive(self.claim.success(self.result)(), self._within)
-            self._execute("COMMIT")
+            drive(self._held.success(self.result)(), self._session)
+            self._execute(self._session.commit)
         except BaseException as error:
             if not self._was_committed():
-                self.claim.reopened(held)
+                self._held.reopened(held)
                 self._record_failure(error)
                 if isinstance(error, ResultNotRecorded):
                     raise StoreError(f"{error}. The effect was rolled back with it") from error
                 raise
             if not isinstance(error, OncewardError):
                 raise  # an interrupt, such as a time limit
-        self.claim.warn()
+        self._held.warn()
 
     def _was_committed(self) -> bool:
         """After a commit that raised: roll back; if there is nothing to roll back, ask the ledger what became of it."""
-        if self.connection.in_transaction or self.claim.settled is None:
-            with contextlib.suppress(
-                StoreError, sqlite3.Error
-            ):  # what made the commit fail is what the caller must hear
-                self._end("ROLLBACK")
+        if self._session.is_open or self._held.settled is None:
+            with contextlib.suppress(StoreError):  # what made the commit fail is what the caller must hear
+                self._end(self._session.rollback)
             return False
-        # SQLite may have rolled back by itself, or an interrupt came after the commit, or the disk failed in its middle.
-        mine = self.claim.record
+        # The database may have rolled back by itself, or an interrupt came after the commit, or the disk failed in its middle.
+        mine = self._held.record
         try:
             held = drive(self._store.load(mine.key), self._store).record
         except OncewardError:
@@ -229,8 +220,8 @@ class Transaction:
     def _park_after_early_end(self, error: BaseException | None) -> None:
         reason = "the body committed or rolled back the transaction itself, so its effect may or may not stand"
         if self._guard is None:
-            self.claim.paused = None
-            self.claim.park(reason)
+            self._held.paused = None
+            self._held.park(reason)
         else:
             self._again(lambda claim: self._parking(claim, reason))
         raise OncewardError(
@@ -238,43 +229,39 @@ class Transaction:
             "`onceward unpark` it. Leave commit and rollback to the with statement (executescript() commits, too)"
         ) from error
 
-    def _parking(self, claim: Claim, reason: str) -> Steps[Settled | Lost]:
+    def _parking(self, claim: "HeldClaim", reason: str) -> Steps[Settled | Lost]:
         outcome: Outcome = protocol.parked(reason)
         return steps.end(self._store, claim.record, outcome, claim.policy, clock=claim.clock, until=lambda: 0.0)
 
-    def _again(self, ending: Callable[[Claim], Steps[object]]) -> None:
+    def _again(self, ending: "Callable[[HeldClaim], Steps[object]]") -> None:
         """Claim the key once more, in a transaction of its own, and end it with ``ending(claim)``."""
         assert self._bid is not None
         assert self._guard is not None
-        self._execute("BEGIN IMMEDIATE")
+        self._execute(self._session.begin)
         try:
-            outcome = drive(steps.claim(self._store, self._bid), self._within)
+            outcome = drive(steps.claim(self._store, self._bid), self._session)
             if isinstance(outcome, Won):
-                claim = Claim(self._store, outcome, self._bid.policy, self._bid.clock, self._guard.codec)
-                drive(ending(claim), self._within)
-            self._execute("COMMIT")
+                claim = self._guard.held(outcome, self._bid.policy)
+                drive(ending(claim), self._session)
+            self._execute(self._session.commit)
         finally:
-            self._end("ROLLBACK")  # unless it is committed
+            self._end(self._session.rollback)  # unless it is committed
 
-    def _end(self, statement: str) -> None:
-        """End the transaction, if there is one, by COMMIT or ROLLBACK."""
+    def _end(self, ending: Callable[[], None]) -> None:
+        """End the transaction, if there is one, by the session's commit or rollback."""
         if forks.generation != self._process:
             return  # the connection is the parent's: whatever is done to it here could undo what others commit meanwhile
         try:
-            if self.connection.in_transaction:
-                self._execute(statement)
+            if self._session.is_open:
+                ending()
         finally:
-            if self.connection.in_transaction:  # a COMMIT that failed
-                self.connection.execute("ROLLBACK")
+            if self._session.is_open:  # a commit that failed
+                self._session.rollback()
 
-    def _execute(self, statement: str) -> None:
+    def _execute(self, step: Callable[[], None]) -> None:
         if forks.generation != self._process:
             raise ForkedClaim(self._key)
-        try:
-            self.connection.execute(statement)
-        except sqlite3.Error as error:
-            failure: StoreError = translated(error, self._store.path)
-            raise failure from error
+        step()
 
 
 def _nothing() -> None:

@@ -3,7 +3,7 @@
 import os
 from typing import BinaryIO, NamedTuple
 
-from onceward.claim.claim import current
+from onceward.claim.scope import current
 from onceward.pipe.jobs import Job
 from onceward.pipe.output import Output
 

@@ -1,16 +1,23 @@
-"""The stores, and how a URL opens one."""
+"""The stores: which there are, and how a URL opens one.
 
+A store's module has ``open_url(parts, options)``, which returns the store for a URL, and ``CAPABILITIES``, what its stores
+can do (``capabilities.py``). A package of yours adds a store by an entry point of the group ``onceward.stores``: the
+scheme is its name, the module its value.
+"""
+
+from collections.abc import Iterator
 from importlib import import_module
-from typing import cast
+from typing import Final, cast
 
 from onceward.stores.contract import Store
 
-# scheme → module and function; imported when first asked for, so that `import onceward` loads no driver
-OPENERS = {
-    "dynamodb": ("onceward.stores.dynamodb", "open_url"),
-    "memory": ("onceward.stores.memory", "open_url"),
-    "sqlite": ("onceward.stores.sqlite.store", "open_url"),
+# Scheme → module. A module is imported when its scheme is first used: `import onceward` loads no driver.
+STORES: Final = {
+    "dynamodb": "onceward.stores.dynamodb",
+    "memory": "onceward.stores.memory",
+    "sqlite": "onceward.stores.sqlite",
 }
+GROUP: Final = "onceward.stores"
 
 
 def open_store(url: str) -> Store:
@@ -19,8 +26,8 @@ def open_store(url: str) -> Store:
     Args:
         url: ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db``, each with ``?timeout=SECONDS`` and
             ``?synchronous=FULL|NORMAL``; ``dynamodb://TABLE?region=REGION`` with the options of
-            ``onceward.stores.dynamodb.open_table``; or ``memory:``. A ``+`` is a plus; ``%``, ``#``, ``&``, ``?`` and a space
-        are written ``%25``, ``%23``, ``%26``, ``%3F`` and ``%20`` where they are part of a name or value.
+            ``onceward.stores.dynamodb.open_table``; ``memory:``; or the URL of another package's store. A ``+`` is a plus;
+            ``%``, ``#``, ``&``, ``?`` and a space are written ``%25``, ``%23``, ``%26``, ``%3F`` and ``%20`` where they are part of a name or value.
 
     Raises:
         ValueError: the URL is not one of these forms, or has a fragment, an option twice, or one without a value.
@@ -28,13 +35,30 @@ def open_store(url: str) -> Store:
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)
-    if parts.scheme not in OPENERS:
-        known = ", ".join(sorted(OPENERS))
+    module = STORES.get(parts.scheme) or _installed().get(parts.scheme)
+    if module is None:
+        known = ", ".join(sorted(STORES | _installed()))
         raise ValueError(f"{url!r} names no store: its scheme must be one of {known}, as in sqlite:///orders.db")
     if "#" in url:
         raise ValueError(f"{url!r}: a # ends a URL, and what follows would be ignored: write it %23")
-    module, function = OPENERS[parts.scheme]
-    return cast("Store", getattr(import_module(module), function)(parts, _options(url, parts.query)))
+    return cast("Store", import_module(module).open_url(parts, _options(url, parts.query)))
+
+
+def offering(capability: str) -> Iterator[str]:
+    """Yield the schemes of the stores that have a capability; those whose driver is not installed are left out."""
+    for scheme, module in sorted((STORES | _installed()).items()):
+        try:
+            if capability in import_module(module).CAPABILITIES:
+                yield scheme
+        except ImportError:
+            continue
+
+
+def _installed() -> dict[str, str]:
+    """Return the stores of other packages."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=GROUP)}
 
 
 def _options(url: str, query: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ A store is a dumb atomic register; it decides nothing. Each verb is a generator 
 against all of this.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from onceward.core.drivers import Steps
@@ -80,6 +80,10 @@ class Store(Register, Protocol):
 
     url: str
     max_result: int
+
+    @property
+    def capabilities(self) -> Mapping[str, str]:
+        """What it can do beyond this contract, see ``capabilities.py``; empty when that is nothing."""
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read up to ``limit`` records whose key starts with ``prefix``, from where ``after`` (a page's next) points.

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from onceward.core.drivers import Steps
 from onceward.core.record import IN_PROGRESS, Record, Reply, Write
@@ -139,6 +139,8 @@ class Faults:
         store: the store behind it.
         plan: says which exchange gets which fault; may be replaced at any time through the attribute of that name.
     """
+
+    capabilities: Final[Mapping[str, str]] = {}  # their requests would not go by the plan
 
     def __init__(self, store: Store, plan: Plan) -> None:
         self.store = store

@@ -8,7 +8,8 @@ import asyncio
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Final, Unpack
 
-from onceward.claim.claim import CURRENT, Claim
+from onceward.claim.held import HeldClaim
+from onceward.claim.scope import CURRENT
 from onceward.core.policy import Options
 from onceward.errors import OncewardError
 from onceward.http.answer import CUT_SHORT, Answer, Recorded
@@ -151,10 +152,10 @@ class AsgiIdempotency:
         key, exchange = guarded.begin(ask)
         try:
             entry = await guarded.guard.enter_async(key, ask.fingerprint)
-            answer = None if isinstance(entry, Claim) else exchange.repeated(guarded.recorded(key, entry.value))
+            answer = None if isinstance(entry, HeldClaim) else exchange.repeated(guarded.recorded(key, entry.value))
         except Exception as error:
             entry, answer = None, exchange.refused(error)
-        if isinstance(entry, Claim):
+        if isinstance(entry, HeldClaim):
             handling = _Handling(guarded, entry, exchange, body=body, receive=receive, send=send)
             await handling.carry_out(self._app, scope)
         elif answer is not None:
@@ -165,7 +166,7 @@ class _Handling(Delivery):
     """One request whose key is claimed."""
 
     def __init__(
-        self, guarded: Guarded, claim: Claim, exchange: Exchange, *, body: bytes, receive: Receive, send: Send
+        self, guarded: Guarded, claim: HeldClaim, exchange: Exchange, *, body: bytes, receive: Receive, send: Send
     ) -> None:
         super().__init__(body, receive, send, guarded.rules.max_response)
         self._guard = guarded.guard

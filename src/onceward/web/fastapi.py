@@ -32,7 +32,9 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
 from onceward.claim.arguments import check_once
-from onceward.claim.claim import CURRENT, Claim
+from onceward.claim.claim import Claim
+from onceward.claim.held import HeldClaim
+from onceward.claim.scope import CURRENT
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.endpoint import endpoint_rules
@@ -194,7 +196,7 @@ class IdempotentRoute(APIRoute):
                 return
         await self._guarded(scope, receive, send)
 
-    async def _is_held(self, outer: Claim, scope: Scope, receive: Receive) -> tuple[Receive, bool]:
+    async def _is_held(self, outer: HeldClaim, scope: Scope, receive: Receive) -> tuple[Receive, bool]:
         """Tell whether the middleware holds the key of this very request; and return what to receive the request by."""
         assert self._guarded is not None
         guarded = self._guarded._guarded  # noqa: SLF001 - the shells are part of the house

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from threading import Thread
 from typing import Final, TypeVar
 
-from onceward.claim.claim import CURRENT, Claim
+from onceward.claim.held import HeldClaim
+from onceward.claim.scope import CURRENT
 from onceward.http.answer import CUT_SHORT, Answer, Recorded
 from onceward.http.exchange import Exchange, Unrecorded
 from onceward.http.guarded import Guarded
@@ -24,7 +25,7 @@ async def claim_async(guarded: Guarded, ask: Ask) -> "HeldAsync | Answer":
     key, exchange = guarded.begin(ask)
     try:
         entry = await guarded.guard.enter_async(key, ask.fingerprint)
-        if isinstance(entry, Claim):
+        if isinstance(entry, HeldClaim):
             exchange.begun()
             return HeldAsync(guarded, exchange, entry)
         answer = exchange.repeated(guarded.recorded(key, entry.value))
@@ -77,7 +78,7 @@ class HeldAsync:
     pending = False
     recorder: Thread | None = None
 
-    def __init__(self, guarded: Guarded, exchange: Exchange, claim: Claim) -> None:
+    def __init__(self, guarded: Guarded, exchange: Exchange, claim: HeldClaim) -> None:
         self.ends_with_client = False
         self.is_over = False
         self.error: Exception | None = None

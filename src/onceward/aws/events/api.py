@@ -8,8 +8,9 @@ from onceward.aws.events import api_event
 from onceward.aws.events.handler import LambdaHandler, naming_worker, time_left
 from onceward.claim.arguments import check_once, with_wait
 from onceward.claim.called import refuse_not_begun
-from onceward.claim.claim import Claim, current
+from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
+from onceward.claim.scope import held
 from onceward.core import steps
 from onceward.core.policy import Options
 from onceward.http.answer import Answer, Recorded, bodiless, recorded
@@ -203,7 +204,7 @@ class _Request:
         return exchange.ended(record)
 
     def _claimed(self, exchange: Exchange) -> Claim:
-        claim = current()
+        claim = held()
         claim.deadline = self._deadline
         exchange.begun()
         return claim

@@ -22,7 +22,7 @@ class Requests:
         metered: whether to ask for the consumed capacity.
     """
 
-    def __init__(self, table: str, layout: Layout, *, metered: bool) -> None:
+    def __init__(self, table: str, layout: Layout, *, metered: bool = False) -> None:
         self.table = table
         self.layout = layout
         self._common: Body = (

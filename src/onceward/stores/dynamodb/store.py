@@ -6,8 +6,8 @@ latest time that the server's clock may show and judged by the earliest (``clock
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, cast
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
@@ -15,35 +15,20 @@ from onceward.core.protocol import is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.errors import StoreError
+from onceward.observe.events import StoreRequest
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged
 from onceward.stores.dynamodb import batch, blobs, faults
 from onceward.stores.dynamodb.blobs import Blobs, is_large
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout, reason
 from onceward.stores.dynamodb.replies import member, page, units, won
 from onceward.stores.dynamodb.requests import Requests
-from onceward.stores.dynamodb.transact import Effects, transact
+from onceward.stores.observed import Observed, Tell
 from onceward.wire.calls import Answer, Call, Many, ObjectCall
 from onceward.wire.clock import ServerClock
 from onceward.wire.codes import EXPIRED, SKEWED, code_of, message_of, passes
 from onceward.wire.wires import Wires
 
 _SCANNED = 1000  # items that one page looks at, at most
-
-
-class Usage(NamedTuple):
-    """What one request cost.
-
-    Attributes:
-        action: as IAM names it, such as ``dynamodb:PutItem``.
-        units: consumed capacity units, None when the answer did not tell (a refused write's does not).
-        seconds: from sending to arrival.
-        code: the short code of the error, or "" for none.
-    """
-
-    action: str
-    units: float | None
-    seconds: float
-    code: str
 
 
 class Sent(NamedTuple):
@@ -55,7 +40,7 @@ class Sent(NamedTuple):
     answers: "list[Answer | StoreError]"
 
 
-class DynamoStore:
+class DynamoStore(Observed):
     """A ledger in a DynamoDB table.
 
     Args:
@@ -65,13 +50,16 @@ class DynamoStore:
         blobs: where results go that are too large for an item; None is nowhere: they are not replayable.
         probe: whether a claim first asks with an eventually consistent read, which costs a tenth of a refused write;
             worth it where more than a tenth of all deliveries are duplicates.
-        on_usage: called with the :class:`Usage` of each request, in the thread that made it.
         url: how the ledger is named in messages; default ``dynamodb://TABLE``.
         clock: the owner's clock (seconds); for tests.
     """
 
     resolution = 1.0
     poll = 0.25
+    capabilities: Final[Mapping[str, str]] = {
+        "observe": "onceward.stores.observed:observe",
+        "transact": "onceward.stores.dynamodb.transact:committing",
+    }
 
     def __init__(
         self,
@@ -81,13 +69,12 @@ class DynamoStore:
         layout: Layout | None = None,
         blobs: Blobs | None = None,
         probe: bool = False,
-        on_usage: Callable[[Usage], None] | None = None,
         url: str | None = None,
         clock: Clock = boottime,
     ) -> None:
         self.url = url or f"dynamodb://{table}"
         self.layout = layout or Layout()
-        self.requests = Requests(table, self.layout, metered=on_usage is not None)
+        self.requests = Requests(table, self.layout)
         self.clock = ServerClock(clock)
         self._s3_clock = ServerClock(clock)  # only signatures go by it
         self.may_batch = True
@@ -95,14 +82,13 @@ class DynamoStore:
         self._wires = wires
         self._blobs = blobs
         self._probe = probe
-        self._on_usage = on_usage
 
     # --- the verbs ------------------------------------------------------------------------------------------------
 
     def insert(self, write: Write) -> Steps[Reply]:
         """Write if the key is absent."""
         if self._probe or not self.clock.known:
-            seen = yield from self._look(write.key, consistent=False)
+            seen = yield from self.look(write.key, consistent=False)
             if seen.record is not None:
                 return seen
         return (yield from self._put(write, None))
@@ -113,7 +99,7 @@ class DynamoStore:
 
     def load(self, key: str) -> Steps[Reply]:
         """Read one record, consistently."""
-        return (yield from self._look(key, consistent=True))
+        return (yield from self.look(key, consistent=True))
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert 25 with one request."""
@@ -122,14 +108,6 @@ class DynamoStore:
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
         """Swap 25 with one request."""
         return (yield from batch.write_many(self, [batch.Wanted(*pair) for pair in pairs]))
-
-    def transact(self, effects: Sequence[Effects], write: Write, seen: Record | None) -> Steps[Reply]:
-        """Write if the key is absent or still the version seen, and with it all of ``effects``, or nothing."""
-        if seen is None and not self.clock.known:
-            early = yield from self._look(write.key, consistent=False)
-            if early.record is not None:
-                return early
-        return (yield from transact(self, effects, write, seen))
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read one page, in no order, with one request; a page may have few records, or none, and a next one."""
@@ -186,6 +164,25 @@ class DynamoStore:
         """Close the connections; the next use opens them again."""
         self._wires.close()
 
+    # --- telling of it ------------------------------------------------------------------------------------------------
+
+    def observe(self, tell: Tell) -> None:
+        """As :meth:`Observed.observe`; from now on each answer tells the capacity that it consumed."""
+        super().observe(tell)
+        self.requests = Requests(self.requests.table, self.layout, metered=True)
+
+    def told_of(self, request: object, reply: object, seconds: float) -> list[StoreRequest]:
+        """Return one for each call."""
+        if isinstance(request, Many):
+            replies = reply if isinstance(reply, list) else [reply] * len(request.calls)
+            pairs = zip(request.calls, replies, strict=True)
+            return [told for one, met in pairs for told in self.told_of(one, met, seconds)]
+        action = faults.name_of(cast("Call | ObjectCall", request))
+        if not isinstance(reply, Answer):
+            return [StoreRequest(self.url, action, seconds, type(reply).__name__)]
+        code = "" if reply.status == 200 else code_of(reply)
+        return [StoreRequest(self.url, action, reply.received - reply.sent, code, units(reply))]
+
     # --- asking, for the verbs here and in the modules beside ---------------------------------------------------------
 
     def ask(self, call: Call | ObjectCall, *, gone: int = 200) -> Steps[Answer]:
@@ -233,12 +230,9 @@ class DynamoStore:
         return answers
 
     def heard(self, call: Call | ObjectCall, answer: Answer, *, again: bool = True) -> Steps[Answer]:
-        """Take in an answer: the time, the cost, and whether the same call is worth signing anew, once."""
+        """Take in an answer: the time, and whether the same call is worth signing anew, once."""
         while True:
             (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
-            if self._on_usage is not None:
-                code = "" if answer.status == 200 else code_of(answer)
-                _tell(self._on_usage, Usage(faults.name_of(call), units(answer), answer.received - answer.sent, code))
             if not again or not self.may_renew(answer):
                 return answer
             again = False
@@ -254,7 +248,7 @@ class DynamoStore:
         if item:
             return Reply(False, self.read(item), self.clock.earliest())
         if inserted and record is not None:  # something is there, and a server or proxy did not show it
-            return (yield from self._look(record.key, consistent=True))
+            return (yield from self.look(record.key, consistent=True))
         return Reply(False, None, self.clock.earliest())
 
     def stamped(self, writes: Sequence[Write]) -> Steps[tuple[list[Record], list[Item], float]]:
@@ -341,7 +335,7 @@ class DynamoStore:
             item = self.layout.item(record)
         call = self.requests.write(item, seen)
         answer: Answer = yield call
-        if answer.status == 200 and self._on_usage is None:
+        if answer.status == 200:
             clock.learn(answer)
             return won(record, answer, now)
         answer = yield from self.heard(call, answer, again=False)
@@ -349,7 +343,8 @@ class DynamoStore:
             return (yield from self._put(write, seen, again=False))
         return (yield from self.reply(call, answer, record, now, inserted=seen is None))
 
-    def _look(self, key: str, *, consistent: bool) -> Steps[Reply]:
+    def look(self, key: str, *, consistent: bool) -> Steps[Reply]:
+        """Read one record."""
         answer = yield from self.ask(self.requests.get(key, consistent=consistent))
         item = member(answer, "Item")
         return Reply(False, self.read(item) if item else None, self.clock.earliest())
@@ -401,12 +396,3 @@ def _resumed(after: str) -> Item:
     if not isinstance(key, dict):
         raise StoreError(f"{after!r} is not where an earlier page of this ledger ended")
     return key
-
-
-def _tell(hook: Callable[[Usage], None], usage: Usage) -> None:
-    try:
-        hook(usage)
-    except Exception:
-        import logging
-
-        logging.getLogger("onceward").exception("the on_usage hook failed")

@@ -1,10 +1,12 @@
 """A record and the effect that goes with it, committed by one ``TransactWriteItems``: all of it, or nothing."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
 
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
+from onceward.core.steps import Commit
 from onceward.errors import EffectRefused, StoreError
 from onceward.stores.dynamodb import faults
 from onceward.stores.dynamodb.items import Item
@@ -15,14 +17,58 @@ from onceward.wire.codes import PASSING, code_of, short
 if TYPE_CHECKING:
     from onceward.stores.dynamodb.store import DynamoStore
 
-Effects = Mapping[str, Mapping[str, object]]
+TransactItem = Mapping[str, Mapping[str, object]]  # as boto3 takes it: {"Put": {"TableName": ..., "Item": ...}}
+
+KINDS: Final = ("Put", "Update", "Delete", "ConditionCheck")
+MOST: Final = 99  # TransactWriteItems takes 100, and one of them is the record
 
 
-def transact(store: "DynamoStore", effects: Sequence[Effects], write: Write, seen: Record | None) -> Steps[Reply]:
-    """Write the record if the one seen still stands, and with it all of ``effects``.
+def committing(store: "DynamoStore", effects: Sequence[object]) -> Commit:
+    """Return the conditional write that takes ``effects`` along (:data:`onceward.stores.capabilities.TRANSACT`).
+
+    Raises:
+        TypeError: a write is not a dict of one of Put, Update, Delete and ConditionCheck.
+        ValueError: there are too many, or one names no table.
+    """
+    return partial(transact, store, [_checked(number, one) for number, one in enumerate(_few(effects))])
+
+
+def _few(effects: Sequence[object]) -> Sequence[object]:
+    if isinstance(effects, Mapping | str) or not isinstance(effects, Sequence):
+        raise TypeError(
+            f"writes={effects!r}: give a list of writes, as in [{{'Put': {{'TableName': ..., 'Item': ...}}}}]"
+        )
+    if len(effects) > MOST:
+        raise ValueError(f"{len(effects)} writes: DynamoDB commits at most {MOST} of them together with the record")
+    return effects
+
+
+def _checked(number: int, effect: object) -> TransactItem:
+    if not isinstance(effect, Mapping) or len(effect) != 1 or next(iter(effect)) not in KINDS:
+        raise TypeError(f"writes[{number}]: give a dict with exactly one of {', '.join(KINDS)}, as boto3 takes it")
+    ((kind, body),) = effect.items()
+    if not isinstance(body, Mapping):
+        raise TypeError(f"writes[{number}]: {kind} takes a dict, as boto3's transact_write_items does")
+    if not body.get("TableName"):
+        raise ValueError(f"writes[{number}]: {kind} has no TableName")
+    if not isinstance(body.get("Item", body.get("Key")), Mapping):
+        raise TypeError(
+            f"writes[{number}]: {kind} takes {'an Item' if kind == 'Put' else 'a Key'}, a dict of typed values"
+        )
+    if "ConditionExpression" in body and "ReturnValuesOnConditionCheckFailure" not in body:
+        body = {**body, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+    return {kind: body}
+
+
+def transact(store: "DynamoStore", effects: Sequence[TransactItem], write: Write, seen: Record | None) -> Steps[Reply]:
+    """Write the record if the one seen still stands, and with it all of ``effects``, or nothing.
 
     Sent without a ClientRequestToken: whether an earlier try was made is told by the record, and not for ten minutes only.
     """
+    if seen is None and not store.clock.known:
+        early = yield from store.look(write.key, consistent=False)
+        if early.record is not None:
+            return early
     _check_apart(store, write.key, effects)
     sent = yield from store.sent([write], lambda items: (store.requests.transact(items[0], seen, effects),))
     (record,), (call,), (answer,) = sent.records, sent.calls, sent.answers
@@ -38,7 +84,7 @@ def transact(store: "DynamoStore", effects: Sequence[Effects], write: Write, see
     raise _refused(store, call, write.key, effects, reasons)
 
 
-def _check_apart(store: "DynamoStore", key: str, effects: Sequence[Effects]) -> None:
+def _check_apart(store: "DynamoStore", key: str, effects: Sequence[TransactItem]) -> None:
     """Refuse an effect on the record itself: a transaction takes one write for each item."""
     own = store.layout.key(key)
     for index, effect in enumerate(effects):
@@ -51,7 +97,7 @@ def _check_apart(store: "DynamoStore", key: str, effects: Sequence[Effects]) -> 
 
 
 def _refused(
-    store: "DynamoStore", call: Call, key: str, effects: Sequence[Effects], reasons: Sequence[Mapping[str, object]]
+    store: "DynamoStore", call: Call, key: str, effects: Sequence[TransactItem], reasons: Sequence[Mapping[str, object]]
 ) -> EffectRefused | StoreError:
     """Return why the transaction was cancelled although our own condition held: what passes by itself comes last."""
     codes = [short(str(reason.get("Code") or "None")) for reason in reasons]

@@ -5,15 +5,13 @@ holds the lock commits for all who queue behind it, so that a hundred threads sh
 hundred. Coroutines hand their writes to one thread, which does the same, and never block their loop on the disk.
 """
 
-import contextlib
 import os
 import sqlite3
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, cast
-from urllib.parse import SplitResult
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, cast
 
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps
@@ -22,6 +20,7 @@ from onceward.core.register import Answered
 from onceward.errors import StoreError
 from onceward.stores.contract import MORE, Damaged, DamagedRecord, Page, Purged
 from onceward.stores.locks import give, holds, owns, reentered, take, watch_forks
+from onceward.stores.observed import Observed
 from onceward.stores.sqlite import writer as sqlite_async
 from onceward.stores.sqlite.anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite.clock import RESOLUTION
@@ -51,7 +50,7 @@ class Job:
         self.request = request
 
 
-class SqliteStore:
+class SqliteStore(Observed):
     """A ledger in an SQLite file (3.35 or newer).
 
     Args:
@@ -64,6 +63,10 @@ class SqliteStore:
     resolution = RESOLUTION
     poll = 0.04  # a waiter sees a result within 100 ms of its being recorded
     max_result = 256 * 1024
+    capabilities: Final[Mapping[str, str]] = {
+        "observe": "onceward.stores.observed:observe",
+        "transaction": "onceward.stores.sqlite.session:join",
+    }
 
     def __init__(
         self,
@@ -307,17 +310,10 @@ class SqliteStore:
 
     # --- life -----------------------------------------------------------------------------------------------------
 
-    def within(self, connection: sqlite3.Connection) -> "Within":
-        """Return an exchange that runs every request inside the transaction open on ``connection``.
-
-        Raises:
-            ValueError: the connection's main database is not this ledger's file.
-        """
-        self._read(_OPEN.run)  # makes the schema and sets the clock, on first use
-        within = Within(connection, self._file)
-        with plain(connection):
-            self._file.check_same(connection)
-        return within
+    def opened(self) -> SqliteFile:
+        """Return the file, with its schema made and its clock set."""
+        self._read(_OPEN.run)
+        return self._file
 
     def close(self) -> None:
         """Close both connections and end the writer thread; the next use opens them again."""
@@ -348,69 +344,6 @@ class SqliteStore:
         self._forks += 1
         if self._carried:
             self._file.abandon()
-
-
-@contextlib.contextmanager
-def plain(connection: sqlite3.Connection) -> Iterator[None]:
-    """Have a connection give rows as tuples and text as str, whatever its owner has set, while the block lasts."""
-    row_factory, text_factory = connection.row_factory, connection.text_factory
-    connection.row_factory, connection.text_factory = None, str
-    try:
-        yield
-    finally:
-        connection.row_factory, connection.text_factory = row_factory, text_factory
-
-
-class Within:
-    """Exchanges inside a transaction that somebody else opened and will end."""
-
-    def __init__(self, connection: sqlite3.Connection, file: SqliteFile) -> None:
-        self._connection = connection
-        self._file = file
-
-    def exchange(self, request: object) -> object:
-        """Run one request on the connection."""
-        asked: Request = request  # type: ignore[assignment]  # as above
-        connection, now = self._connection, self._file.now()
-        if not connection.in_transaction:  # the next write would be made without the effect
-            raise StoreError("the transaction is gone: SQLite rolled it back when the disk failed or was full")
-        try:
-            with plain(connection):
-                if now - self._file.marked >= MARK_EVERY:
-                    connection.execute(MARK, (now,))  # again each time, for it may be rolled back
-                return asked.run(connection, now)
-        except sqlite3.Error as error:
-            raise translated(error, "the transaction's connection") from error
-
-    async def exchange_async(self, request: object) -> object:
-        """Run one request on the connection."""
-        return self.exchange(request)
-
-
-def open_url(parts: SplitResult, options: dict[str, str]) -> SqliteStore:
-    """Open ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
-
-    Raises:
-        ValueError: the URL has a host, no path, or an option other than ``timeout`` and ``synchronous``.
-    """
-    from urllib.parse import unquote
-
-    url = parts.geturl()
-    path = unquote(parts.path).removeprefix("/")
-    if parts.netloc or not path:
-        raise ValueError(
-            f"{url!r}: write sqlite:///relative/path.db or sqlite:////absolute/path.db (three or four slashes)"
-        )
-    if path == ":memory:":
-        raise ValueError(f"{url!r}: for a ledger in memory, use memory:")
-    unknown = options.keys() - {"timeout", "synchronous"}
-    if unknown:
-        raise ValueError(f"{url!r}: unknown option {', '.join(sorted(unknown))}; there are timeout and synchronous")
-    try:
-        timeout = float(options.get("timeout", "5"))
-    except ValueError:
-        raise ValueError(f"{url!r}: timeout must be a number of seconds") from None
-    return SqliteStore(path, timeout=timeout, synchronous=options.get("synchronous", "FULL").upper())
 
 
 def _close(file: SqliteFile, *locks: "RLock") -> None:

@@ -1,0 +1,114 @@
+"""A connection of the caller's to the ledger's own file: an effect on it commits together with its record."""
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from onceward.errors import StoreError
+from onceward.stores.sqlite.anchor import MARK, MARK_EVERY
+from onceward.stores.sqlite.file import SqliteFile, translated
+
+if TYPE_CHECKING:
+    from onceward.stores.sqlite.requests import Request
+    from onceward.stores.sqlite.store import SqliteStore
+
+_MARK = "onceward_body"
+
+
+def join(store: "SqliteStore", connection: sqlite3.Connection) -> "SqliteSession":
+    """Return the session of a connection (:data:`onceward.stores.capabilities.TRANSACTION`).
+
+    Raises:
+        ValueError: it is to another file than the ledger's, or in a transaction, or always in one.
+    """
+    if getattr(connection, "autocommit", None) is False:
+        raise ValueError(
+            "a connection with autocommit=False is always in a transaction, and this one must be ours to begin and "
+            "end; connect with autocommit=True or with an isolation_level"
+        )
+    if connection.in_transaction:
+        raise ValueError(
+            "the connection is in a transaction already; commit it first, for this one must be ours to end"
+        )
+    file = store.opened()
+    with _plain(connection):
+        file.check_same(connection)
+    return SqliteSession(connection, file)
+
+
+class SqliteSession:
+    """One connection, and the file that it must be to."""
+
+    def __init__(self, connection: sqlite3.Connection, file: SqliteFile) -> None:
+        self._connection = connection
+        self._file = file
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction is open."""
+        try:
+            return self._connection.in_transaction
+        except sqlite3.Error as error:  # the caller has closed it
+            raise translated(error, self._file.path) from error
+
+    def begin(self) -> None:
+        """Begin a transaction that holds the file's write lock."""
+        self._execute("BEGIN IMMEDIATE")
+
+    def mark(self) -> None:
+        """Set the savepoint."""
+        self._execute(f"SAVEPOINT {_MARK}")
+
+    def unmark(self) -> bool:
+        """Release the savepoint; return False if it is gone."""
+        try:
+            self._connection.execute(f"RELEASE {_MARK}")
+        except sqlite3.OperationalError:
+            return False
+        except sqlite3.Error as error:  # in another thread than the connection's own, SQLite refuses
+            raise translated(error, self._file.path) from error
+        return True
+
+    def commit(self) -> None:
+        """Commit."""
+        self._execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Roll back."""
+        self._execute("ROLLBACK")
+
+    def _execute(self, statement: str) -> None:
+        try:
+            self._connection.execute(statement)
+        except sqlite3.Error as error:
+            raise translated(error, self._file.path) from error
+
+    def exchange(self, request: object) -> object:
+        """Run one request on the connection."""
+        asked: Request = request  # type: ignore[assignment]  # the verbs yield nothing else
+        connection, now = self._connection, self._file.now()
+        if not connection.in_transaction:  # the next write would be made without the effect
+            raise StoreError("the transaction is gone: SQLite rolled it back when the disk failed or was full")
+        try:
+            with _plain(connection):
+                if now - self._file.marked >= MARK_EVERY:
+                    connection.execute(MARK, (now,))  # again each time, for it may be rolled back
+                return asked.run(connection, now)
+        except sqlite3.Error as error:
+            raise translated(error, "the transaction's connection") from error
+
+    async def exchange_async(self, request: object) -> object:
+        """Run one request on the connection."""
+        return self.exchange(request)
+
+
+@contextlib.contextmanager
+def _plain(connection: sqlite3.Connection) -> Iterator[None]:
+    """Have a connection give rows as tuples and text as str, whatever its owner has set, while the block lasts."""
+    row_factory, text_factory = connection.row_factory, connection.text_factory
+    connection.row_factory, connection.text_factory = None, str
+    try:
+        yield
+    finally:
+        connection.row_factory, connection.text_factory = row_factory, text_factory

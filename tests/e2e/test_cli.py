@@ -1,0 +1,452 @@
+"""The command line as others see it: its help, its usage errors, and the commands for operators."""
+
+import itertools
+import json
+import os
+import pty
+import re
+import select
+import shlex
+import subprocess
+import sys
+import time
+
+import pytest
+
+import onceward
+from command_line import Cli
+from onceward.cli.records import details, heading, row
+from onceward.core.drivers import drive
+from onceward.keys.ledger_keys import ledger_key
+from onceward.testing.bench import claim_of
+
+
+@pytest.fixture
+def cli(tmp_path):
+    return Cli(tmp_path)
+
+
+@pytest.fixture
+def held(cli):
+    """A ledger with one key of each kind: done, released, parked, lapsed and live."""
+    once = cli.once(name="n")
+    claims = {
+        key: once.acquire(key, lease=0.05 if key == "lapsed" else 60) for key in ("a", "r", "p", "lapsed", "live")
+    }
+    claims["a"].complete({"receipt": 7})
+    claims["r"].release("card declined")
+    claims["p"].park("no such account")
+    time.sleep(0.1)
+    once.close()
+    return cli
+
+
+FLOWING = ("sqs", "ls", "show", "clear", "unpark", "park", "purge", "stats", "redrive", "doctor")
+
+
+# --- help and usage ---------------------------------------------------------------------------------------------------
+
+
+def test_help_names_every_command(cli):
+    told = cli.run("--help").stdout.decode()
+    for command in (*FLOWING, "pipe", "demo", "init"):
+        assert f" {command} " in told
+
+
+@pytest.mark.parametrize("command", FLOWING)
+def test_help_breaks_no_paragraph_but_at_the_terminals_edge(cli, command):
+    cli.env["COLUMNS"] = "2000"
+    told = cli.run(command, "--help").stdout.decode()
+    lines = [line.strip() for line in told.partition("Usage:")[2].partition("╭")[0].splitlines()]
+    assert any(lines[1:])
+    for line, following in itertools.pairwise(lines):
+        assert not (line and following), following
+
+
+def test_help_of_pipe_tells_the_options_and_every_exit_status(cli):
+    told = " ".join(cli.run("pipe", "--help").stdout.decode().split())
+    assert "-- COMMAND [ARG]..." in told
+    for option in [
+        "key",
+        "store",
+        "jobs",
+        "lease",
+        "max-attempts",
+        "wait",
+        "name",
+        "new-only",
+        "json",
+        "rejects",
+        "call",
+    ]:
+        assert f"--{option}" in told
+    for status in (
+        "0 every line is done",
+        "1 some failed",
+        "2 usage",
+        "3 all",
+        "4 the ledger",
+        "130 interrupted",
+        "141",
+    ):
+        assert status in told
+
+
+def test_the_version_is_told(cli):
+    assert cli.run("--version").stdout.decode() == f"onceward {onceward.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--key", "id"], "no command"),
+        (["cat", "--key", "id"], "cat is no file; is it the command?"),
+        (["--key", "id", "--", "no-such-program"], "no-such-program: no such command"),
+        (["--key", "id", "--", "./in.ndjson"], "not an executable file"),
+        (["--key", "id", "--", "./plain"], "a script without a #! line"),
+        (["--key", "id", "--", "./lost"], "/no/such/interpreter"),
+        (["--key", "id[", "--", "cat"], "not a JMESPath expression"),
+        (["--key", "items[].id", "--", "cat"], "projection"),
+        (["--key", "id", "--", "echo", "{id"], "literal braces twice, {{ and }}"),
+        (["--key", "id", "--", "echo", "id}"], "literal braces twice, {{ and }}"),
+        (["--key", "id", "--", "echo", "{}"], "literal braces twice, {{ and }}"),
+        (["--key", "id", "--", "echo", '{"a": 1}'], "literal braces twice, {{ and }}"),
+        (["--key", "id", "--", "{id}"], "must be the same for every line"),
+        (["--key", "id", "--call", "m:f", "--", "cat"], "not both"),
+        (["--key", "id", "--call", "m"], "module:function"),
+        (["--key", "id", "--call", "no_such_module:f"], "cannot be imported"),
+        (["--key", "id", "--call", "json:no_such"], "has no function no_such"),
+        (["--key", "id", "--lease", "0", "--", "cat"], "lease=0.0"),
+        (["--key", "id", "--name", "a:b", "--", "cat"], "name='a:b'"),
+        (["--key", "id", "--store", "mysql://x", "--", "cat"], "names no store"),
+        (["gone.ndjson", "--key", "id", "--", "cat"], "gone.ndjson: no such file"),
+        ([".", "--key", "id", "--", "cat"], "a directory"),
+        (["in.ndjson", "--key", "id", "--rejects", "in.ndjson", "--", "cat"], "the input itself"),
+        (["in.ndjson", "--key", "id", "--rejects", "no/such/folder", "--", "cat"], "cannot be written"),
+        (["--", "cat"], "--key"),
+    ],
+)
+def test_a_usage_error_is_told_before_anything_is_claimed(cli, arguments, told):
+    cli.write("in.ndjson", {"id": 1})
+    (cli.folder / "plain").write_text("echo hi\n")
+    (cli.folder / "lost").write_text("#!/no/such/interpreter\n")
+    for name in ("plain", "lost"):
+        (cli.folder / name).chmod(0o755)
+    result = cli.run("pipe", *arguments, input=b'{"id": 1}\n')
+    assert result.returncode == 2
+    assert told in result.stderr
+    assert not (cli.folder / "onceward.db").exists()
+
+
+# --- operators --------------------------------------------------------------------------------------------------------
+
+
+def test_ls_shows_each_record_with_what_became_of_it(held):
+    told = held.run("ls").stdout.decode()
+    assert len(told.splitlines()) == 6
+    assert '{"receipt":7}' in told
+    assert "card declined" in told
+    assert re.search(r"lease lapsed \d+ s ago", told)
+    assert "lease ends in" in told
+
+
+def test_ls_filters_by_prefix_status_and_limit(held):
+    def keys(*options):
+        return [json.loads(line)["key"] for line in held.run("ls", "--json", *options).stdout.splitlines()]
+
+    assert keys() == ["n:a", "n:lapsed", "n:live", "n:p", "n:r"]
+    assert keys("--prefix", "n:l") == ["n:lapsed", "n:live"]
+    assert keys("--status", "parked") == ["n:p"]
+    assert keys("--limit", "2") == ["n:a", "n:lapsed"]
+
+
+def test_ls_prints_raw_record_fields_as_json(held):
+    record = json.loads(held.run("ls", "--json", "--prefix", "n:a").stdout)
+    assert list(record) == list(onceward.Record._fields)
+    assert record["result"] == '{"receipt":7}'
+
+
+def test_ls_refuses_a_status_that_there_is_not(held):
+    assert held.run("ls", "--status", "done").returncode == 2
+
+
+def test_ls_ends_quietly_when_its_reader_does(cli):
+    once = cli.once()
+    for number in range(600):
+        once.acquire(f"a-rather-long-key-so-that-the-pipe-fills-{number:0100}").complete("x" * 50)
+    once.close()
+    process = cli.start("ls", "--json")
+    process.stdout.readline()
+    process.stdout.close()
+    with process.stderr:
+        assert process.stderr.read() == b""
+    assert process.wait() == 141
+
+
+def test_show_tells_all_of_a_record(held):
+    told = held.run("show", "n:r").stdout.decode()
+    assert "RELEASED" in told
+    assert "card declined" in told
+    assert json.loads(held.run("show", "n:p", "--json").stdout)["status"] == "PARKED"
+    assert "its worker has vanished" in held.run("show", "n:lapsed").stdout.decode()
+
+
+def test_a_key_that_there_is_not_is_an_error_of_one_line(held):
+    for command in ("show", "clear", "unpark", "park"):
+        result = held.run(command, "n:nobody")
+        assert result.returncode == 1
+        assert result.stderr.count("\n") == 1
+        assert "no such key" in result.stderr
+
+
+def test_a_ledger_that_does_not_exist_is_not_made(cli):
+    for command in (["ls"], ["stats"], ["purge"], ["show", "k"], ["clear", "k"], ["park", "k"], ["unpark", "k"]):
+        result = cli.run(*command)
+        assert result.returncode == 1
+        assert "there is no ledger at" in result.stderr
+    assert list(cli.folder.iterdir()) == []
+
+
+def test_the_store_is_taken_from_the_environment_unless_an_option_names_one(held):
+    held.env["ONCEWARD_STORE"] = "sqlite:///other.db"
+    assert "other.db" in held.run("stats").stderr
+    assert held.run("stats", "--store", "sqlite:///onceward.db").returncode == 0
+
+
+def test_clear_forgets_a_key(held):
+    assert "cleared" in held.run("clear", "n:a").stdout.decode()
+    assert held.run("show", "n:a").returncode == 1
+
+
+def test_clear_and_park_refuse_a_live_claim_where_nobody_can_be_asked(held):
+    for command in ("clear", "park"):
+        result = held.run(command, "n:live")
+        assert result.returncode == 1
+        assert "--yes" in result.stderr
+    assert json.loads(held.run("show", "n:live", "--json").stdout)["status"] == "IN_PROGRESS"
+
+
+def test_clear_and_park_touch_a_live_claim_with_yes(held):
+    held.run("park", "n:live", "--yes", "--reason", "gone mad")
+    record = json.loads(held.run("show", "n:live", "--json").stdout)
+    assert (record["status"], record["error"]) == ("PARKED", "gone mad")
+
+
+@pytest.mark.parametrize(("answer", "left"), [(b"n\n", True), (b"y\n", False)])
+def test_clear_asks_about_a_live_claim_on_a_terminal(held, answer, left):
+    controller, terminal = pty.openpty()
+    process = held.start("clear", "n:live", stdin=terminal, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    told = b""
+    while b"?" not in told and b"[y/N]" not in told:
+        assert select.select([controller], [], [], 20)[0]
+        told += os.read(controller, 4096)
+    os.write(controller, answer)
+    process.wait(20)
+    os.close(controller)
+    assert b"a worker holds this key" in told
+    assert process.returncode == (1 if left else 0)
+    assert (held.run("show", "n:live").returncode == 0) is left
+
+
+def test_park_stops_and_unpark_lets_go(held):
+    assert held.run("park", "n:r").returncode == 0
+    assert "cannot be parked" in held.run("park", "n:a").stderr
+    assert json.loads(held.run("unpark", "n:r", "--json").stdout)["status"] == "RELEASED"
+    assert "is not parked" in held.run("unpark", "n:r").stderr
+
+
+def test_purge_deletes_what_has_expired(cli):
+    once = cli.once()
+    once.acquire("old", lease=0.05, retention=0.05).complete()
+    time.sleep(0.1)
+    once.close()
+    assert json.loads(cli.run("purge", "--json").stdout) == {"purged": 1}
+    assert cli.run("purge").stdout == b"0 expired record(s) deleted\n"
+
+
+def test_stats_count_by_status(held):
+    counts = json.loads(held.run("stats", "--json").stdout)
+    assert counts["total"] == 5
+    assert {name: counts[name] for name in ("COMPLETED", "PARKED", "RELEASED", "lapsed")} == {
+        "COMPLETED": 1,
+        "PARKED": 1,
+        "RELEASED": 1,
+        "lapsed": 1,
+    }
+    assert "COMPLETED" in held.run("stats").stdout.decode()
+
+
+def test_a_file_that_is_no_ledger_is_an_error_of_one_line(cli):
+    (cli.folder / "onceward.db").write_text("this is a letter, and a long one\n" * 50)
+    result = cli.run("ls")
+    assert result.returncode == 1
+    assert "not an SQLite database" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+# --- finding ----------------------------------------------------------------------------------------------------------
+
+
+def test_ls_lists_the_lapsed_and_the_expired_that_stats_counts(held):
+    once = held.once(name="n")
+    once.acquire("old", lease=0.05, retention=0.05).complete()
+    once.acquire("old and lapsed", lease=0.05, retention=0.05)
+    time.sleep(0.2)
+    counts = once.ledger.stats()
+    once.close()
+    for status in ("LAPSED", "expired"):
+        told = held.run("ls", "--status", status, "--json").stdout.splitlines()
+        assert len(told) == counts[status.lower()] == 2
+    assert "LAPSED" in held.run("ls", "--status", "done").stderr
+
+
+def test_ls_counts_each_namespace_and_tells_when_it_was_last_written_to(held):
+    once = held.once()
+    once.acquire("a", name="shop.old_name").complete()
+    once.close()
+    time.sleep(1.1)
+    once = held.once()
+    for key in ("a", "b"):
+        once.acquire(key, name="shop.new_name").complete()
+    once.close()
+    told = [line.split() for line in held.run("ls", "--namespaces").stdout.decode().splitlines()]
+    assert told[0] == ["RECORDS", "LAST", "WRITE", "NAMESPACE"]
+    rows = {line[-1]: line[0] for line in told[1:]}
+    assert rows == {"n": "5", "shop.new_name": "2", "shop.old_name": "1"}
+    assert [line[-1] for line in told].index("shop.new_name") < [line[-1] for line in told].index("shop.old_name")
+    spaces = [json.loads(line) for line in held.run("ls", "--namespaces", "--json").stdout.splitlines()]
+    last = {one["namespace"]: one["last_write"] for one in spaces}
+    assert 1 < last["shop.new_name"] - last["shop.old_name"] < 30
+    assert held.run("ls", "--namespaces", "--prefix", "shop.", "--json").stdout.count(b"\n") == 2
+    assert held.run("ls", "--namespaces", "--limit", "3").returncode == 2
+
+
+def recorded(cli, *keys):
+    """Write completed records under keys as they stand in the ledger."""
+    once = cli.once()
+    for key in keys:
+        drive(once.store.insert(claim_of(key, status="COMPLETED", result="1", lease=0.0, keep=None)), once.store)
+    once.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ("8e03978e-40d5", "shop.api:8e03978e-40d5:alice"),
+        ("of a body", 'shop.api:"of a body":"POST /orders":alice'),
+        ("order:42", 'shop.api:"order:42":*'),
+        ("42", 'shop.api:"42":*'),
+        ("7", "n:7"),
+        ("tuple", "n:(tuple,2)"),
+        ("alone", "n:(alone)"),
+        ("x" * 300, f"{ledger_key('n', 'x' * 300)}:*"),
+    ],
+)
+def test_show_finds_a_record_by_the_clients_own_key(cli, given, key):
+    recorded(cli, key, "n:another", "shop.api:another:alice", "n:8e03978e-40d5-2", 'n:"tuple,2"', "n:425")
+    assert json.loads(cli.run("show", given, "--json").stdout)["key"] == key
+
+
+def test_show_lists_the_keys_when_several_records_have_the_clients_key(cli):
+    recorded(cli, "api:k1:alice", 'api:k1:"bob $(id)"', "api:k11:alice")
+    result = cli.run("show", "k1")
+    assert (result.returncode, result.stdout) == (1, b"")
+    assert result.stderr.splitlines()[1:] == [
+        "  onceward show 'api:k1:\"bob $(id)\"'",
+        "  onceward show api:k1:alice",
+    ]
+    assert b"COMPLETED" in cli.run("show", "api:k1:alice").stdout
+
+
+def test_the_commands_of_that_list_name_the_ledger_that_was_looked_at(cli):
+    recorded(cli, "api:k1:alice", "api:k1:bob")
+    (cli.folder / "onceward.db").rename(cli.folder / "an other.db")
+    told = cli.run("show", "k1", "--store", "sqlite:///an other.db").stderr.splitlines()[1:]
+    assert told == [f"  onceward show api:k1:{name} --store 'sqlite:///an other.db'" for name in ("alice", "bob")]
+
+
+@pytest.mark.parametrize(
+    ("key", "then", "command"),
+    [
+        ("n:a", "nothing, duplicates are given this result", "clear n:a"),
+        ("n:r", "deliver it again, which runs it", "park n:r"),
+        ("n:p", "fix the cause", "unpark n:p"),
+        ("n:lapsed", "which takes it over", "park n:lapsed"),
+        ("n:live", "wait for its worker", "park n:live --yes"),
+    ],
+)
+def test_show_says_what_can_be_done_next_with_a_command_that_does_it(held, key, then, command):
+    told = held.run("show", key, "--store", "sqlite:///./onceward.db").stdout.decode()
+    (line,) = [line for line in told.splitlines() if line.startswith("next ")]
+    assert then in line
+    program, *arguments = shlex.split(line.split("`")[1])
+    assert program == "onceward"
+    assert " ".join(arguments).replace(" --store sqlite:///./onceward.db", "") == command
+    assert held.run(*arguments).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "lease_until", "told"),
+    [
+        ("COMPLETED", 100.0, "30 s ago"),
+        ("RELEASED", 130.4, "0 s ago"),
+        ("IN_PROGRESS", 160.0, "40 s ago"),
+        ("IN_PROGRESS", 100.0, "40 s ago"),
+    ],
+)
+def test_show_says_when_a_record_changed_last(status, lease_until, told):
+    record = claim_of("n:k", status=status).at(10.0)._replace(lease_until=lease_until, updated_at=90.0)
+    assert f"last change    {told}\n" in details(record, 130.0)
+
+
+def test_show_and_ls_tell_the_worker_and_the_last_change():
+    record = claim_of("n:k", worker="shop-3/1234").at(10.0)._replace(updated_at=90.0)
+    assert "worker         shop-3/1234\n" in details(record, 130.0)
+    assert heading().split()[:6] == ["STATUS", "ATTEMPTS", "CLAIMED", "CHANGED", "KEY", "WORKER"]
+    assert (
+        " ".join(row(record, 130.0).split())
+        == "IN_PROGRESS 1 2 min ago 40 s ago n:k shop-3/1234 lease lapsed 1 min ago"
+    )
+
+
+# --- arguments that fit nothing ---------------------------------------------------------------------------------------
+
+BYTES = os.fsdecode(b"r\xff")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["pipe", "--key", "(" * 3000, "--", "true"], 2, "is nested too deeply"),
+        (["pipe", "--key", "id", "--", "echo", "{" + "[" * 900 + "a" + "]" * 900 + "}"], 2, "is nested too deeply"),
+        (["pipe", "--key", "id", "--jobs", "100000", "--", "true"], 2, "1000"),
+        (["pipe", "--key", "id", "--name", BYTES, "--", "true"], 2, "give a name in UTF-8"),
+        (["ls", "--prefix", BYTES], 2, "--prefix r\\udcff: give it in UTF-8"),
+        (["ls", "--namespaces", "--prefix", BYTES], 2, "give it in UTF-8"),
+        (["stats", "--prefix", BYTES], 2, "give it in UTF-8"),
+        (["purge", "--after", BYTES], 2, "--after r\\udcff: give it in UTF-8"),
+        (["show", BYTES], 1, "no such key"),
+        (["park", "n:r", "--reason", BYTES], 0, ""),
+    ],
+    ids=lambda value: " ".join(value)[:30].replace("\udcff", "") if isinstance(value, list) else "",
+)
+def test_an_argument_that_fits_nothing_is_one_clear_line(held, arguments, status, told):
+    result = held.run(*arguments, input=b'{"id": 1}\n')
+    assert (result.returncode, told in " ".join(result.stderr.split())) == (status, True), result.stderr
+
+
+def test_a_reason_that_is_not_utf_8_is_recorded_as_it_can_be(held):
+    held.run("park", "n:r", "--reason", BYTES)
+    assert json.loads(held.run("show", "n:r", "--json").stdout)["error"] == "r\\udcff"
+
+
+def test_pipe_makes_do_with_the_threads_that_there_are(cli):
+    limit = "import resource, sys, threading; threading.stack_size(1 << 28); resource.setrlimit(resource.RLIMIT_AS, (3 << 30, -1));"
+    code = f"{limit} from onceward.cli import main; main()"
+    cli.write("in.ndjson", *({"id": n} for n in range(20)))
+    run = [sys.executable, "-c", code, "pipe", "in.ndjson", "--key", "id", "--jobs", "500", "--", "true"]
+    done = subprocess.run(run, cwd=cli.folder, env=cli.env, capture_output=True, text=True)
+    assert "threads of 500: give fewer --jobs" in done.stderr
+    assert "ran 20" in done.stderr
+    assert done.returncode == 0

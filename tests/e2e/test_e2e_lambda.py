@@ -1,0 +1,447 @@
+"""Messages end to end: a queue or stream, an event source mapping, Lambda functions as processes, and a ledger in DynamoDB.
+
+What counts is the effects' own log, a file that the functions append to. Each order's effect stands there once, whatever the
+messages, the handlers and the functions go through, and none is missing.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from itertools import count, groupby
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+import pytest
+
+from onceward import Once, Record
+from onceward.core.record import COMPLETED, RELEASED
+from places import SOURCES, WORKERS
+from streams import StreamMapping
+
+PATIENCE = 120.0  # seconds that anything may take on a slow machine
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+_NUMBERS = count()
+
+
+class Line(NamedTuple):
+    """A line of a function's log: which order, in which message, and at which attempt."""
+
+    order: str
+    message: str
+    attempt: int
+
+
+class Shop:
+    """A function that takes orders, its ledger, and the files that tell what it did."""
+
+    def __init__(self, ministack, dynoxide, table, folder):
+        self.aws = ministack
+        self.name = f"shop-{next(_NUMBERS)}"
+        self.fixed = folder / "fixed"
+        self._dynoxide, self._table, self._folder = dynoxide, table, folder
+        self._mappings = []
+        self.function = None
+
+    def open(self, handler, timeout, source="lambda_orders.py"):
+        """Make the function, which is killed after ``timeout`` seconds."""
+        files = {name: str(self._folder / name.lower()) for name in ("EFFECTS", "TRIES", "DELIVERIES")}
+        self.function = self.aws.function(
+            self.name, WORKERS / source, handler, timeout, LEDGER=self.ledger, FIXED=str(self.fixed), **files
+        )
+        return self
+
+    def close(self):
+        if self.function is not None:
+            self.aws.forget(self.function, *self._mappings)
+
+    def listen(self, source, **settings):
+        """Let the queue (its URL) or stream (its ARN) call the function."""
+        arn = source if source.startswith("arn:") else self.aws.queue_arn(source)
+        self._mappings.append(self.aws.mapping(self.function, arn, **settings))
+
+    def until(self, condition):
+        """Wait until ``condition()`` is true."""
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end, f"tries: {self.tries}\neffects: {self.effects}\n{self.aws.log}"
+            time.sleep(0.05)
+
+    @property
+    def ledger(self):
+        return f"dynamodb://{self._table}?endpoint={self._dynoxide.url}"
+
+    @property
+    def effects(self) -> list[Line]:
+        return [Line(order, message, int(attempt)) for order, message, attempt in self._lines("effects")]
+
+    @property
+    def tries(self) -> list[Line]:
+        return [Line(order, message, int(attempt)) for order, message, attempt in self._lines("tries")]
+
+    @property
+    def deliveries(self) -> Counter:
+        """How often each message was given to the function."""
+        return Counter(message for (message,) in self._lines("deliveries"))
+
+    @property
+    def records(self) -> dict[str, Record]:
+        """What the ledger holds, by order."""
+        once = Once(self.ledger)
+        held = {record.key.removeprefix("orders:"): record for record, _ in once.ledger.records("orders:")}
+        once.close()
+        return held
+
+    @property
+    def completed(self) -> set[str]:
+        return {order for order, record in self.records.items() if record.status == COMPLETED}
+
+    def _lines(self, name):
+        path = self._folder / name
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def shop(ministack, dynoxide, table, aws, tmp_path):
+    made = Shop(ministack, dynoxide, table, tmp_path)
+    yield made
+    made.close()
+
+
+def each_once(shop, orders):
+    """Assert that each of the orders took effect exactly once, and nothing else did; and that the ledger knows."""
+    assert Counter(effect.order for effect in shop.effects) == Counter(dict.fromkeys(orders, 1))
+    assert shop.completed == set(orders)
+
+
+def attempt_of(shop, order):
+    return next(effect.attempt for effect in shop.effects if effect.order == order)
+
+
+# --- SQS ----------------------------------------------------------------------------------------------------------
+
+
+def sent(shop, queue, orders, group=None):
+    """Send orders, of which each is an id or a dict; return the messages' ids."""
+    bodies = [{"id": order} if isinstance(order, str) else order for order in orders]
+    return [shop.aws.send(queue, body, group) for body in bodies]
+
+
+def empty(shop, queue):
+    shop.until(lambda: shop.aws.left(queue) == 0)
+
+
+def test_without_onceward_a_duplicate_has_its_effect_twice(shop):
+    shop.open("sqs", 3, "lambda_plain.py")
+    queue = shop.aws.queue(shop.name, VisibilityTimeout=3)
+    sent(shop, queue, ["a", "b", "a"])
+    shop.listen(queue)
+    empty(shop, queue)
+    assert Counter(effect.order for effect in shop.effects) == {"a": 2, "b": 1}
+
+
+@pytest.mark.parametrize("handler", ["sqs_threads", "sqs_async"])
+def test_each_order_in_a_queue_takes_effect_once_although_messages_come_twice_and_handlers_fail(shop, handler):
+    shop.open(handler, 3)
+    queue = shop.aws.queue(shop.name, VisibilityTimeout=3)
+    plain, failing = [f"plain{n}" for n in range(16)], [f"failing{n}" for n in range(6)]
+    first = [*plain, *({"id": order, "fails": 2} for order in failing)]
+    sent(shop, queue, first)
+    shop.listen(queue, BatchSize=10)
+    sent(shop, queue, first[::2])  # the same orders again, while the first ones are at work
+    empty(shop, queue)
+    again = sent(shop, queue, plain[:3] + failing[:3])  # and when they are done
+    empty(shop, queue)
+    each_once(shop, plain + failing)
+    assert {attempt_of(shop, order) for order in failing} == {3}
+    assert set(again) <= set(shop.deliveries)
+    assert not {line.message for line in shop.tries} & set(again)
+
+
+def test_a_message_that_is_delivered_again_while_it_is_at_work_takes_effect_once(shop):
+    shop.open("sqs", 60)
+    queue = shop.aws.queue(shop.name, VisibilityTimeout=1)  # shorter than the work; AWS refuses it for a new mapping
+    (message,) = sent(shop, queue, [{"id": "long", "waiting": True}])
+    shop.listen(queue)
+    shop.until(lambda: shop.deliveries[message] >= 3)
+    assert shop.effects == []  # the first one is still at it
+    shop.fixed.touch()
+    empty(shop, queue)
+    assert shop.effects == shop.tries == [Line("long", message, 1)]
+    each_once(shop, ["long"])
+
+
+@pytest.mark.parametrize("handler", ["sqs", "sqs_async"])
+def test_a_function_that_times_out_in_the_middle_of_a_batch_loses_nothing_and_doubles_nothing(shop, handler):
+    shop.open(handler, 3)
+    queue = shop.aws.queue(shop.name, VisibilityTimeout=4)
+    orders = [f"o{n}" for n in range(8)]
+    messages = sent(shop, queue, [{"id": order, "hangs": int(order == "o3")} for order in orders])
+    shop.listen(queue, BatchSize=10)
+    empty(shop, queue)
+    each_once(shop, orders)
+    assert min(shop.deliveries[message] for message in messages) >= 2  # all came again after the kill
+    assert attempt_of(shop, "o3") == 2
+    assert [attempt_of(shop, order) for order in orders[:3]] == [1, 1, 1]  # done and recorded before the kill
+
+
+def poisoned(shop, receives=3):
+    """Open a shop whose queue gets orders of which one is broken, and wait until that one is dead; return both queues."""
+    shop.open("sqs", 2)
+    dead = shop.aws.queue(f"{shop.name}-dead")
+    queue = shop.aws.queue(shop.name, dead, receives, VisibilityTimeout=2)
+    sent(shop, queue, ["a", {"id": "poison", "broken": True}, "b"])
+    shop.listen(queue)
+    shop.until(lambda: shop.aws.left(dead) == 1 and shop.aws.left(queue) == 0)
+    return queue, dead
+
+
+def test_a_poison_message_ends_in_the_dead_letter_queue_and_harms_no_other(shop):
+    _, dead = poisoned(shop)
+    each_once(shop, ["a", "b"])
+    (letter,) = shop.aws.messages(dead)
+    assert json.loads(letter["Body"]) == {"id": "poison", "broken": True}
+    assert "poison" in {line.order for line in shop.tries}
+
+
+def test_a_dead_letter_that_is_sent_again_after_a_fix_takes_effect_once(shop):
+    queue, dead = poisoned(shop)
+    shop.fixed.touch()
+    (letter,) = shop.aws.messages(dead)
+    for _ in range(2):  # whoever moves it may be killed before it is deleted there, and move it again
+        shop.aws.send(queue, letter["Body"])
+    empty(shop, queue)
+    each_once(shop, ["a", "b", "poison"])
+
+
+def redriven(shop, dead, queue, status=0):
+    """Move what is dead back with the command; return what it says of each message."""
+    command = [sys.executable, "-m", "onceward", "redrive", dead, "--to", queue, "--store", shop.ledger, "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    done = subprocess.run(
+        [*command, "--name", "orders", "--key", "id"], env=environment, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == status, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_dead_letter_that_is_redriven_after_a_fix_takes_effect_once(shop):
+    queue, dead = poisoned(shop)
+    sent(shop, dead, ["a"])  # a duplicate, of which the effect is made
+    shop.fixed.touch()
+    told = redriven(shop, dead, queue, status=1)  # for one is refused
+    assert Counter(line["outcome"] for line in told if "key" in line) == {"moved": 1, "refused": 1}, told
+    empty(shop, queue)
+    each_once(shop, ["a", "b", "poison"])
+    assert shop.aws.left(dead) == 1
+
+
+# --- FIFO ---------------------------------------------------------------------------------------------------------
+
+
+def in_order(shop, groups):
+    """Assert that each order of the groups took effect once, and that none of a group was begun before its turn."""
+    each_once(shop, [order for group in groups.values() for order in group])
+    for group in groups.values():
+        assert [effect.order for effect in shop.effects if effect.order in group] == group
+        tried = [line.order for line in shop.tries if line.order in group]
+        assert [order for order, _ in groupby(tried)] == group
+
+
+@pytest.mark.parametrize("stop", ["group", "batch"])
+def test_a_fifo_queue_keeps_each_groups_order_through_failures_and_duplicates(shop, stop):
+    shop.open(f"fifo_{stop}", 3)
+    queue = shop.aws.queue(f"{shop.name}.fifo", VisibilityTimeout=3)
+    groups = {name: [f"{name}{n}" for n in range(5)] for name in "abc"}
+    for n in range(5):
+        for name, group in groups.items():
+            order = {"id": group[n], "fails": 2 if (name, n) == ("a", 1) else 0}
+            sent(shop, queue, [order] * (2 if n == 2 else 1), name)  # twice, and not so that the queue could notice
+    shop.listen(queue, BatchSize=10)
+    empty(shop, queue)
+    in_order(shop, groups)
+    assert attempt_of(shop, "a1") == 3
+    tried = [line.order for line in shop.tries]
+    meanwhile = set(tried[: len(tried) - tried[::-1].index("a1")])  # until it passed
+    if stop == "group":
+        assert meanwhile >= {"b1", "c1"}
+    else:
+        assert meanwhile == {"a0", "b0", "c0", "a1"}
+
+
+def test_a_fifo_function_that_times_out_in_the_middle_keeps_the_order(shop):
+    shop.open("fifo_group", 2)
+    queue = shop.aws.queue(f"{shop.name}.fifo", VisibilityTimeout=3)
+    groups = {name: [f"{name}{n}" for n in range(4)] for name in "ab"}
+    for n in range(4):
+        for name, group in groups.items():
+            sent(shop, queue, [{"id": group[n], "hangs": int(group[n] == "a2")}], name)
+    shop.listen(queue, BatchSize=10)
+    empty(shop, queue)
+    in_order(shop, groups)
+    assert attempt_of(shop, "a2") == 2
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_a_poison_message_of_a_fifo_queue_takes_along_what_is_behind_it_in_its_batch(shop, batch):
+    shop.open("fifo_group", 2)
+    dead = shop.aws.queue(f"{shop.name}-dead.fifo")
+    queue = shop.aws.queue(f"{shop.name}.fifo", dead, 3, VisibilityTimeout=2)
+    orders = ["a0", "poison", "a1", "a2"]
+    sent(shop, queue, [{"id": order, "broken": order == "poison"} for order in orders], "a")
+    shop.listen(queue, BatchSize=batch)
+    # What is received with it is received as often as it, so it is as dead; what comes after it is handled.
+    lost = ["poison"] if batch == 1 else ["poison", "a1", "a2"]
+    shop.until(lambda: shop.aws.left(dead) == len(lost) and shop.aws.left(queue) == 0)
+    in_order(shop, {"a": [order for order in orders if order not in lost]})
+    shop.fixed.touch()
+    redriven(shop, dead, queue)
+    assert shop.aws.left(dead) == 0
+    empty(shop, queue)
+    each_once(shop, orders)
+    assert [effect.order for effect in shop.effects][-len(lost) :] == lost
+
+
+# --- Kinesis ------------------------------------------------------------------------------------------------------
+
+
+def put(shop, stream, orders):
+    """Put orders in a stream; return the ids of each shard's orders, and each order's first sequence number."""
+    shards, numbers = {}, {}
+    for order in orders:
+        shard, number = shop.aws.put(stream, order["id"], json.dumps(order).encode())
+        if numbers.setdefault(order["id"], number) == number:
+            shards.setdefault(shard, []).append(order["id"])
+    return shards, numbers
+
+
+def twice(orders):
+    """Return the orders with some of them a second time further on."""
+    return orders[:12] + orders[6:10] + orders[12:] + orders[-3:]
+
+
+def test_a_stream_keeps_each_shards_order_through_failures_and_duplicates(shop):
+    shop.open("kinesis", 10)
+    stream = shop.aws.stream(shop.name, shards=2)
+    fails = {"o5": 2, "o6": 2, "o17": 2}
+    orders = twice([{"id": f"o{n}", "fails": fails.get(f"o{n}", 0)} for n in range(24)])
+    shards, numbers = put(shop, stream, orders)
+    with StreamMapping(shop.aws, shop.function, stream, batch=10) as mapping:
+        shop.until(lambda: len(mapping.passed) == len(orders))
+    assert len(shards) == 2
+    in_order(shop, shards)
+    assert {order: attempt_of(shop, order) for order in fails} == dict.fromkeys(fails, 3)
+    reported = Counter(call.failed_at for call in mapping.invocations if call.failed_at)
+    assert reported == {numbers[order]: 2 for order in fails}
+
+
+def test_a_stream_function_that_times_out_in_the_middle_keeps_the_order(shop):
+    shop.open("kinesis", 2)
+    stream = shop.aws.stream(shop.name)
+    orders = [{"id": f"o{n}", "hangs": int(n == 4)} for n in range(10)]
+    shards, _ = put(shop, stream, orders)
+    with StreamMapping(shop.aws, shop.function, stream) as mapping:
+        shop.until(lambda: len(mapping.passed) == len(orders))
+    in_order(shop, shards)
+    assert attempt_of(shop, "o4") == 2
+
+
+def test_a_mapping_that_knows_no_partial_answers_gives_the_whole_batch_again(shop):
+    shop.open("kinesis_whole", 2)
+    stream = shop.aws.stream(shop.name)
+    wrong = {2: {"fails": 1}, 4: {"hangs": 1}}
+    shards, _ = put(shop, stream, [{"id": f"o{n}", **wrong.get(n, {})} for n in range(10)])
+    shop.listen(stream, StartingPosition="TRIM_HORIZON", FunctionResponseTypes=[])  # MiniStack's own
+    shop.until(lambda: len(shop.completed) == 10)
+    in_order(shop, shards)
+
+
+def test_a_poison_record_of_a_stream_is_discarded_and_takes_effect_once_after_a_fix(shop):
+    shop.open("kinesis", 10)
+    stream = shop.aws.stream(shop.name)
+    orders = twice([{"id": f"o{n}", "broken": n == 3} for n in range(16)])
+    shards, numbers = put(shop, stream, orders)
+    with StreamMapping(shop.aws, shop.function, stream, retries=2) as mapping:
+        shop.until(lambda: len(mapping.passed) == len(orders))
+    (group,) = shards.values()
+    group.remove("o3")
+    in_order(shop, {"shard": group})
+    (letter,) = mapping.discarded
+    assert [record["kinesis"]["sequenceNumber"] for record in letter["Records"]] == [numbers["o3"]]
+    shop.fixed.touch()
+    for _ in range(2):
+        assert shop.aws.invoke(shop.function, letter) == ({"batchItemFailures": []}, False)
+    each_once(shop, [*group, "o3"])
+
+
+# --- other sources ------------------------------------------------------------------------------------------------
+
+
+def topic(shop):
+    """Subscribe the function to a topic of SNS; return what publishes an order."""
+
+    def ask(**parameters):
+        return shop.aws.call("POST", "/", urlencode(parameters).encode(), FORM).decode()
+
+    made = ask(Action="CreateTopic", Name=shop.name)
+    arn = made.partition("<TopicArn>")[2].partition("</TopicArn>")[0]
+    ask(Action="Subscribe", TopicArn=arn, Protocol="lambda", Endpoint=shop.function)
+    return lambda order: ask(Action="Publish", TopicArn=arn, Message=json.dumps(order))
+
+
+def bus(shop):
+    """Let a rule of EventBridge call the function; return what puts an order there."""
+    shop.aws.ask("AWSEvents.PutRule", Name=shop.name, EventPattern=json.dumps({"source": [shop.name]}))
+    shop.aws.ask("AWSEvents.PutTargets", Rule=shop.name, Targets=[{"Id": "1", "Arn": shop.function}])
+    entry = {"Source": shop.name, "DetailType": "order"}
+    return lambda order: shop.aws.ask("AWSEvents.PutEvents", Entries=[{**entry, "Detail": json.dumps(order)}])
+
+
+def directly(shop):
+    return lambda order: shop.aws.invoke(shop.function, order, wait=False)
+
+
+def changes(shop):
+    """Let a table's stream call the function; return what writes an order to the table."""
+    made = shop.aws.ask(
+        "DynamoDB_20120810.CreateTable",
+        TableName=shop.name,
+        AttributeDefinitions=[{"AttributeName": "row", "AttributeType": "N"}],
+        KeySchema=[{"AttributeName": "row", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
+    )
+    shop.listen(made["TableDescription"]["LatestStreamArn"], StartingPosition="TRIM_HORIZON")
+    rows = count()
+
+    def write(order):
+        item = {"row": {"N": str(next(rows))}, "id": {"S": order["id"]}, "fails": {"N": str(order["fails"])}}
+        shop.aws.ask("DynamoDB_20120810.PutItem", TableName=shop.name, Item=item)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("handler", "source", "retries"),
+    # AWS tries asynchronous invocations twice more from all sources, MiniStack not from these two.
+    [("sns", topic, 0), ("eventbridge", bus, 0), ("invoked", directly, 2), ("dynamodb", changes, 2)],
+)
+def test_from_other_sources_each_order_takes_effect_once(shop, handler, source, retries):
+    shop.open(handler, 30)
+    give = source(shop)
+    orders = [{"id": f"o{n}", "fails": 2 if n == 1 else 0} for n in range(4)]
+    for order in orders + orders[2:]:
+        give(order)
+    shop.until(lambda: "o1" in shop.records)
+    for attempt in range(1, 3 - retries):
+        given_back = (RELEASED, attempt)
+        shop.until(lambda want=given_back: (shop.records["o1"].status, shop.records["o1"].attempts) == want)
+        give(orders[1])
+    shop.until(lambda: len(shop.completed) == len(orders))
+    give(orders[1])
+    give({"id": "last", "fails": 0})
+    shop.until(lambda: "last" in shop.completed)
+    each_once(shop, ["o0", "o1", "o2", "o3", "last"])
+    assert attempt_of(shop, "o1") == 3

@@ -1,0 +1,234 @@
+"""Hostile text on its way to a terminal: what the command line writes is text, and nothing else."""
+
+import ast
+import json
+import logging
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import onceward.cli
+from command_line import Cli
+from onceward import Once
+from onceward.aws import on_sqs
+from onceward.cli.sqs_report import Heard, Report
+from onceward.pipe import screen
+from onceward.testing.bench import claim_of
+
+CLIPBOARD = "\x1b]52;c;cm0gLXJm\x07"
+HOSTILE = f"a{CLIPBOARD}\x1b[2J\x9b31m\u202egnp\u2066\u2028b\x7f\r\nonceward: all is well"
+CARD = "4111111111111111"
+
+
+@pytest.fixture
+def cli(tmp_path):
+    return Cli(tmp_path)
+
+
+@pytest.fixture
+def hostile(cli):
+    """A ledger that others wrote to: each text of a record is hostile."""
+    once = cli.once()
+    for key, status in ((f"n:{HOSTILE}", "PARKED"), (f"m:{HOSTILE}", "RELEASED"), (f"o:{HOSTILE}", "COMPLETED")):
+        text = HOSTILE if status != "PARKED" else None
+        write = claim_of(
+            key,
+            HOSTILE,
+            status=status,
+            fingerprint=HOSTILE,
+            result=text,
+            error=HOSTILE,
+            worker=HOSTILE,
+            lease=0.0,
+            keep=None,
+        )
+        once.acquire("any").release()
+        from onceward.core.drivers import drive
+
+        drive(once.store.insert(write), once.store)
+    once.close()
+    return cli
+
+
+def is_harmless(told):
+    text = told.decode() if isinstance(told, bytes) else told
+    return all(c.isprintable() or c in "\n\t" for c in text)
+
+
+def on_a_terminal(cli, *arguments, **options):
+    """Run a command with all its streams on a terminal, and return what the terminal was sent."""
+    controller, terminal = pty.openpty()
+    process = cli.start(*arguments, stdout=terminal, stderr=terminal, **options)
+    os.close(terminal)
+    told = b""
+    try:
+        while piece := os.read(controller, 65536):
+            told += piece
+    except OSError:
+        pass  # the other side is closed
+    os.close(controller)
+    process.wait(20)
+    return told
+
+
+# --- the filter -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_printable_stays_and_all_else_is_escaped():
+    assert screen.line("é 漢 👍 a  b") == "é 漢 👍 a  b"
+    assert screen.line(HOSTILE) == (
+        "a\\u001b]52;c;cm0gLXJm\\u0007\\u001b[2J\\u009b31m\\u202egnp\\u2066 b\\u007f onceward: all is well"
+    )
+    assert screen.lines("a\tb\r\nc\rd\x1b\U000e0001\udcff") == "a\tb\nc\nd\\u001b\\udb40\\udc01\\udcff"
+
+
+def test_escaped_json_is_the_same_json():
+    assert is_harmless(screen.json({"a": [HOSTILE]}))
+    assert json.loads(screen.json({"a": [HOSTILE]})) == {"a": [HOSTILE]}
+
+
+PLAIN = ["n:a", "n:(a,1)", "n:it's", 'n:"1"', "n:$(id)`id`"]
+UNPRINTABLE = [f"n:'\\{HOSTILE}1", "n:\udcff1"]  # they take $'...', which dash does not know
+
+
+@pytest.mark.parametrize(
+    ("shell", "key"),
+    [(shell, key) for shell in ("bash", "dash", "sh") for key in PLAIN] + [("bash", key) for key in UNPRINTABLE],
+)
+def test_a_shell_takes_a_quoted_key_for_what_it_is(shell, key):
+    told = subprocess.run([shell, "-c", f"printf %s {screen.quoted(key)}"], capture_output=True).stdout
+    assert told == os.fsencode(key) if "\udcff" in key else told.decode() == key
+
+
+def test_nobody_writes_past_the_filter():
+    root = Path(onceward.__file__).parent
+    for path in (*(root / "cli").glob("*.py"), *(root / "pipe").glob("*.py")):
+        if path.name in {"screen.py", "watchdog.py", "demo_worker.py"}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Console":
+                assert "drawn(" in ast.unparse(node), f"{path.name}:{node.lineno}: a console of its own"
+            if isinstance(node, ast.Attribute):
+                named = ast.unparse(node)
+                assert not named.endswith((".buffer", "__stdout__", "__stderr__")), (
+                    f"{path.name}:{node.lineno}: {named}"
+                )
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ls"],
+        ["ls", "--json"],
+        ["stats"],
+        ["show", f"n:{HOSTILE}"],
+        ["show", f"o:{HOSTILE}", "--json"],
+        ["show", f"no:{HOSTILE}"],
+        ["unpark", f"n:{HOSTILE}"],
+        ["clear", f"n:{HOSTILE}"],
+        ["park", f"m:{HOSTILE}", "--reason", HOSTILE],
+        ["ls", "--status", HOSTILE],
+        ["ls", "--limit", HOSTILE],
+        ["ls", f"--{HOSTILE}"],
+        ["doctor", "--queue", HOSTILE],
+        ["redrive", HOSTILE, "--to", "q"],
+        ["init", "--print", HOSTILE],
+        ["pipe", HOSTILE, "--key", "id", "--", "cat"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]).replace(HOSTILE, "…"),
+)
+def test_hostile_text_is_only_text(hostile, arguments):
+    result = hostile.run(*arguments)
+    assert is_harmless(result.stdout)
+    assert is_harmless(result.stderr)
+    assert not any(
+        line.startswith("onceward: all is well") for line in (result.stdout.decode() + result.stderr).split("\n")
+    )
+
+
+def test_a_key_of_ls_can_be_pasted(hostile):
+    rows = hostile.run("ls", "--prefix", "n:").stdout.decode().splitlines()
+    pasted = rows[1].split("  $'")[1].rpartition("'")[0]
+    shell = f"exec '{os.sys.executable}' -m onceward show --json $'{pasted}'"
+    told = subprocess.run(["bash", "-c", shell], cwd=hostile.folder, env=hostile.env, capture_output=True)
+    assert json.loads(told.stdout)["key"] == f"n:{HOSTILE}"
+
+
+def test_pipe_shows_what_commands_say_as_text(cli):
+    cli.write("in.ndjson", {"id": "1", "text": HOSTILE}, {"id": HOSTILE, "text": HOSTILE}, f"no{CLIPBOARD}")
+    says = cli.script("says", 'printf "%s" "$1"; printf "%s" "$1" >&2; test "$2" = 1')
+    run = ("pipe", "in.ndjson", "--key", "id", "--", says, "{text}", "{id}")
+    plain = cli.run(*run)
+    assert is_harmless(plain.stderr)
+    assert plain.stdout.decode() == HOSTILE, "a pipe is given every byte"
+    for told in (on_a_terminal(cli, *run), on_a_terminal(cli, *run, "--json")):
+        assert b"\x1b]" not in told
+        assert b"\x1b[2J" not in told
+        assert "\x9b".encode() not in told
+        assert "\u202e".encode() not in told
+
+
+def test_pipe_shows_what_functions_print_and_raise_as_text(cli):
+    (cli.folder / "shop.py").write_text(
+        "def work(line):\n    print(line['text'])\n    raise ValueError(line['text'])\n"
+    )
+    cli.write("in.ndjson", {"id": "1", "text": HOSTILE})
+    run = ("pipe", "in.ndjson", "--key", "id", "--call", "shop:work")
+    assert is_harmless(cli.run(*run).stderr)
+    for terminal in ("xterm", "dumb"):
+        cli.env["TERM"] = terminal
+        told = on_a_terminal(cli, *run)
+        assert b"\x1b]" not in told
+        assert "\u202e".encode() not in told
+
+
+def test_the_log_of_sqs_is_text_and_no_line_of_it_is_forged(capfd):
+    heard = Heard(Report(as_json=False))
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError as error:
+        log = logging.LogRecord(
+            "onceward", logging.ERROR, "", 0, "%s: failed", (HOSTILE,), (ValueError, error, error.__traceback__)
+        )
+    heard.emit(log)
+    err = capfd.readouterr().err
+    assert is_harmless(err)
+    assert "Traceback" in err
+    assert not any(line.startswith("onceward:") for line in err.splitlines())
+
+
+# --- payloads in logs -------------------------------------------------------------------------------------------------
+
+
+def test_the_log_of_a_malformed_record_says_where_to_look_and_carries_no_payload(caplog):
+    import pydantic
+
+    class Order(pydantic.BaseModel):
+        card: int
+
+    def keyed(payload):
+        return payload[CARD]
+
+    for key, annotation, body in (
+        ("card", Order, {"card": f"{CARD} x"}),
+        (keyed, dict, {"card": CARD}),
+        ("to_number(card)", dict, {"card": [CARD]}),
+        ("card", dict, f"{CARD}{{"),
+    ):
+
+        def handler(order):
+            raise AssertionError
+
+        handler.__annotations__ = {"order": annotation}
+        text = body if isinstance(body, str) else json.dumps(body)
+        event = {"Records": [{"eventSource": "aws:sqs", "messageId": "m-1", "body": text}]}
+        answer = on_sqs(Once("memory:"), key=key, name="shop")(handler)(event, None)
+        assert answer == {"batchItemFailures": [{"itemIdentifier": "m-1"}]}
+    assert caplog.text.count("the record m-1 of aws:sqs: malformed:") == 4
+    assert CARD not in caplog.text

@@ -1,0 +1,461 @@
+"""What the doctor finds: each rule as a table, and then real queues, functions, tables and files."""
+
+import itertools
+import json
+import os
+import pty
+import select
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli
+from onceward import Once, Policy
+from onceward.aws.doctor.diagnosis import diagnosis
+from onceward.aws.doctor.facts import Facts, File, QueueSettings, Table, Trigger, days
+from onceward.aws.doctor.look import Look, _kind
+from servers import Proxy, Refuse
+
+_NUMBERS = itertools.count()
+DAY = 86400
+ARN = "arn:aws:sqs:eu-west-1:1:orders"
+QUEUE = QueueSettings("orders", ARN, visibility=60, retention=4 * DAY, wait=20, dead_letters=f"{ARN}-dlq", receives=5)
+DEAD = QueueSettings("orders-dlq", f"{ARN}-dlq", retention=14 * DAY)
+TABLE = Table("dynamodb://ledger", times=frozenset({"lease_until", "created_at", "fence"}))
+FILE = File("/var/lib/orders.db", "ext4", 10**10, writable=True)
+TRIGGER = Trigger("charge", timeout=10)
+SAFE = Facts(Policy(), QUEUE, DEAD, (TRIGGER,), ledger=TABLE)
+
+
+def bad(facts):
+    return [(finding.level, finding.check) for finding in diagnosis(facts) if finding.level != "ok"]
+
+
+# --- rules ----------------------------------------------------------------------------------------------------------
+
+
+def test_of_safe_settings_everything_is_ok():
+    assert bad(SAFE) == []
+    assert {finding.check for finding in diagnosis(SAFE)} >= {
+        "dead letters",
+        "retention",
+        "lease",
+        "TTL",
+        "partial responses",
+    }
+    assert bad(SAFE._replace(ledger=FILE, triggers=())) == []
+
+
+def queue(**changes):
+    return SAFE._replace(queue=QUEUE._replace(**changes))
+
+
+def dead(**changes):
+    return SAFE._replace(dead=DEAD._replace(**changes))
+
+
+def policy(**changes):
+    return SAFE._replace(policy=Policy()._replace(**changes))
+
+
+def trigger(**changes):
+    return SAFE._replace(triggers=(TRIGGER._replace(**changes),))
+
+
+def table(**changes):
+    return SAFE._replace(ledger=TABLE._replace(**changes))
+
+
+def file(**changes):
+    return SAFE._replace(ledger=FILE._replace(**changes), triggers=())
+
+
+FIFO = SAFE._replace(
+    queue=QUEUE._replace(fifo=True), dead=DEAD._replace(fifo=True), policy=Policy(retention=18.0 * DAY)
+)
+ALONE = SAFE._replace(dead=None, queue=QUEUE._replace(dead_letters=None, receives=0))
+RULES = [
+    (ALONE, "error", "dead letters", "SQS drops it 4 d after it was sent, without a trace"),
+    (ALONE._replace(policy=Policy(max_attempts=5)), "warning", "dead letters", "its key is parked after 5 attempts"),
+    (
+        ALONE._replace(triggers=()),
+        "warning",
+        "dead letters",
+        "keep a message that always fails in the ledger, after 10",
+    ),
+    (ALONE._replace(triggers=None), "warning", "dead letters", "of any other consumer, SQS drops it 4 d after"),
+    (ALONE._replace(triggers=None, function="charge"), "error", "dead letters", "without a trace"),
+    (SAFE._replace(dead=None), "skipped", "retention", "how long the dead-letter queue holds a message is not known"),
+    (file(kind=None), "skipped", "file", "what kind of file system"),
+    (dead(fifo=True), "error", "dead letters", "is a FIFO queue, and the other is not"),
+    (dead(allows={"redrivePermission": "denyAll"}), "error", "dead letters", "SQS cannot move messages there"),
+    (
+        dead(allows={"redrivePermission": "byQueue", "sourceQueueArns": ["arn:other"]}),
+        "error",
+        "dead letters",
+        f"add {ARN} to its RedriveAllowPolicy",
+    ),
+    (dead(retention=3 * DAY), "error", "dead-letter retention", "counted from when it was first sent"),
+    (dead(retention=4 * DAY), "warning", "dead-letter retention", "MessageRetentionPeriod of 1209600"),
+    (queue(retention=14 * DAY), "warning", "dead-letter retention", "give orders a shorter MessageRetentionPeriod"),
+    (FIFO._replace(dead=FIFO.dead._replace(retention=3 * DAY)), "warning", "dead-letter retention", "gone before"),
+    (queue(receives=2), "error", "maxReceiveCount", "dead letters that nothing is wrong with"),
+    (queue(receives=4), "warning", "maxReceiveCount", "when the function is throttled"),
+    (policy(max_attempts=6), "warning", "maxReceiveCount", "the guard's limit is never reached"),
+    (policy(retention=300.0), "error", "retention", "all receives of a message may take 6 min"),
+    (policy(retention=3.0 * DAY), "error", "retention", "orders keeps messages for 4 d"),
+    (policy(retention=13.0 * DAY), "warning", "retention", "although it was completed"),
+    (FIFO._replace(policy=Policy()), "warning", "retention", "give a retention of at least 1555200 s"),
+    (policy(lease=121.0), "warning", "lease", "received 2 time(s) in vain"),
+    (queue(receives=3)._replace(policy=Policy(lease=61.0), triggers=()), "warning", "lease", "1 time(s) in vain"),
+    (policy(lease=241.0), "warning", "lease", "unless on_sqs handles them"),
+    (policy(lease=241.0)._replace(triggers=()), "error", "lease", "become dead letters without another attempt"),
+    (queue(visibility=0)._replace(triggers=()), "error", "visibility", "others receive a message while it is handled"),
+    (queue(wait=0)._replace(triggers=None), "warning", "polling", "pays for answers without messages"),
+    (FIFO._replace(queue=FIFO.queue._replace(by_content=True)), "warning", "deduplication", "become one"),
+    (SAFE._replace(function="refund"), "error", "event source mapping", "nothing of the queue comes to the function"),
+    (SAFE._replace(triggers=(TRIGGER, Trigger("b"))), "warning", "event source mapping", "calls b and charge"),
+    (trigger(enabled=False), "warning", "event source mapping", "it gets no messages"),
+    (trigger(partial=False), "error", "partial responses", "deletes them with the others: they are lost"),
+    (trigger(timeout=61), "error", "function timeout", "messages come again while they are handled"),
+    (trigger(timeout=11), "warning", "function timeout", "visibility timeout of 66 s"),
+    (trigger(window=1), "warning", "function timeout", "visibility timeout of 61 s"),
+    (trigger(reserved=5), "warning", "concurrency", "no maximum"),
+    (trigger(reserved=5, concurrency=6), "warning", "concurrency", "a maximum of 6"),
+    (SAFE._replace(ledger=FILE), "error", "ledger", "a disk of its own"),
+    (table(status=None), "error", "table", "create it with `onceward init"),
+    (table(status="DELETING"), "error", "table", "is DELETING"),
+    (table(keys=(("id", "N"),)), "error", "key schema", "the table's key is id (N)"),
+    (
+        table(ttl=""),
+        "warning",
+        "TTL",
+        "`onceward init --ttl --store dynamodb://ledger`; DynamoDB then deletes every item",
+    ),
+    (table(ttl="old"), "warning", "TTL", "expired records stay"),
+    (table(ttl="lease_until"), "error", "TTL", "deletes records that are still needed"),
+    (table(on_demand=False), "warning", "capacity", "whether it is scaled is not known"),
+    (table(on_demand=False, scaled=False), "warning", "capacity", "no handler can begin"),
+    (table(recovers=False), "warning", "point-in-time recovery", "`onceward init --pitr --store dynamodb://ledger`"),
+    (table(recovers=False, ttl=None), "warning", "point-in-time recovery", "`aws dynamodb update-continuous-backups"),
+    (
+        table(recovers=False, ttl=None, url="dynamodb://ledger?region=eu-west-1&endpoint=http://here:1"),
+        "warning",
+        "point-in-time recovery",
+        "update-continuous-backups --table-name ledger --region eu-west-1 --endpoint-url http://here:1 --point",
+    ),
+    (
+        table(ttl="lease_until", url="dynamodb://ledger?region=eu-west-1"),
+        "error",
+        "TTL",
+        "update-time-to-live --table-name ledger --region eu-west-1 --time",
+    ),
+    (table(regions=("us-east-1",)), "warning", "global table", "has replicas in us-east-1"),
+    (table(skew=(90.0, 91.0)), "warning", "clock", "90 s ahead of"),
+    (table(skew=(-91.0, -90.0)), "warning", "clock", "90 s behind"),
+    (file(kind="nfs4"), "error", "file", "two workers can have one key"),
+    (file(kind="tmpfs"), "warning", "file", "gone after a restart"),
+    (file(writable=False), "error", "file", "let this user write"),
+    (file(free=50 * 2**20), "warning", "free space", "50 MiB are left"),
+    (SAFE._replace(ledger="memory:", triggers=()), "error", "ledger", "gone with its process"),
+]
+
+
+@pytest.mark.parametrize(("facts", "level", "check", "text"), RULES, ids=lambda value: None)
+def test_one_unsafe_setting_is_found_and_nothing_else(facts, level, check, text):
+    assert bad(facts) == [(level, check)]
+    finding = diagnosis(facts)[0]
+    assert text in f"{finding.says} {finding.why} {finding.mend}"
+    assert finding.why
+    assert finding.mend
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        policy(retention=None),
+        policy(lease=60.0),
+        policy(lease=61.0),
+        policy(max_attempts=5),
+        dead(allows={"redrivePermission": "byQueue", "sourceQueueArns": [ARN]}),
+        FIFO,
+        FIFO._replace(dead=FIFO.dead._replace(retention=4 * DAY), policy=Policy(retention=8.0 * DAY)),
+        queue(receives=3)._replace(triggers=()),
+        queue(wait=0),
+        queue(delay=900),
+        trigger(reserved=5, concurrency=5),
+        table(on_demand=False, scaled=True),
+        table(status="UPDATING"),
+        table(ttl=None, recovers=None),
+        table(skew=(-0.4, 0.6)),
+        SAFE._replace(triggers=None, function="charge"),
+        SAFE._replace(triggers=(TRIGGER, Trigger("b", enabled=False)), function="charge"),
+        policy(lease=5.0),
+    ],
+    ids=lambda value: None,
+)
+def test_what_is_just_safe_enough_is_ok(facts):
+    assert bad(facts) == []
+
+
+def test_the_worst_comes_first():
+    facts = table(ttl="")._replace(queue=QUEUE._replace(receives=2))
+    assert [finding.level for finding in diagnosis(facts)][:3] == ["error", "warning", "ok"]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(59, "59 s"), (90, "1.5 min"), (7200, "2 h"), (14 * DAY, "14 d")])
+def test_times_are_told_as_people_say_them(seconds, text):
+    assert days(seconds) == text
+
+
+def test_settings_are_read_also_where_a_tool_wrote_numbers_as_text():
+    attributes = {"QueueArn": ARN, "VisibilityTimeout": "30", "MessageRetentionPeriod": "60"}
+    attributes["RedrivePolicy"] = json.dumps({"deadLetterTargetArn": "d", "maxReceiveCount": "7"})
+    read = QueueSettings.read(attributes)
+    assert (read.name, read.receives, read.dead_letters, read.fifo, read.allows) == ("orders", 7, "d", False, {})
+
+
+# --- real queues, functions and ledgers -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def endpoint(aws, ministack, monkeypatch):
+    """Let botocore find the server, as AWS's SDKs are told to."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", ministack.url)
+    return ministack
+
+
+@pytest.fixture
+def cli(endpoint, tmp_path):
+    return Cli(tmp_path)
+
+
+@pytest.fixture
+def orders(endpoint):
+    """A queue with safe settings."""
+    name = f"doctor-{next(_NUMBERS)}"
+    gone = endpoint.queue(f"{name}-dlq", MessageRetentionPeriod=14 * DAY)
+    settings = {"VisibilityTimeout": 60, "ReceiveMessageWaitTimeSeconds": 20, "MessageRetentionPeriod": 4 * DAY}
+    return endpoint.queue(name, gone, 5, **settings)
+
+
+@pytest.fixture
+def charge(endpoint, tmp_path):
+    """A function that takes 10 s at most."""
+    source = tmp_path / "charge.py"
+    source.write_text("def handler(event, context):\n    return {}\n")
+    name = f"charge-{next(_NUMBERS)}"
+    arn = endpoint.function(name, source, "handler", timeout=10)
+    yield name, arn
+    endpoint.forget(name)
+
+
+def told(result):
+    return {
+        (finding["level"], finding["check"]): finding
+        for finding in json.loads(result.stdout)["findings"]
+        if finding["level"] != "ok"
+    }
+
+
+def test_safe_settings_end_with_status_0(cli, orders, dynoxide, table, tmp_path):
+    store = f"sqlite:///{tmp_path}/ledger.db"
+    result = cli.run("doctor", "--queue", orders, "--store", store, "--json")
+    assert set(told(result)) <= {("warning", "file")}  # where the tests' folder is in memory
+    assert result.returncode == 0
+
+
+def test_unsafe_settings_end_with_status_1_and_say_why_and_what_to_do(cli, endpoint, orders):
+    endpoint.ask("AmazonSQS.SetQueueAttributes", QueueUrl=orders, Attributes={"VisibilityTimeout": "10"})
+    result = cli.run("doctor", "--queue", orders)
+    lines = result.stdout.decode().splitlines()
+    assert result.returncode == 1
+    assert (
+        lines[0]
+        == f"error    lease: a lease is 60 s, and a message of {orders.rpartition('/')[2]} comes again after 10 s"
+    )
+    assert lines[1].startswith("         why: when a worker dies, its messages are received 5 time(s) in vain")
+    assert lines[2].startswith("         mend: give a lease of at most 10 s")
+    assert lines[-1].startswith("error 1, ok ")
+    assert cli.run("doctor", "--queue", orders, "--lease=10").returncode == 0
+
+
+def test_the_mapping_and_the_function_of_a_queue_are_looked_at(cli, endpoint, orders, charge):
+    name, arn = charge
+    source = endpoint.queue_arn(orders)
+    missing = cli.run("doctor", "--queue", orders, "--function", name, "--json")
+    assert ("error", "event source mapping") in told(missing)
+    mapping = endpoint.mapping(arn, source, FunctionResponseTypes=[], MaximumBatchingWindowInSeconds=5)
+    found = told(cli.run("doctor", "--queue", orders, "--function", name, "--json"))
+    assert set(found) == {("error", "partial responses"), ("warning", "function timeout")}
+    assert "a timeout of 10 s and a batching window of 5 s" in found["warning", "function timeout"]["says"]
+    endpoint.rest("DELETE", f"/2015-03-31/event-source-mappings/{mapping}")
+    mapping = endpoint.mapping(arn, source)
+    assert cli.run("doctor", "--queue", orders, "--function", name).returncode == 0
+    endpoint.rest("DELETE", f"/2015-03-31/event-source-mappings/{mapping}")
+
+
+def test_a_dead_letter_queue_that_is_gone_could_not_be_looked_at(cli, endpoint, orders):
+    endpoint.ask("AmazonSQS.DeleteQueue", QueueUrl=f"{orders}-dlq")
+    result = cli.run("doctor", "--queue", orders, "--json")
+    assert result.returncode == 2
+    assert "there is no such queue" in told(result)["unknown", "dead letters"]["says"]
+
+
+def test_a_missing_permission_is_named_and_ends_with_status_2(cli, endpoint, orders):
+    between = Proxy(endpoint.port)
+    between.rule = lambda seen: Refuse("AccessDeniedException", 403)
+    cli.env["AWS_ENDPOINT_URL_SQS"] = between.url
+    result = cli.run("doctor", "--queue", orders)
+    between.stop()
+    assert result.returncode == 2
+    assert b"allow sqs:GetQueueAttributes on the queue" in result.stdout
+
+
+def test_without_botocore_only_a_function_that_was_named_is_missed(cli, orders, tmp_path):
+    (tmp_path / "botocore.py").write_text("raise ImportError('not installed')\n")
+    cli.env["PYTHONPATH"] = f"{tmp_path}:{cli.env['PYTHONPATH']}"
+    result = cli.run("doctor", "--queue", orders)
+    lines = result.stdout.decode().splitlines()
+    assert result.returncode == 0
+    assert lines[0] == "skipped  event source mapping: Lambda's mappings are not looked at without botocore"
+    assert lines[-1].startswith("skipped 1, ok ")
+    assert not any(line.startswith("ok ") and "event source mapping" in line for line in lines)
+    skipped = told(cli.run("doctor", "--queue", orders, "--json"))["skipped", "event source mapping"]
+    assert skipped["why"] == "it was not looked at"
+    result = cli.run("doctor", "--queue", orders, "--function", "charge")
+    assert result.returncode == 2
+    assert b"mend: pip install botocore" in result.stdout
+
+
+def test_a_table_is_looked_at(cli, dynoxide, table):
+    store = f"dynamodb://{table}?endpoint={dynoxide.url}"
+    result = cli.run("doctor", "--store", store, "--json")
+    # The test server tells nothing of backups.
+    assert set(told(result)) == {("warning", "TTL"), ("skipped", "point-in-time recovery")}
+    dynoxide.ask(
+        "UpdateTimeToLive", TableName=table, TimeToLiveSpecification={"AttributeName": "expires_at", "Enabled": True}
+    )
+    assert set(told(cli.run("doctor", "--store", store, "--json"))) == {("skipped", "point-in-time recovery")}
+    other = cli.run("doctor", "--store", f"{store}&name.expires_at=ttl&name.created_at=expires_at", "--json")
+    assert set(told(other)) == {("error", "TTL"), ("skipped", "point-in-time recovery")}
+
+
+def test_what_an_emulator_does_not_answer_is_skipped_with_the_reason(cli, dynoxide, table):
+    skipped = told(cli.run("doctor", "--store", f"dynamodb://{table}?endpoint={dynoxide.url}", "--json"))
+    says = skipped["skipped", "point-in-time recovery"]["says"]
+    assert "does not answer DescribeContinuousBackups, which AWS does and emulators may not" in says
+    assert "UnknownOperation" not in says
+
+
+@pytest.mark.parametrize("action", ["DescribeTable", "DescribeTimeToLive"])
+def test_no_question_that_an_emulator_does_not_answer_is_a_failure(cli, proxy, url, action):
+    proxy.rule = lambda seen: Refuse("UnknownOperationException") if seen.action == action else None
+    result = cli.run("doctor", "--store", url, "--json")
+    assert result.returncode == 0
+    assert f"does not answer {action}" in " ".join(one["says"] for one in json.loads(result.stdout)["findings"])
+
+
+def test_what_owners_of_a_filled_table_are_told_to_run_does_it(cli, dynoxide, table):
+    store = f"dynamodb://{table}?endpoint={dynoxide.url}"
+    once = Once(store)
+    once.acquire("a").complete()
+    once.close()
+    mend = told(cli.run("doctor", "--store", store, "--json"))["warning", "TTL"]["mend"]
+    program, *arguments = shlex.split(mend.split("`")[1])
+    assert program == "onceward"
+    assert cli.run(*arguments).returncode == 0
+    assert ("warning", "TTL") not in told(cli.run("doctor", "--store", store, "--json"))
+
+
+def test_the_defaults_fit_a_queue_that_nobody_has_touched(cli, endpoint, tmp_path):
+    result = cli.run("doctor", "--queue", endpoint.queue(f"doctor-{next(_NUMBERS)}"), "--json")
+    assert result.returncode == 0
+    assert set(told(result)) == {("warning", "dead letters"), ("warning", "polling")}
+    lease = next(one for one in json.loads(result.stdout)["findings"] if one["check"] == "lease")
+    assert "a lease is 60 s, and a message of" in lease["says"]
+    assert "after 30 s" in lease["says"]
+
+
+def test_a_table_that_is_not_there_or_has_another_key_is_unsafe(cli, dynoxide):
+    missing = cli.run("doctor", "--store", f"dynamodb://nowhere?endpoint={dynoxide.url}", "--json")
+    assert (missing.returncode, set(told(missing))) == (1, {("error", "table")})
+    name = dynoxide.table(f"doctor-{next(_NUMBERS)}", {"id": "N"})
+    other = cli.run("doctor", "--store", f"dynamodb://{name}?endpoint={dynoxide.url}", "--json")
+    assert other.returncode == 1
+    assert set(told(other)) == {("error", "key schema"), ("skipped", "point-in-time recovery")}
+
+
+def test_a_table_that_nobody_may_describe_could_not_be_looked_at(cli, proxy, url):
+    proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action.startswith("Describe") else None
+    result = cli.run("doctor", "--store", url)
+    assert result.returncode == 2
+    assert b"allow dynamodb:DescribeTable on the table" in result.stdout
+
+
+def test_backups_that_nobody_may_look_at_are_skipped_and_not_ok(cli, proxy, url):
+    proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action == "DescribeContinuousBackups" else None
+    result = cli.run("doctor", "--store", url, "--json")
+    assert result.returncode == 0
+    assert "dynamodb:DescribeContinuousBackups" in told(result)["skipped", "point-in-time recovery"]["says"]
+
+
+def test_a_clock_that_is_off_is_told(proxy, url):
+    proxy.date = lambda: time.time() - 3600
+    look = Look(Policy())
+    once = Once(url)
+    look.ledger(once.store)
+    once.close()
+    (clock,) = [finding for finding in diagnosis(look.facts) if finding.check == "clock"]
+    assert clock.level == "warning"
+    assert "s ahead of DynamoDB's" in clock.says
+
+
+def test_the_file_system_of_a_file_is_found():
+    assert _kind("/proc") == "proc"
+    assert _kind("/proc/self/fd") == "proc"
+
+
+def test_a_file_in_a_folder_that_is_not_there_is_unsafe(cli, tmp_path):
+    result = cli.run("doctor", "--store", f"sqlite:///{tmp_path}/no/ledger.db", "--json")
+    assert result.returncode == 1
+    assert ("error", "file") in told(result)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "name what to look at"),
+        (["--store", "memory:", "--function", "f"], "--function needs --queue"),
+        (["--store", "memory:", "--retention", "x"], "give a number of seconds, or none"),
+        (["--store", "memory:", "--lease", "0"], "lease=0.0: give a positive number"),
+        (["--queue", "a b"], "is not a queue"),
+        (["--store", "mem"], "names no store"),
+    ],
+)
+def test_bad_usage_is_one_clear_line(cli, arguments, text):
+    result = cli.run("doctor", *arguments)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert text in result.stderr
+
+
+def test_a_terminal_gets_a_table(cli):
+    leader, follower = pty.openpty()
+    env = {**cli.env, "TERM": "xterm", "COLUMNS": "100"}
+    command = [sys.executable, "-m", "onceward", "doctor", "--store", "memory:"]
+    process = subprocess.Popen(command, env=env, cwd=Path(cli.folder), stdout=follower, stderr=follower)
+    os.close(follower)
+    seen = b""
+    while select.select([leader], [], [], 30)[0]:
+        try:
+            seen += os.read(leader, 65536)
+        except OSError:
+            break
+    os.close(leader)
+    assert process.wait(30) == 1
+    assert b"what is so, why that matters, and what to do" in seen
+    assert b"\x1b[1;31merror" in seen

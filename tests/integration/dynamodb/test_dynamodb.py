@@ -1,0 +1,469 @@
+"""The DynamoDB ledger on a real server: what it sends, what it stores, and that it conforms to the contract."""
+
+import asyncio
+import itertools
+import time
+from urllib.parse import urlsplit
+
+import pytest
+
+from onceward import Busy, LeaseLost, Once, OncewardError, Parked, ResultUnavailable, StoreError
+from onceward.core.drivers import drive
+from onceward.stores import open_store
+from onceward.stores.dynamodb import open_table
+from onceward.testing.bench import claim_of
+from onceward.testing.clock import ManualClock
+from onceward.testing.conformance import CHECKS, MODES, Bench
+from servers import Fault, Refuse
+
+
+@pytest.fixture
+def make(dynoxide, proxy):
+    """Makes a store with an empty table whose server runs on the clock that is given."""
+    numbers = itertools.count(time.time_ns())
+
+    def made(clock):
+        proxy.date = clock
+        return open_table(dynoxide.table(f"c-{next(numbers)}"), endpoint=proxy.url, clock=clock)
+
+    return made
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_the_dynamodb_store_conforms(check, mode, make, proxy):
+    def again(store, clock):
+        return open_table(store.requests.table, endpoint=proxy.url, clock=clock)
+
+    check.run(Bench(make, again, mode=mode))
+
+
+@pytest.mark.parametrize("check", ["times_are_the_stores", "every_reply_has_the_time", "fences_are_stamped"])
+def test_the_dynamodb_store_on_the_servers_own_clock_conforms(check, dynoxide, proxy):
+    (one,) = [c for c in CHECKS if c.name == check]
+    numbers = itertools.count(time.time_ns())
+    one.run(
+        Bench(
+            lambda clock: open_table(dynoxide.table(f"t-{next(numbers)}"), endpoint=proxy.url),
+            advance=lambda seconds: time.sleep(seconds + 1.5),
+        )
+    )
+
+
+# --- what is sent -------------------------------------------------------------------------------------------------
+
+
+def charge(order):
+    return {"receipt": order}
+
+
+def fail():
+    raise RuntimeError("no")
+
+
+@pytest.fixture
+def once(url, proxy):
+    """A Once that has seen an answer, so that it knows the server's time; the proxy's count starts after that."""
+    made = Once(url)
+    made.run("warm", charge, 0)
+    proxy.seen.clear()
+    yield made
+    made.close()
+
+
+def test_a_first_call_is_two_requests_and_a_duplicate_one(once, proxy):
+    assert once.run("k", charge, 1) == {"receipt": 1}
+    assert proxy.actions == ["PutItem", "UpdateItem"]
+    proxy.seen.clear()
+    assert once.run("k", charge, 1) == {"receipt": 1}
+    assert proxy.actions == ["PutItem"]
+
+
+def test_a_coroutine_sends_no_more(url, proxy):
+    async def handler():
+        return 1
+
+    async def main():
+        once = Once(url)
+        await once.run_async("warm", handler)
+        proxy.seen.clear()
+        assert await once.run_async("k", handler) == 1
+        assert proxy.actions == ["PutItem", "UpdateItem"]
+        proxy.seen.clear()
+        assert await once.run_async("k", handler) == 1
+        assert proxy.actions == ["PutItem"]
+        once.close()
+
+    asyncio.run(main())
+
+
+def test_a_busy_key_is_one_request(once, proxy):
+    once.acquire("k")
+    proxy.seen.clear()
+    with pytest.raises(Busy):
+        once.acquire("k")
+    assert proxy.actions == ["PutItem"]
+
+
+def test_a_failed_handler_is_two_requests(once, proxy):
+    with pytest.raises(RuntimeError):
+        once.run("k", fail)
+    assert proxy.actions == ["PutItem", "UpdateItem"]
+
+
+def test_a_takeover_is_three_requests(url, proxy, make):
+    clock = ManualClock()
+    store = make(clock)
+    once = Once(store, clock=clock)
+    once.acquire("k", lease=10)
+    clock.advance(13)
+    proxy.seen.clear()
+    claim = once.acquire("k", lease=10)
+    assert claim.attempt == 2
+    claim.complete(1)
+    assert proxy.actions == ["PutItem", "UpdateItem", "UpdateItem"]
+
+
+def test_a_cached_duplicate_is_no_request(url, proxy):
+    once = Once(url, cache=10)
+    once.run("k", charge, 1)
+    proxy.seen.clear()
+    assert once.run("k", charge, 1) == {"receipt": 1}
+    assert proxy.actions == []
+
+
+def test_a_process_that_has_seen_no_answer_asks_first(url, proxy):
+    once = Once(url)
+    once.run("k", charge, 1)
+    assert proxy.actions == ["GetItem", "PutItem", "UpdateItem"]
+    assert proxy.seen[0].body["ConsistentRead"] is False
+
+
+def test_its_first_question_answers_an_early_duplicate(url, proxy):
+    Once(url).run("k", charge, 1)
+    proxy.seen.clear()
+    assert Once(url).run("k", charge, 1) == {"receipt": 1}
+    assert proxy.actions == ["GetItem"]
+
+
+def test_a_probe_answers_duplicates_with_a_read(url, proxy):
+    once = Once(url + "&probe=read")
+    once.run("k", charge, 1)
+    proxy.seen.clear()
+    once.run("k", charge, 1)
+    assert proxy.actions == ["GetItem"]
+
+
+def test_a_batch_of_ten_claims_is_one_request_and_their_ends_another(url, proxy):
+    store = open_store(url)
+    drive(store.load("warm"), store)
+    proxy.seen.clear()
+    replies = drive(store.insert_many([claim_of(f"k{n}", "a") for n in range(10)]), store)
+    assert all(reply.won for reply in replies)
+    assert proxy.actions == ["BatchExecuteStatement"]
+
+
+def test_the_losers_of_a_batch_are_read_back_with_one_request(url, proxy):
+    store = open_store(url)
+    drive(store.insert_many([claim_of(f"k{n}", "a") for n in range(5)]), store)
+    proxy.seen.clear()
+    replies = drive(store.insert_many([claim_of(f"k{n}", "b") for n in range(10)]), store)
+    assert [reply.won for reply in replies] == [False] * 5 + [True] * 5
+    assert {reply.record.owner for reply in replies[:5]} == {"a"}
+    assert proxy.actions == ["BatchExecuteStatement", "BatchGetItem"]
+
+
+def test_a_hundred_writes_are_four_requests(url, proxy):
+    store = open_store(url)
+    drive(store.load("warm"), store)
+    proxy.seen.clear()
+    assert len(drive(store.insert_many([claim_of(f"k{n}", "a") for n in range(100)]), store)) == 100
+    assert proxy.actions == ["BatchExecuteStatement"] * 4
+
+
+# --- what is stored -----------------------------------------------------------------------------------------------
+
+
+def test_a_record_is_readable_in_the_console(once, dynoxide, table):
+    once.run("order-42", charge, 7)
+    (item,) = [i for i in dynoxide.items(table) if "order-42" in i["key"]["S"]]
+    assert item["status"] == {"S": "COMPLETED"}
+    assert item["result"] == {"S": '{"receipt":7}'}
+    assert item["expires_at"]["N"].isdigit(), "DynamoDB's TTL takes whole seconds"
+    assert "fingerprint" not in item
+    assert "error" not in item
+
+
+def test_a_long_result_is_compressed(once, dynoxide, table):
+    def long():
+        return "abc" * 50_000
+
+    assert once.run("k", long) == once.run("k", long) == "abc" * 50_000
+    (item,) = [i for i in dynoxide.items(table) if i["key"]["S"].endswith(":k")]
+    assert len(item["result"]["B"]) < 2000
+
+
+def test_a_result_that_no_item_can_hold_completes_all_the_same(once, proxy):
+    import random
+
+    noise = "".join(chr(random.randrange(0x4E00, 0x9FFF)) for _ in range(300_000))
+
+    def huge():
+        return noise
+
+    wide = once.using(max_result=10_000_000)
+    with pytest.warns(UserWarning, match="400 KB"):
+        assert wide.run("k", huge) == noise
+    with pytest.raises(ResultUnavailable, match="blobs="):
+        wide.run("k", huge)
+    assert proxy.actions == ["PutItem", "UpdateItem", "PutItem"]
+
+
+def test_transact_cannot_pass_a_busy_key_over_and_says_so(url):
+    once = Once(url)
+    told = "what transact returns could not tell whether the writes were made, so catch Busy"
+    with pytest.raises(ValueError, match=told):
+        once.transact("k", [], on_busy="skip")
+    with pytest.raises(ValueError, match=told):
+        asyncio.run(once.using(on_busy="skip").transact_async("k", []))
+
+
+# --- what went wrong on the way -----------------------------------------------------------------------------------
+
+
+def runs_once(once, key="k"):
+    """Run a handler for ``key`` and return how often its body was entered."""
+    entered = []
+
+    def handler():
+        entered.append(1)
+        return 5
+
+    assert once.using(name="n").run(key, handler) == 5
+    return len(entered)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(lose_request=True),
+        Fault(lose_reply=True),
+        Refuse("InternalServerError", 500),
+        Refuse("ThrottlingException"),
+        Refuse("ProvisionedThroughputExceededException"),
+        Refuse("RequestLimitExceeded"),
+        Refuse("ServiceUnavailable", 503),
+    ],
+    ids=str,
+)
+def test_a_passing_fault_of_the_claim_or_the_completion_is_survived(once, proxy, number, fault):
+    first = len(proxy.seen)
+    proxy.rule = lambda seen: fault if seen.number == first + number else None
+    assert runs_once(once) == 1
+    proxy.rule = lambda seen: None
+    assert runs_once(once) == 0, "it is completed"
+
+
+def test_a_store_that_stays_away_at_the_claim_runs_nothing(once, proxy):
+    entered = []
+    proxy.rule = lambda seen: Refuse("InternalServerError", 500)
+    with pytest.raises(StoreError, match="InternalServerError"):
+        once.using(name="n").run("k", entered.append, 1)
+    assert entered == []
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("AccessDeniedException", r"allow dynamodb:PutItem"),
+        ("ResourceNotFoundException", r"onceward init"),
+        ("UnrecognizedClientException", r"access key"),
+        ("ExpiredTokenException", r"expired"),
+        ("ValidationException", r"check that the table's key"),
+        ("InvalidSignatureException", r"clock"),
+    ],
+)
+def test_a_lasting_error_names_the_table_the_action_and_the_fix(once, proxy, table, code, says):
+    proxy.rule = lambda seen: Refuse(code)
+    with pytest.raises(StoreError, match=says) as caught:
+        once.run("k", charge, 1)
+    assert table in str(caught.value)
+    assert "dynamodb:PutItem" in str(caught.value)
+    assert not caught.value.transient
+    assert "not-a-secret" not in str(caught.value)
+
+
+def test_a_missing_table_is_named(proxy):
+    with pytest.raises(StoreError, match=r"onceward init --store .dynamodb://nowhere\?endpoint="):
+        Once(f"dynamodb://nowhere?endpoint={proxy.url}").run("k", charge, 1)
+
+
+def test_a_table_with_another_key_is_refused(proxy, dynoxide):
+    table = dynoxide.table("other-key", {"pk": "S"})
+    with pytest.raises(StoreError, match="key"):
+        Once(f"dynamodb://{table}?endpoint={proxy.url}").run("k", charge, 1)
+
+
+def test_a_zombies_completion_is_refused_and_its_successors_record_stands(make, proxy):
+    clock = ManualClock()
+    once = Once(make(clock), clock=clock)
+    zombie = once.acquire("k", lease=10)
+    clock.advance(15)
+    heir = once.acquire("k", lease=10)
+    heir.complete("heir")
+    with pytest.raises(LeaseLost):
+        zombie.complete("zombie")
+    with pytest.raises(OncewardError) as caught:
+        once.acquire("k", lease=10)
+    assert caught.value.result == "heir"
+
+
+def test_a_lapsed_key_is_parked_when_the_policy_says_so(make):
+    clock = ManualClock()
+    once = Once(make(clock), clock=clock, on_lapse="park")
+    once.acquire("k", lease=10)
+    clock.advance(15)
+    with pytest.raises(Parked):
+        once.acquire("k", lease=10)
+
+
+def test_an_item_past_its_retention_counts_as_gone_although_it_is_still_there(make, dynoxide):
+    clock = ManualClock()
+    store = make(clock)
+    once = Once(store, clock=clock, retention=100)
+    assert runs_once(once) == 1
+    clock.advance(50)
+    assert runs_once(once) == 0
+    clock.advance(55)
+    assert len(dynoxide.items(store.requests.table)) == 1
+    assert runs_once(once) == 1
+
+
+def test_a_lease_shorter_than_the_clock_can_tell_is_refused(url):
+    with pytest.raises(ValueError, match="at least 3"):
+        Once(url).acquire("k", lease=1)
+
+
+# --- members of a batch -------------------------------------------------------------------------------------------
+
+
+def test_without_the_permissions_for_batches_single_writes_are_sent_and_it_is_said_once(url, proxy):
+    store = open_store(url)
+    drive(store.load("warm"), store)
+    proxy.seen.clear()
+    proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action == "BatchExecuteStatement" else None
+    with pytest.warns(UserWarning, match="PartiQLInsert"):
+        replies = drive(store.insert_many([claim_of(f"k{n}", "a") for n in range(5)]), store)
+    assert all(reply.won for reply in replies)
+    assert proxy.actions == ["BatchExecuteStatement"] + ["PutItem"] * 5
+    proxy.seen.clear()
+    assert all(r.won for r in drive(store.insert_many([claim_of(f"l{n}", "a") for n in range(5)]), store))
+    assert proxy.actions == ["PutItem"] * 5
+
+
+def test_a_batch_that_is_throttled_is_written_member_by_member(url, proxy):
+    store = open_store(url)
+    drive(store.load("warm"), store)
+    proxy.rule = lambda seen: Refuse("ThrottlingException") if seen.action == "BatchExecuteStatement" else None
+    replies = drive(store.insert_many([claim_of(f"k{n}", "a") for n in range(5)]), store)
+    assert all(reply.won for reply in replies)
+
+
+def test_a_batch_whose_reply_was_lost_finds_its_own_writes(url, proxy):
+    store = open_store(url)
+    drive(store.load("warm"), store)
+    faults = [Fault(lose_reply=True)]
+    proxy.rule = lambda seen: faults.pop() if faults and seen.action == "BatchExecuteStatement" else None
+    writes = [claim_of(f"k{n}", "a") for n in range(5)]
+    replies = drive(store.insert_many(writes), store)
+    if any(isinstance(reply, StoreError) and reply.transient for reply in replies):  # the steps ask again
+        replies = drive(store.insert_many(writes), store)
+    assert not faults
+    assert [reply.record.owner for reply in replies] == ["a"] * 5
+
+
+# --- opening ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("dynamodb://", "no name"),
+        ("dynamodb://t/x", "dynamodb://TABLE"),
+        ("dynamodb://t?colour=red", "unknown option colour"),
+        ("dynamodb://t?timeout=soon", "timeout"),
+        ("dynamodb://t?timeout=0", "positive"),
+        ("dynamodb://t?probe=write", "probe"),
+        ("dynamodb://t?blobs=http://x", "s3://bucket/prefix"),
+        ("dynamodb://t?partition=pk", "name={key}"),
+        ("dynamodb://t?partition=pk=a&sort=sk=b", "exactly one"),
+        ("dynamodb://t?name.colour=red", "unknown field colour"),
+        ("dynamodb://t?name.owner=x&name.error=x", "share"),
+    ],
+)
+def test_a_url_that_is_not_right_is_refused_when_it_is_opened(url, says, aws):
+    with pytest.raises(ValueError, match=says):
+        Once(url)
+
+
+def test_opening_sends_nothing(url, proxy):
+    assert urlsplit(url).scheme == "dynamodb"
+    Once(url)
+    assert proxy.actions == []
+
+
+# --- the cost -----------------------------------------------------------------------------------------------------
+
+
+def requests_to(told):
+    return lambda event: told.append(event) if event.kind == "store_request" else None
+
+
+@pytest.mark.parametrize("awaiting", [False, True], ids=["sync", "async"])
+def test_every_request_tells_what_it_cost(proxy, table, awaiting):
+    def run(key):
+        return asyncio.run(once.run_async(key, charge, 1)) if awaiting else once.run(key, charge, 1)
+
+    told = []
+    once = Once(open_table(table, endpoint=proxy.url), observe=[requests_to(told)])
+    run("k")
+    assert [(one.action, one.units, one.error) for one in told] == [
+        ("dynamodb:GetItem", 0.5, ""),
+        ("dynamodb:PutItem", 1.0, ""),
+        ("dynamodb:UpdateItem", 1.0, ""),
+    ]
+    run("k")
+    assert (told[-1].units, told[-1].error) == (None, "ConditionalCheckFailed")
+    assert all(0 < one.seconds < 5 and one.store.startswith(f"dynamodb://{table}") for one in told)
+
+
+@pytest.mark.parametrize("awaiting", [False, True], ids=["sync", "async"])
+def test_each_request_that_is_sent_beside_others_tells_what_it_cost(proxy, table, awaiting):
+    told = []
+    once = Once(open_table(table, endpoint=proxy.url), observe=[requests_to(told)])
+    once.run("first", charge, 1)  # which asks for the time
+    told.clear()
+    batch = once.batch(charge, key="order", name="b")
+    orders = list(range(30))  # more than one request takes
+    asyncio.run(batch.run_async(orders)) if awaiting else batch.run(orders)
+    writes = [one for one in told if one.action == "dynamodb:BatchExecuteStatement"]
+    assert len(told) == len(proxy.seen) - 3
+    assert sum(one.units for one in writes) == 2 * len(orders)
+
+
+def test_a_throttled_or_lost_request_is_told_each_time(proxy, table):
+    told = []
+    once = Once(open_table(table, endpoint=proxy.url), observe=[requests_to(told)])
+    once.run("first", charge, 1)
+    told.clear()
+    # A request that fails on a kept connection is sent once more on a new one, before anybody is told.
+    faults = iter([Refuse("ThrottlingException"), Fault(lose_request=True), Fault(lose_request=True)])
+    proxy.rule = lambda seen: next(faults, None)
+    once.run("k", charge, 1)
+    assert [one.error for one in told] == ["Throttling", "StoreError", "", ""]
+
+
+def test_nobody_asks_for_the_cost_unless_somebody_observes(proxy, table):
+    Once(open_table(table, endpoint=proxy.url)).run("k", charge, 1)
+    assert not any("ReturnConsumedCapacity" in seen.body for seen in proxy.seen)

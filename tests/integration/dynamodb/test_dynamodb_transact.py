@@ -1,0 +1,293 @@
+"""Effects in DynamoDB that commit together with the record: all of it, or nothing."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from onceward import EffectRefused, LeaseLost, Once, Parked, StoreError, current
+from onceward.stores.dynamodb import open_table
+from onceward.testing.clock import ManualClock
+from servers import Fault, Refuse
+
+
+@pytest.fixture
+def money(dynoxide):
+    """A table of accounts."""
+    return dynoxide.table(f"money-{time.time_ns()}", {"id": "S"})
+
+
+@pytest.fixture
+def once(url):
+    made = Once(url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def balance(dynoxide, money):
+    """Returns what is on the account."""
+
+    def read():
+        items = {item["id"]["S"]: item for item in dynoxide.items(money)}
+        return int(items["alice"]["n"]["N"]) if "alice" in items else 0
+
+    return read
+
+
+def adding(money, amount=1, **more):
+    return {
+        "Update": {
+            "TableName": money,
+            "Key": {"id": {"S": "alice"}},
+            "UpdateExpression": "ADD n :amount",
+            "ExpressionAttributeValues": {":amount": {"N": str(amount)}},
+            **more,
+        }
+    }
+
+
+def opening(money):
+    return {
+        "Put": {
+            "TableName": money,
+            "Item": {"id": {"S": "alice"}, "n": {"N": "100"}},
+            "ConditionExpression": "attribute_not_exists(id)",
+        }
+    }
+
+
+# --- once.transact ------------------------------------------------------------------------------------------------
+
+
+def test_claim_effect_and_completion_are_one_request_and_a_duplicate_gets_the_result(once, money, balance, proxy):
+    once.transact("warm", [])
+    proxy.seen.clear()
+    assert once.transact("k", [adding(money)], {"paid": 1}) == {"paid": 1}
+    assert proxy.actions == ["TransactWriteItems"]
+    assert once.transact("k", [adding(money)], {"paid": 2}) == {"paid": 1}
+    assert proxy.actions == ["TransactWriteItems"] * 2
+    assert balance() == 1
+
+
+def test_a_coroutine_can_do_it_too(once, money, balance):
+    async def main():
+        assert await once.transact_async("k", [adding(money)], 1) == 1
+        assert await once.transact_async("k", [adding(money)], 2) == 1
+
+    asyncio.run(main())
+    assert balance() == 1
+
+
+def test_the_first_request_of_a_process_answers_an_early_duplicate(url, money, balance, proxy):
+    Once(url).transact("k", [adding(money)], 1)
+    proxy.seen.clear()
+    assert Once(url).transact("k", [adding(money)], 2) == 1
+    assert proxy.actions == ["GetItem"]
+    assert balance() == 1
+
+
+def test_of_many_at_once_one_takes_effect(url, money, balance):
+    results = []
+    start = threading.Barrier(8)
+
+    def work(number):
+        mine = Once(url)
+        start.wait()
+        results.append(mine.transact("k", [adding(money)], number))
+        mine.close()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(results)) == 1
+    assert len(results) == 8
+    assert balance() == 1
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault(lose_reply=True), Fault(lose_request=True), Refuse("ThrottlingException")], ids=str
+)
+def test_a_passing_fault_neither_loses_nor_doubles_the_effect(once, money, balance, proxy, fault):
+    once.transact("warm", [])
+    first = len(proxy.seen)
+    proxy.rule = lambda seen: fault if seen.number == first else None
+    assert once.transact("k", [adding(money)], 1) == 1
+    assert balance() == 1
+
+
+def test_a_condition_of_the_effect_that_does_not_hold_is_told_with_the_item(once, money, balance, dynoxide):
+    once.transact("open", [opening(money)])
+    with pytest.raises(EffectRefused, match=r"writes\[1\].*Put on money") as caught:
+        once.transact("k", [adding(money, 5, Key={"id": {"S": "bob"}}), opening(money)])
+    assert caught.value.index == 1
+    assert caught.value.item == {"id": {"S": "alice"}, "n": {"N": "100"}}
+    assert [item["id"]["S"] for item in dynoxide.items(money)] == ["alice"], "bob got nothing"
+    assert once.transact("k", [adding(money, 5)], "later") == "later", "the key is free"
+    assert balance() == 105
+
+
+def test_a_duplicate_whose_effect_would_be_refused_gets_the_result_all_the_same(once, money):
+    assert once.transact("k", [opening(money)], 1) == 1
+    assert once.transact("k", [opening(money)], 2) == 1
+
+
+def test_a_key_that_was_given_back_is_taken_up_with_its_attempts(once, money, dynoxide, table):
+    once.acquire("k").release()
+    once.transact("k", [adding(money)], 1)
+    (item,) = dynoxide.items(table)
+    assert item["attempts"] == {"N": "2"}
+    assert item["status"] == {"S": "COMPLETED"}
+
+
+def test_a_lapsed_key_is_taken_over_and_one_without_attempts_is_parked(dynoxide, proxy, money, balance):
+    clock = ManualClock()
+    proxy.date = clock
+    store = open_table(dynoxide.table(f"ledger-{time.time_ns()}"), endpoint=proxy.url, clock=clock)
+    once = Once(store, clock=clock)
+    once.acquire("k", lease=10)
+    once.acquire("j", lease=10)
+    clock.advance(15)
+    assert once.transact("k", [adding(money)], 1, lease=10) == 1
+    with pytest.raises(Parked):
+        once.transact("j", [adding(money)], 1, lease=10, max_attempts=1)
+    assert balance() == 1
+
+
+def test_an_effect_that_dynamodb_refuses_is_an_error_that_says_which(once, money, balance):
+    with pytest.raises(StoreError, match="TransactWriteItems"):
+        once.transact("k", [adding(money, UpdateExpression="NONSENSE")])
+    with pytest.raises(StoreError, match="TransactWriteItems"):
+        once.transact("k", [adding(money), adding(money)])
+    with pytest.raises(StoreError, match="ResourceNotFound"):
+        once.transact("k", [adding("no-such-table")])
+    assert balance() == 0
+
+
+# --- claim.transact -----------------------------------------------------------------------------------------------
+
+
+def test_a_handler_commits_its_effect_with_its_completion(once, money, balance, proxy):
+    def handler(amount):
+        return current().transact([adding(money, amount)], {"added": amount})
+
+    assert once.run("k", handler, 7) == {"added": 7}
+    assert proxy.actions[-2:] == ["PutItem", "TransactWriteItems"]
+    assert once.run("k", handler, 8) == {"added": 7}
+    assert balance() == 7
+
+
+def test_an_async_handler_too(once, money, balance):
+    async def handler():
+        return await current().transact_async([adding(money)], 1)
+
+    async def main():
+        assert await once.run_async("k", handler) == 1
+        assert await once.run_async("k", handler) == 1
+
+    asyncio.run(main())
+    assert balance() == 1
+
+
+def test_a_zombies_writes_are_refused_with_its_completion(dynoxide, proxy, money, balance):
+    clock = ManualClock()
+    proxy.date = clock
+    once = Once(open_table(dynoxide.table(f"ledger-{time.time_ns()}"), endpoint=proxy.url, clock=clock), clock=clock)
+    zombie = once.acquire("k", lease=10)
+    clock.advance(15)
+    heir = once.acquire("k", lease=10)
+    with pytest.raises(LeaseLost):
+        zombie.transact([adding(money, 1000)])
+    heir.transact([adding(money)], "heir")
+    with pytest.raises(LeaseLost):
+        zombie.transact([adding(money, 1000)])
+    assert balance() == 1
+
+
+def test_a_lost_reply_of_a_claims_transaction_is_recognised(once, money, balance, proxy):
+    claim = once.acquire("k")
+    first = len(proxy.seen)
+    proxy.rule = lambda seen: Fault(lose_reply=True) if seen.number == first else None
+    assert claim.transact([adding(money)], 1) == 1
+    assert balance() == 1
+    assert claim.settled == "COMPLETED"
+
+
+def test_a_heartbeat_in_between_does_not_matter(once, money, balance):
+    claim = once.acquire("k")
+    before = claim.record
+    claim.extend()
+    claim.record = before  # as if the renewal's reply had been lost
+    assert claim.transact([adding(money)], 1) == 1
+    assert balance() == 1
+
+
+def test_a_refused_effect_leaves_the_claim_to_the_handler(once, money, balance):
+    once.transact("open", [opening(money)])
+    claim = once.acquire("k")
+    with pytest.raises(EffectRefused):
+        claim.transact([opening(money)])
+    assert claim.settled is None
+    claim.complete("something else")
+
+    def handler():
+        return current().transact([opening(money)])
+
+    with pytest.raises(EffectRefused):
+        once.run("j", handler)
+    assert balance() == 100
+
+
+def test_attempts_count_the_handlers_whose_effect_was_refused(once, money, dynoxide, table):
+    once.transact("open", [opening(money)], name="open")
+
+    def handler():
+        return current().transact([opening(money)])
+
+    for _ in range(2):
+        with pytest.raises(EffectRefused):
+            once.run("j", handler)
+    (item,) = [i for i in dynoxide.items(table) if i["key"]["S"].endswith(":j")]
+    assert (item["status"], item["attempts"]) == ({"S": "RELEASED"}, {"N": "2"})
+    assert "EffectRefused" in item["error"]["S"]
+
+
+# --- bad input ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("writes", "kind", "says"),
+    [
+        ([{"Put": {"TableName": "t"}, "Delete": {"TableName": "t"}}], TypeError, "exactly one of"),
+        ([{"Get": {"TableName": "t"}}], TypeError, "exactly one of"),
+        ([{"Put": {}}], ValueError, "TableName"),
+        ([{"Put": 5}], TypeError, "takes a dict"),
+        ({"Put": {"TableName": "t"}}, TypeError, "give a list"),
+        ([{"Put": {"TableName": "t", "Item": {}}}] * 100, ValueError, "at most 99"),
+    ],
+)
+def test_writes_of_another_form_are_refused_before_anything_is_sent(once, proxy, writes, kind, says):
+    with pytest.raises(kind, match=says):
+        once.transact("k", writes)
+    claim = once.acquire("c")
+    sent = len(proxy.seen)
+    with pytest.raises(kind, match=says):
+        claim.transact(writes)
+    assert len(proxy.seen) == sent
+
+
+def test_ninety_nine_writes_commit(once, money, dynoxide):
+    writes = [{"Put": {"TableName": money, "Item": {"id": {"S": f"n{n}"}}}} for n in range(99)]
+    once.transact("k", writes, 1)
+    assert len(dynoxide.items(money)) == 99
+
+
+def test_another_ledger_cannot_do_it(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db")
+    with pytest.raises(
+        TypeError, match=r"cannot commit other writes together with a record. Use a store that can: dynamodb$"
+    ):
+        once.transact("k", [])

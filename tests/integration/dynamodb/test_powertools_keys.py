@@ -1,0 +1,251 @@
+"""The keys that Powertools makes, made by us: both meet the same records."""
+
+import base64
+import datetime as dt
+import decimal
+import enum
+import gzip
+import itertools
+import pathlib
+import tracemalloc
+import uuid
+from dataclasses import dataclass
+
+import boto3
+import jmespath
+import pydantic
+import pytest
+from aws_lambda_powertools.utilities.idempotency import DynamoDBPersistenceLayer, IdempotencyConfig, idempotent
+from aws_lambda_powertools.utilities.idempotency.base import _prepare_data
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onceward import KeyMissing, Once
+from onceward.keys.ledger_keys import ledger_key
+from onceward.stores.dynamodb.store import DynamoStore
+from onceward.stores.layouts import powertools_keys
+from onceward.stores.layouts.powertools import Powertools
+from onceward.stores.layouts.powertools_keys import powertools_key, powertools_name
+from places import DOCS
+from plain_wire import plain_wires
+
+NUMBERS = itertools.count()
+NAME = "shop.charge"
+ORDER = {"id": "order-42", "amount": 7}
+KEY = powertools_key(ORDER, "id")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclass
+class Point:
+    x: int
+    at: dt.date
+
+
+class Model(pydantic.BaseModel):
+    when: dt.datetime
+
+
+DATA = [
+    {"id": "order-42"},
+    {"b": 1, "a": [1, 2.5, None, True, "\u00e4\U0001f511"]},
+    "text",
+    0,
+    False,
+    1.0,
+    [1, None],
+    {"price": decimal.Decimal("1.10"), "nan": decimal.Decimal("nan")},
+    {"colour": Colour.RED, "day": dt.date(2026, 1, 2), "time": dt.time(3, 4), "at": dt.datetime(2026, 1, 2, 3)},
+    {"uuid": uuid.UUID(int=7), "path": pathlib.PurePosixPath("a/b")},
+    {"point": Point(1, dt.date(2026, 1, 2)), "model": Model(when=dt.datetime(2026, 1, 2))},
+    Point(1, dt.date(2026, 1, 2)),
+    Model(when=dt.datetime(2026, 1, 2)),
+]
+
+
+def theirs_of(data, **config):
+    layer = DynamoDBPersistenceLayer("t", boto3_client=boto3.client("dynamodb", region_name="eu-west-1"))
+    layer.configure(IdempotencyConfig(raise_on_no_idempotency_key=True, **config), key_prefix=NAME)
+    try:
+        return layer._get_hashed_idempotency_key(data=_prepare_data(data))
+    finally:
+        layer.client.close()
+
+
+@pytest.mark.parametrize("data", DATA, ids=lambda data: repr(data)[:40])
+def test_a_key_is_the_one_that_powertools_makes(aws, data):
+    assert f"{NAME}#{powertools_key(data)}" == theirs_of(data)
+
+
+@pytest.mark.parametrize("hash_function", ["md5", "sha1", "sha256", "sha512"])
+def test_a_key_is_made_with_the_same_hash_function(aws, hash_function):
+    made = f"{NAME}#{powertools_key(ORDER, hash_function=hash_function)}"
+    assert made == theirs_of(ORDER, hash_function=hash_function)
+    layout = Powertools()
+    assert layout.id_of(f"{NAME}:{made.partition('#')[2]}") == made
+
+
+EVENT = {
+    "body": '{"user": "u", "product": 7}',
+    "coded": "eyJhIjogMX0=",
+    "zipped": base64.b64encode(gzip.compress(b'{"a": 1}')).decode(),
+    "list": [{"a": 1}, {"a": 2}],
+}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "powertools_json(body).[user, product]",
+        "powertools_json(body).user",
+        "powertools_json(powertools_base64(coded))",
+        "powertools_json(powertools_base64_gzip(zipped))",
+        "list[*].a",
+        "{x: body, y: missing}",
+    ],
+)
+def test_a_path_finds_what_it_finds_for_powertools(aws, path):
+    assert f"{NAME}#{powertools_key(EVENT, path)}" == theirs_of(EVENT, event_key_jmespath=path)
+
+
+@pytest.mark.parametrize(
+    ("data", "path"), [({}, ""), ("", ""), (None, ""), (ORDER, "missing"), (ORDER, "[missing, nothing]"), ([], "")]
+)
+def test_a_missing_key_is_an_error_where_powertools_would_run_unprotected(data, path):
+    with pytest.raises(KeyMissing):
+        powertools_key(data, path)
+
+
+def test_a_value_that_powertools_cannot_write_is_an_error():
+    with pytest.raises(TypeError, match="object"):
+        powertools_key({"a": object()})
+
+
+def test_a_bad_path_is_an_error():
+    with pytest.raises(jmespath.exceptions.JMESPathError):
+        powertools_key(ORDER, "a[")
+
+
+class Context:
+    def get_remaining_time_in_millis(self):
+        return 1000
+
+
+@pytest.mark.parametrize("lambda_name", [None, "orders-prod"])
+def test_a_decorated_handler_and_a_guard_of_its_name_meet(dynoxide, proxy, monkeypatch, lambda_name):
+    if lambda_name is not None:
+        monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", lambda_name)
+    table = dynoxide.table(f"names-{next(NUMBERS)}", {"id": "S"})
+    layer = DynamoDBPersistenceLayer(
+        table, boto3_client=boto3.client("dynamodb", endpoint_url=dynoxide.url, region_name="eu-west-1")
+    )
+
+    def handler(event, context):
+        return {"by": "theirs"}
+
+    assert "<locals>" in handler.__qualname__
+    idempotent(handler, persistence_store=layer)(ORDER, Context())
+    once = Once(DynamoStore(table, plain_wires(proxy.url), layout=Powertools()))
+
+    @once(name=powertools_name(f"{handler.__module__}.{handler.__qualname__}"), key=powertools_key)
+    def again(event):
+        raise AssertionError
+
+    assert again(ORDER) == {"by": "theirs"}
+    once.close()
+    layer.client.close()
+
+
+@pytest.mark.parametrize("prefix", ["svc:orders", "with space", "100%", "v2#orders", "%3A", "a\u00a0b"])
+def test_a_key_prefix_of_any_characters_is_met(aws, prefix):
+    name = powertools_name(key_prefix=prefix)
+    assert Powertools().id_of(ledger_key(name, KEY)) == f"{prefix}#{KEY}"
+    assert Powertools().key_of(f"{prefix}#{KEY}") == f"{name}:{KEY}"
+
+
+@pytest.mark.parametrize("given", [{}, {"function": "f", "key_prefix": "p"}])
+def test_a_name_is_of_one_thing(given):
+    with pytest.raises(ValueError, match="key_prefix"):
+        powertools_name(**given)
+
+
+def test_a_hash_that_could_be_a_number_is_met():
+    for text in ("1" * 32, "12e4" + "5" * 28):
+        key = ledger_key(NAME, text)
+        assert key == f'{NAME}:"{text}"'
+        assert Powertools().id_of(key) == f"{NAME}#{text}"
+
+
+PIECES = st.lists(st.sampled_from(["a", ":", "#", '"', "%", "%3A", "1" * 32, KEY, " ", "\\", "\u00e9"]), max_size=7)
+
+
+@given(PIECES.map("".join))
+def test_no_two_keys_have_one_id(key):
+    layout = Powertools()
+    assert layout.key_of(layout.id_of(key)) == key
+
+
+@given(PIECES.map("".join), st.integers(0, 40))
+def test_a_scan_asks_for_all_keys_with_its_prefix(key, length):
+    layout = Powertools()
+    assert layout.id_of(key).startswith(layout.starts(key[:length]))
+
+
+@given(PIECES.map("".join).filter(lambda name: name and not name.startswith(":")))
+def test_every_record_of_powertools_has_a_key(name):
+    layout = Powertools()
+    assert layout.id_of(layout.key_of(f"{name}#{KEY}")) == f"{name}#{KEY}"
+
+
+# --- docs/existing-tables.md --------------------------------------------------------------------------------------
+
+
+def example(name):
+    text = (DOCS / "existing-tables.md").read_text()
+    return text.split(f"<!-- run: {name} -->\n```python\n")[1].split("```")[0]
+
+
+@pytest.mark.filterwarnings("ignore:Couldn't determine the remaining time:UserWarning")
+@pytest.mark.parametrize("order", [("before", "after"), ("after", "before")])
+def test_the_example_of_a_switch_meets_the_same_records(order, dynoxide, proxy, monkeypatch):
+    table = dynoxide.table(f"docs-{next(NUMBERS)}", {"id": "S"})
+    client = boto3.client("dynamodb", endpoint_url=dynoxide.url, region_name="eu-west-1")
+    charge = {}
+    for name in order:
+        code = example(name)
+        code = code.replace('Layer("idempotency")', f'Layer("{table}", boto3_client=client)')
+        code = code.replace('"dynamodb://idempotency?region=eu-west-1&preset=powertools"', "store")
+        assert "client" in code or "store" in code
+        code = code.replace('return {"receipt"', 'ran.append("' + name + '")\n    return {"receipt"')
+        charge[name] = {"client": client, "ran": []}
+        charge[name]["store"] = DynamoStore(table, plain_wires(proxy.url), layout=Powertools())
+        exec(code, charge[name])
+    for name in order:
+        assert charge[name]["charge"](order={"shop": "s", "id": 7}) == {"receipt": 7}
+    assert [charge[name]["ran"] for name in order] == [[order[0]], []]
+    for one in charge.values():
+        one["store"].close()
+    client.close()
+
+
+def test_the_addresses_of_the_docs_are_read():
+    text = (DOCS / "existing-tables.md").read_text()
+    urls = [part.split('"')[0] for part in text.split('Once("')[1:]]
+    assert len(urls) == 3
+    for url in urls:
+        Once(url).close()
+
+
+def test_compressed_data_has_a_bound(monkeypatch):
+    monkeypatch.setattr(powertools_keys, "LARGEST", 1000)
+    path = "powertools_base64_gzip(data)"
+    fits, bomb = (base64.b64encode(gzip.compress(b"x" * size)).decode() for size in (1000, 100_000_000))
+    assert powertools_key({"data": fits}, path)
+    tracemalloc.start()
+    with pytest.raises(KeyMissing, match="more than 1000 bytes when it is decompressed"):
+        powertools_key({"data": bomb}, path)
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    tracemalloc.stop()

@@ -1,0 +1,372 @@
+"""What can happen to the files of an SQLite ledger: moved, replaced, deleted, damaged; who may read them; and forks."""
+
+import asyncio
+import gc
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from onceward import Busy, Once, StoreError
+from places import SOURCES
+from servers import missing
+
+SOON = 0.03  # seconds after which a worker looks again where its file is
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def once(path):
+    made = Once(f"sqlite:///{path}")
+    made.run("k", int)
+    yield made
+    made.close()
+
+
+def fail_if_run():
+    pytest.fail("it ran")
+
+
+def beside(path, suffix):
+    return path.with_name(path.name + suffix)
+
+
+# --- moved, replaced, deleted -----------------------------------------------------------------------------------------
+
+
+def move(path):
+    path.rename(beside(path, ".old"))
+
+
+def replace(path):
+    other = beside(path, ".new")
+    made = Once(f"sqlite:///{other}")
+    made.run("other", int)
+    made.close()
+    shutil.move(other, path)
+
+
+@pytest.mark.parametrize("what", [move, replace, Path.unlink])
+def test_a_worker_whose_file_was_moved_replaced_or_deleted_is_told_and_runs_nothing(once, path, what):
+    what(path)
+    time.sleep(SOON)
+    for call in (
+        lambda: once.run("new", fail_if_run),
+        lambda: once.run("k", fail_if_run),
+        lambda: list(once.ledger.records()),
+    ):
+        with pytest.raises(StoreError, match="moved, deleted or replaced"):
+            call()
+    assert path.exists() == (what is replace), "nothing is made in its place"
+
+
+def test_a_file_that_is_put_back_is_used_again(once, path):
+    move(path)
+    time.sleep(SOON)
+    with pytest.raises(StoreError):
+        once.run("new", fail_if_run)
+    beside(path, ".old").rename(path)
+    assert once.run("new", int) == 0
+    assert once.ledger.stats()["total"] == 2
+
+
+def test_a_worker_that_forked_or_failed_makes_no_new_file_in_the_place_of_one_that_is_gone(once, path):
+    once.store._file.close()  # as before a fork
+    path.unlink()
+    with pytest.raises(StoreError, match="moved, deleted or replaced"):
+        once.run("k", fail_if_run)
+    assert not path.exists()
+    once.close()
+    assert once.run("k", int) == 0, "a worker that was closed begins anew"
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+def test_a_worker_whose_wal_was_deleted_is_told_and_loses_nothing_when_it_ends(once, path, suffix):
+    for number in range(5):
+        once.run(number, int)
+    beside(path, suffix).unlink()
+    time.sleep(SOON)
+    with pytest.raises(StoreError, match=f"{suffix}.* deleted"):
+        once.run("new", fail_if_run)
+    once.close()
+    assert once.ledger.stats()["total"] == 6
+
+
+# --- who may read it --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["ledger.db", "link.db"])
+def test_a_new_ledger_is_its_owners_alone(tmp_path, target):
+    (tmp_path / "link.db").symlink_to("ledger.db")
+    old = os.umask(0)
+    try:
+        once = Once(f"sqlite:///{tmp_path}/{target}")
+        once.run("k", int)
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+        assert modes == dict.fromkeys(("ledger.db", "ledger.db-wal", "ledger.db-shm", "link.db"), 0o600)
+        once.close()
+    finally:
+        os.umask(old)
+
+
+def test_a_deleted_wal_is_noticed_behind_a_link_too(once, path, tmp_path):
+    (tmp_path / "link.db").symlink_to(path)
+    other = Once(f"sqlite:///{tmp_path}/link.db")
+    assert other.run("k", int) == 0
+    beside(path, "-wal").unlink()
+    time.sleep(SOON)
+    with pytest.raises(StoreError, match="-wal"):
+        other.run("new", fail_if_run)
+    other.close()
+
+
+def test_a_file_that_was_there_keeps_its_mode(path):
+    path.touch(0o640)
+    path.chmod(0o640)
+    once = Once(f"sqlite:///{path}")
+    once.run("k", int)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    once.close()
+
+
+READS = """
+import os, sys
+from onceward import Once, StoreError
+warm = Once("sqlite:///" + sys.argv[1] + ".warm")  # loads all modules, which that user may not be able to
+warm.acquire("k")
+list(warm.ledger.records())
+try:
+    Once("sqlite:////no/such/folder/x.db").run("k", int)
+except StoreError:
+    pass
+os.setgid(65534)
+os.setuid(65534)
+once = Once("sqlite:///" + sys.argv[1])
+print([record.key for record, _ in once.ledger.records()], abs(once.ledger.show("claim:k")[1] - float(sys.argv[2])) < 60)
+try:
+    once.run("new", int)
+except StoreError as error:
+    print("read-only" in str(error) or "cannot be opened" in str(error))
+"""
+
+
+@pytest.mark.parametrize("worker", [True, False], ids=["beside a worker", "alone"])
+def test_a_user_who_may_only_read_can_list_and_show(worker):
+    if os.geteuid() != 0:
+        missing("only root can become another user")
+    folder = Path(tempfile.mkdtemp())  # pytest's own is closed to other users
+    try:
+        folder.chmod(0o755)
+        path = folder / "ledger.db"
+        once = Once(f"sqlite:///{path}")
+        once.acquire("k")
+        for file in folder.iterdir():
+            file.chmod(0o644)
+        if not worker:
+            once.close()
+        environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+        done = subprocess.run(
+            [sys.executable, "-c", READS, str(path), str(time.time())], env=environment, capture_output=True, text=True
+        )
+        assert done.stdout.splitlines() == ["['claim:k'] True", "True"], done.stderr
+        once.close()
+    finally:
+        shutil.rmtree(folder)
+
+
+# --- damaged rows -----------------------------------------------------------------------------------------------------
+
+DAMAGE = [
+    "UPDATE onceward SET result = x'00ff' WHERE key LIKE '%bad'",
+    "UPDATE onceward SET fence = 'text' WHERE key LIKE '%bad'",
+    "UPDATE onceward SET expires_at = 'soon' WHERE key LIKE '%bad'",
+    "UPDATE onceward SET error = CAST(x'6361726420ff' AS TEXT) WHERE key LIKE '%bad'",
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_row_is_a_clear_error_that_names_its_key_and_the_others_go_on(once, path, damage):
+    once.acquire("bad").complete("card 4111")
+    with sqlite3.connect(path) as connection:
+        connection.execute(damage)
+    connection.close()
+    with pytest.raises(StoreError, match="claim:bad: the ledger has a record of this key that cannot be read") as told:
+        once.acquire("bad")
+    assert "card" not in str(told.value)
+    assert "card" not in repr(told.value.__cause__)
+    assert not told.value.transient
+    assert once.run("other", int) == 0
+    from onceward.core.drivers import drive
+
+    page = drive(once.store.scan("", None, 100), once.store)
+    assert [one.key for one in page.damaged] == ["claim:bad"]
+    assert len(page.records) == 2
+    assert drive(once.store.delete(page.damaged[0]), once.store).won
+    assert not drive(once.store.delete(page.damaged[0]), once.store).won
+    once.acquire("bad").complete()
+
+
+# --- fences -----------------------------------------------------------------------------------------------------------
+
+PAUSED = """
+import sys
+from onceward import Once
+from onceward.stores.sqlite import requests as sqlite_requests
+class Paused(sqlite_requests.Insert):
+    def run(self, connection, now):
+        if self.write.key == "claim:k":
+            print("paused", flush=True); sys.stdin.readline()
+        return super().run(connection, now)
+import onceward.stores.sqlite.store
+onceward.stores.sqlite.store.Insert = Paused
+once = Once("sqlite:///" + sys.argv[1])
+once.run("set up", int)
+print(once.acquire("k").fence)
+"""
+
+
+def test_a_claim_that_was_paused_before_its_insert_gets_a_larger_fence_than_what_was_cleared_meanwhile(path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", PAUSED, str(path)],
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "paused\n"
+    once = Once(f"sqlite:///{path}")
+    time.sleep(0.05)
+    fence = once.acquire("k").fence
+    once.ledger.clear("claim:k", live=True)
+    out, _ = process.communicate("\n", timeout=30)
+    assert int(out) > fence
+    once.close()
+
+
+CLAIMS = """
+import sys
+from onceward import Busy, Completed, Once
+once = Once("sqlite:///" + sys.argv[1] + "?synchronous=NORMAL&timeout=20")
+for _ in range(400):
+    try:
+        claim = once.acquire("k")
+    except (Busy, Completed):
+        continue
+    print(claim.fence, flush=True)
+    once.ledger.clear("claim:k", live=True)
+"""
+
+
+def test_fences_of_workers_that_claim_and_clear_one_key_only_grow(path):
+    log = beside(path, ".log")
+    with open(log, "a") as out:
+        workers = [
+            subprocess.Popen(
+                [sys.executable, "-c", CLAIMS, str(path)], env={**os.environ, "PYTHONPATH": str(SOURCES)}, stdout=out
+            )
+            for _ in range(3)
+        ]
+        assert [worker.wait(60) for worker in workers] == [0] * 3
+    fences = list(map(int, log.read_text().split()))
+    assert fences == sorted(set(fences))
+    assert len(fences) > 200
+
+
+# --- forks ------------------------------------------------------------------------------------------------------------
+
+
+def test_stores_that_are_dropped_leave_no_fork_hook_behind(path):
+    from onceward.stores import locks
+
+    registered = []
+    original = os.register_at_fork
+    os.register_at_fork = lambda **hooks: registered.append(hooks)
+    gc.collect()
+    before = len(locks._STORES)
+    try:
+        for _ in range(100):
+            Once(f"sqlite:///{path}").store.close()
+            Once("memory:")
+    finally:
+        os.register_at_fork = original
+    gc.collect()
+    assert registered == []
+    assert len(locks._STORES) <= before
+
+
+def test_a_fork_while_a_thread_uses_a_ledger_in_memory_leaves_no_lock_behind():
+    once = Once("memory:")
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            list(once.ledger.records())
+
+    for number in range(300):
+        once.run(number, int)
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    codes = []
+    try:
+        for number in range(10):
+            child = os.fork()
+            if not child:
+                import signal
+
+                signal.alarm(5)
+                code = 1
+                try:
+                    code = 0 if once.run(f"child {number}", int) == 0 else 2
+                finally:
+                    os._exit(code)
+            codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert codes == [0] * 10
+
+
+def test_any_number_of_coroutines_wait_for_a_file_that_is_slow_to_open_in_one_thread(path):
+    holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    holder.execute("CREATE TABLE mine (x)")
+    holder.execute("BEGIN EXCLUSIVE")
+    threading.Timer(0.5, holder.close).start()
+    once, most, longest = Once(f"sqlite:///{path}"), 0, 0.0
+
+    async def watch():
+        nonlocal most, longest
+        while True:
+            most, before = max(most, threading.active_count()), time.monotonic()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.monotonic() - before)
+
+    async def main():
+        watching = asyncio.create_task(watch())
+        await asyncio.gather(*(once.run_async(number, int) for number in range(100)))
+        watching.cancel()
+
+    before = threading.active_count()
+    asyncio.run(main())
+    assert most <= before + 2, "the writer thread, and the timer of heartbeats"
+    assert longest < 0.4, "the loop goes on meanwhile"
+
+
+def test_a_lease_holds_through_all_of_this(once):
+    claim = once.acquire("last")
+    with pytest.raises(Busy):
+        Once(once.store.url).acquire("last")
+    claim.complete()

@@ -1,0 +1,267 @@
+"""A time limit is an exception raised from outside, at any moment: what the handler has done is recorded all the same."""
+
+import asyncio
+import dataclasses
+import os
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from onceward import ForkedClaim, Once, ResultNotRecorded, ResultUnavailable, StoreError, current
+from onceward.claim.scope import CURRENT
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
+from onceward.results.outcomes import firmly
+from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults, fail_after, fail_before, settling, when
+from places import WORKERS
+
+FUZZ = WORKERS / "interrupted.py"
+SYNC = ["single", "final", "batch", "checkpoint"]
+ASYNC = ["single_async", "plain_async", "batch_async", "checkpoint_async"]
+
+
+class SoftTimeLimit(Exception):
+    """As Celery's SoftTimeLimitExceeded and RQ's JobTimeoutException."""
+
+
+def fuzz(form, ledger, calls, how="signal"):
+    done = subprocess.run(
+        [sys.executable, str(FUZZ), form, ledger, str(calls), "7", how],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    struck, reached, swallowed, lost = map(int, done.stdout.split()[:4])
+    assert struck > calls / 60, "a fuzz that strikes nothing tests nothing"
+    assert lost == 0, done.stderr
+    return struck, reached, swallowed, done.stderr
+
+
+@pytest.fixture(autouse=True)
+def outside():
+    """A block whose end an interrupt has skipped leaves its claim in the context."""
+    yield
+    CURRENT.set(None)
+
+
+@pytest.mark.parametrize("form", SYNC + ASYNC)
+def test_a_time_limit_at_any_microsecond_loses_no_recording_and_is_never_swallowed(form):
+    struck, reached, swallowed, said = fuzz(form, "memory:", 400)
+    assert (reached, swallowed) == (struck, 0), said
+
+
+@pytest.mark.parametrize("form", ["single", "batch", "checkpoint", "single_async"])
+def test_the_same_holds_for_a_ledger_on_a_disk(form, tmp_path):
+    struck, reached, swallowed, said = fuzz(form, f"sqlite:///{tmp_path}/ledger.db?synchronous=NORMAL", 250)
+    assert (reached, swallowed) == (struck, 0), said
+
+
+@pytest.mark.parametrize("form", ["single", "checkpoint"])
+def test_the_same_holds_for_an_exception_that_another_thread_throws(form):
+    struck, _, swallowed, said = fuzz(form, "memory:", 300, "thread")
+    assert swallowed <= struck / 100, said  # Python itself ignores it in callbacks of weak references
+
+
+@pytest.mark.parametrize("form", ["call", "await"])
+@pytest.mark.parametrize("fault", [fail_before, fail_after])
+def test_an_exception_of_nobody_in_the_settling_is_raised_when_all_is_recorded(form, fault):
+    store = Faults(MemoryStore(), when(settling, fault(SoftTimeLimit), times=1))
+    once = Once(store, name="n")
+    with pytest.raises(SoftTimeLimit):
+        run(once, form, lambda: "done")
+    assert run(once, form, pytest.fail) == "done"
+
+
+@pytest.mark.parametrize("form", ["call", "await"])
+def test_a_failure_is_recorded_although_a_time_limit_strikes_meanwhile(form):
+    store = Faults(MemoryStore(), when(settling, fail_before(SoftTimeLimit), times=1))
+
+    def handle():
+        raise ZeroDivisionError
+
+    with pytest.raises(SoftTimeLimit) as raised:
+        run(Once(store, name="n"), form, handle)
+    assert isinstance(raised.value.__context__, ZeroDivisionError)
+    assert [(r.status, r.error) for r in store.store.records.values()] == [(RELEASED, "ZeroDivisionError")]
+
+
+@pytest.mark.parametrize("form", ["call", "await"])
+def test_a_time_limit_in_the_claim_gives_the_key_back(form):
+    store = Faults(MemoryStore(), when(lambda ask: ask.verb == "insert", fail_after(SoftTimeLimit), times=1))
+    with pytest.raises(SoftTimeLimit):
+        run(Once(store, name="n"), form, pytest.fail)
+    assert [(r.status, r.attempts) for r in store.store.records.values()] == [(RELEASED, 0)]
+
+
+@pytest.mark.parametrize("form", ["call", "await"])
+def test_a_store_that_breaks_its_contract_at_each_try_still_says_that_the_handler_succeeded(form):
+    store = Faults(MemoryStore(), when(settling, fail_before(ValueError)))
+    with pytest.raises(ValueError, match="swap") as raised:
+        run(Once(store, name="n"), form, lambda: "done")
+    assert "the handler succeeded" in "".join(raised.value.__notes__)
+
+
+def test_a_time_limit_within_the_encoding_is_not_taken_for_a_result_that_cannot_be_stored():
+    strikes = [SoftTimeLimit()]
+
+    class Result(dict):
+        def items(self):
+            if strikes:
+                raise strikes.pop()
+            return super().items()
+
+    with pytest.raises(SoftTimeLimit):
+        firmly(lambda result: str(list(result.items())), Result(a=1))
+    assert firmly(lambda result: str(list(result.items())), Result(a=1)) == "[('a', 1)]"
+    assert isinstance(firmly(int, "x"), ValueError)  # what it raises each time
+
+
+def test_a_checkpoint_that_is_struck_while_it_records_is_recorded():
+    store = Faults(MemoryStore(), when(settling, fail_before(SoftTimeLimit), times=1))
+    flushed = []
+    with pytest.raises(SoftTimeLimit), Once(store).checkpoint(flushed.extend, key=str, name="n") as sink:
+        sink.add(1)
+        sink.add(2)
+        sink.flush()
+    assert flushed == [1, 2]
+    assert [r.status for r in store.store.records.values()] == [COMPLETED] * 2
+
+
+def test_a_batch_that_is_struck_while_it_records_is_recorded():
+    store = Faults(MemoryStore(), when(settling, fail_before(SoftTimeLimit), times=1))
+    with pytest.raises(SoftTimeLimit):
+        Once(store).batch(lambda order: order, key="order", name="n").run(["1", "2"])
+    assert [r.status for r in store.store.records.values()] == [COMPLETED] * 2
+
+
+def test_a_batch_never_takes_a_time_limit_for_a_malformed_record():
+    strikes = [SoftTimeLimit()]
+
+    def key(order):
+        if strikes:
+            raise strikes.pop()
+        return order
+
+    with pytest.raises(SoftTimeLimit):
+        Once("memory:").batch(lambda order: order, key=key, name="n").run(["1"])
+
+
+def run(once, form, function):
+    if form == "call":
+        return once.using(name="n").run("k", function)
+
+    async def main():
+        return await once.run_async("k", function)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("strikes", [1, 2])
+def test_a_time_limit_while_a_recorded_result_is_read_is_not_taken_for_one_that_does_not_fit(strikes):
+    left = []
+
+    @dataclasses.dataclass
+    class Receipt:
+        number: int
+
+        def __post_init__(self):
+            if left:
+                raise left.pop()
+
+    def handle(key: str) -> Receipt:
+        return Receipt(1)
+
+    handle.__annotations__["return"] = Receipt
+    guarded = Once("memory:")(key="key", name="n")(handle)
+    assert guarded("k") == Receipt(1)
+    left += [SoftTimeLimit() for _ in range(strikes)]
+    with pytest.raises((SoftTimeLimit, ValueError)) as raised:
+        guarded("k")
+    assert not isinstance(raised.value, ResultUnavailable)
+    assert guarded("k") == Receipt(1)
+
+
+def test_two_time_limits_while_a_result_is_encoded_are_raised_and_the_result_is_recorded():
+    strikes = []
+
+    class Result(dict):
+        def items(self):
+            if strikes:
+                raise strikes.pop()
+            return super().items()
+
+    def encode(result):
+        return str(list(result.items()))
+
+    strikes += [SoftTimeLimit(), SoftTimeLimit()]
+    with pytest.raises(SoftTimeLimit):
+        firmly(encode, Result(a=1))
+
+
+def test_a_batch_handler_that_completes_in_vain_leaves_its_key_claimed():
+    store = Faults(MemoryStore(), when(settling, fail_before(StoreError)))
+
+    def handler(key):
+        current().complete("done")
+
+    (outcome,) = Once(store, lease=0.3).batch(handler, key="key", name="n").run(["k"])
+    assert (outcome.status, type(outcome.error)) == ("failed", ResultNotRecorded)
+    assert [r.status for r in store.store.records.values()] == [IN_PROGRESS]
+
+
+def test_a_transaction_whose_end_an_interrupt_has_skipped_is_rolled_back_before_its_key_is_given_back(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db?timeout=0.2", name="n")
+    connection = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+    connection.execute("CREATE TABLE effects (n)")
+
+    def handle():
+        transaction = current().transaction(connection)
+        transaction.__enter__()
+        connection.execute("INSERT INTO effects VALUES (1)")
+        raise SoftTimeLimit  # as its __exit__ begins
+
+    with pytest.raises(SoftTimeLimit) as raised:
+        once.run("k", handle)
+    assert not getattr(raised.value, "__notes__", ())
+    assert not connection.in_transaction
+    assert [record.status for record, _ in once.ledger.records()] == [RELEASED]
+    once.close()
+
+
+def test_an_abandoned_transaction_leaves_alone_what_was_begun_on_its_connection_since(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
+    connection = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+    connection.execute("CREATE TABLE effects (n)")
+    abandoned = once.transaction("k", connection)
+    abandoned.__enter__()
+    connection.execute("ROLLBACK")
+    connection.execute("BEGIN")
+    connection.execute("INSERT INTO effects VALUES (1)")
+    abandoned.__del__()
+    connection.execute("COMMIT")
+    assert connection.execute("SELECT n FROM effects").fetchall() == [(1,)]
+    once.close()
+
+
+def test_a_checkpoint_that_is_forked_while_it_reads_a_key_claims_nothing_in_the_child(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
+    children = []
+
+    def key(item):
+        children.append(os.fork())
+        return item
+
+    with once.checkpoint(lambda _: None, key=key) as sink:
+        try:
+            sink.add("k")
+        except ForkedClaim:
+            os._exit(7)
+        if not children[0]:
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
+    assert [(r.status, r.attempts) for r, _ in once.ledger.records()] == [(COMPLETED, 1)]
+    once.close()

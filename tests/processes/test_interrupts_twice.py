@@ -1,0 +1,243 @@
+"""Two interrupts of one call, at every two points of its settling that lie close together: the outcome is recorded all the same."""
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from pathlib import Path
+
+import pytest
+
+from onceward import Once
+from onceward.claim.heartbeat import HEARTBEAT
+from onceward.core.record import COMPLETED
+from places import SOURCES, SUPPORT
+from torture.points import HOME, Points, is_callback
+from torture.rules import IN_BLOCK
+from torture.strikes import ASYNCIO
+
+GAP = 12  # points between the two, at most: as many as lie between any interrupt and the next try
+
+
+@pytest.fixture(autouse=True)
+def dropped(monkeypatch):
+    """Python tells of what it drops, and of coroutines that an interrupt has kept from being awaited."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+    yield
+    gc.collect()
+
+
+class Struck(Exception):
+    """A time limit that is an Exception."""
+
+
+class Sweep:
+    """Delivers keys, each struck at two other points of the settling, until there is no such point."""
+
+    def __init__(self, form):
+        self.once = Once("memory:", name="n")
+        self.form = form
+        self.struck = []
+        self.points = Points(self.strike)
+        self.lost = []
+
+    def strike(self, kind, frame):
+        if not frame.f_code.co_filename.startswith(HOME):
+            return  # such as the callback of a weak reference, where Python drops what is raised
+        outermost = frame
+        while outermost.f_back is not None and not outermost.f_back.f_code.co_filename.startswith(ASYNCIO):
+            outermost = outermost.f_back
+        if is_callback(outermost):
+            return  # the event loop logs what its callbacks raise
+        self.struck.append(f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno} {frame.f_code.co_name}")
+        raise Struck(kind)
+
+    def run(self):
+        first = 1
+        while all(self.pair(first, gap) for gap in range(1, GAP)):
+            first += 1
+        assert first > 10, "a sweep that strikes nothing tests nothing"
+        return self.lost
+
+    def pair(self, first, gap):
+        key = f"{first}-{gap}"
+        self.struck = []
+        self.points.arm([("settle", first, "first"), ("settle", first + gap, "second")])
+        raised = told = None
+        try:
+            # a second interrupt may keep the first from setting the context back
+            told = copy_context().run(FORMS[self.form], self.once, key, self.end)
+        except Struck as error:
+            raised = error
+        finally:
+            self.points.disarm()
+        done = self.points.counts.get("settle", 0) < first
+        self.look(key, raised, told)
+        return not done
+
+    def end(self):
+        """Say that the handler returns now."""
+        self.points.phase = "settle"
+
+    def look(self, key, raised, told):
+        by_block = self.form.startswith("claim") and any(one.rpartition(" ")[2] in IN_BLOCK for one in self.struck)
+        record = next((r for r in self.once.store.records.values() if r.key.endswith(key)), None)
+        if (record is None or record.status != COMPLETED) and not by_block:
+            self.lost.append(f"{key} {self.struck}: {record and record.status}, {raised!r}")
+        elif self.struck and raised is None and "batch" not in self.form:
+            self.lost.append(f"{key} {self.struck}: swallowed, {told!r}")
+
+    def once_before(self, point):
+        """Strike once, before the handler; return what is renewed after that, while the exception is kept."""
+        self.struck = []
+        self.points.arm([("call", point, "first")])
+        self.points.phase = "call"
+        kept = None
+        try:
+            copy_context().run(FORMS[self.form], self.once, f"before-{point}", self.begin)
+        except Struck as error:
+            kept = error
+        finally:
+            self.points.disarm()
+        done = self.points.counts.get("call", 0) < point and kept is None
+        renewed = [claim.record.status for claim in HEARTBEAT._alive() if not claim.over]
+        HEARTBEAT._claims.clear()
+        return done, [f"{self.struck}: {one}" for one in renewed]
+
+    def begin(self):
+        """Say that the handler has begun."""
+        self.points.phase = None
+
+
+def run(once, key, end):
+    return once.run(key, end)
+
+
+def run_async(once, key, end):
+    async def handler():
+        end()
+
+    return asyncio.run(once.run_async(key, handler))
+
+
+def claim(once, key, end):
+    with once.claim(key) as held:
+        end()
+        held.complete("done")
+
+
+def claim_async(once, key, end):
+    async def block():
+        async with once.claim(key) as held:
+            end()
+            await held.complete_async("done")
+
+    asyncio.run(block())
+
+
+def batch(once, key, end):
+    def handler(record):
+        end()
+
+    return once.batch(handler, key="record", name="b").run([key])
+
+
+def batch_async(once, key, end):
+    async def handler(record):
+        end()
+
+    return asyncio.run(once.batch(handler, key="record", name="b").run_async([key]))
+
+
+def checkpoint(once, key, end):
+    with once.checkpoint(lambda _: end(), key="@", name="c") as sink:
+        sink.add(key)
+
+
+def checkpoint_async(once, key, end):
+    async def flush(_):
+        end()
+
+    async def main():
+        async with once.checkpoint(flush, key="@", name="c") as sink:
+            await sink.add(key)
+
+    asyncio.run(main())
+
+
+FORMS = {
+    one.__name__: one for one in (run, run_async, claim, claim_async, batch, batch_async, checkpoint, checkpoint_async)
+}
+
+
+def sweep_settling(form):
+    """Print which outcomes were lost."""
+    lost = Sweep(form).run()
+    print(*lost[:12], f"{len(lost)} lost" if lost else "none lost", sep="\n")
+
+
+def sweep_claim(form):
+    """Print what was renewed although no handler has begun."""
+    sweep, point, done, left = Sweep(form), 0, False, []
+    while not done:
+        point += 1
+        done, renewed = sweep.once_before(point)
+        left += renewed
+    assert point > 20, "a sweep that strikes nothing tests nothing"
+    print(*left, "none renewed" if not left else "", sep="\n")
+
+
+def swept(sweep, form):
+    """Run a sweep in a process of its own.
+
+    CPython 3.11 loses count of its trace functions when exceptions leave them in code that was specialized before: it then
+    calls a traceback.
+    """
+    code = f"import sys, {Path(__file__).stem} as own; sys.unraisablehook = print; own.{sweep.__name__}({form!r})"
+    folders = [str(Path(__file__).parent), str(SUPPORT), str(SOURCES)]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(folders), "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_two_interrupts_anywhere_in_the_settling_lose_no_outcome(form):
+    assert swept(sweep_settling, form)[-1] == "none lost"
+
+
+@pytest.mark.parametrize("form", ["run", "run_async", "claim", "claim_async"])
+def test_an_interrupt_between_the_claim_and_the_handler_leaves_nothing_that_is_renewed(form):
+    assert swept(sweep_claim, form)[-1] == "none renewed"
+
+
+def test_an_interrupt_in_the_hooks_of_a_fork_leaves_no_lock_held(tmp_path):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
+    once.run("k", str)
+    struck = []
+
+    def strike(kind, frame):
+        struck.append(frame.f_code.co_name)
+        raise Struck(kind)
+
+    points, point = Points(strike), 0
+    while point == len(struck):
+        point += 1
+        points.arm([("fork", point, "first")])
+        points.phase = "fork"
+        child = os.fork()
+        points.disarm()
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(once.run, "k", pytest.fail).result(timeout=10) == ""
+    assert {"_before", "_after"} <= set(struck)
+    once.close()

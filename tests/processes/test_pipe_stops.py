@@ -1,0 +1,367 @@
+"""``onceward pipe`` interrupted, killed, and run beside itself: real processes, real signals."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli, until
+from onceward.pipe import watchdog
+from onceward.pipe.watched import Watchdog
+
+
+@pytest.fixture
+def cli(tmp_path):
+    made = Cli(tmp_path)
+    made.write("in.ndjson", *({"id": n} for n in range(40)))
+    return made
+
+
+def slow(cli, seconds):
+    return cli.script("slow", f'sleep {seconds}; echo "$1" >> log; echo "did $1"')
+
+
+EVERY = [str(n) for n in range(40)]
+
+
+# --- kill -9 ----------------------------------------------------------------------------------------------------------
+
+
+def test_after_kill_9_the_same_command_does_only_what_is_left(cli):
+    run = ("pipe", "in.ndjson", "--key", "id", "--jobs", "3", "--lease", "1", "--", slow(cli, 0.1), "{id}")
+    kills = 0
+    for _ in range(3):
+        process = cli.start(*run, stdout=subprocess.DEVNULL)
+        before = len(cli.log())
+        until(lambda before=before: len(cli.log()) >= before + 4)
+        process.kill()
+        process.communicate()
+        kills += 1
+    result = cli.run(*run)
+    assert result.returncode == 0
+    assert sorted(set(result.stdout.split(b"\n"))) == sorted({b"", *(f"did {n}".encode() for n in EVERY)})
+    times = Counter(cli.log())
+    assert sorted(times) == sorted(EVERY)
+    # Only what was between its last act and its record at the moment of a kill may have run twice.
+    assert sum(times.values()) <= len(EVERY) + 3 * kills
+
+
+def test_kill_9_takes_the_running_commands_along(cli):
+    mark = cli.script("mark", 'echo "$$" >> pids; sleep 30; echo "$1" >> log')
+    process = cli.start("pipe", "in.ndjson", "--key", "id", "--jobs", "2", "--", mark, "{id}")
+    pids = until(lambda: len(found := cli.log("pids")) == 2 and found)
+    process.kill()
+    process.communicate()
+    until(lambda: not any(is_alive(int(pid)) for pid in pids))
+    assert cli.log() == []
+
+
+KILLED = """
+import os, signal, sys, threading
+from onceward.cli.app import run
+
+at, files = int(sys.argv.pop(1)), ("commands.py", "watched.py", "watchdog.py")
+
+def trace(frame, event, _):
+    global at
+    if not frame.f_code.co_filename.endswith(files) or frame.f_code.co_name[0] == "<":
+        return None
+    if event == "line":
+        at -= 1
+        if not at:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return trace
+
+threading.settrace(trace)  # the threads that run commands
+run()
+"""
+
+
+def test_no_line_of_onceward_can_be_killed_so_that_a_command_goes_on(cli):
+    mark = cli.script("mark", 'echo "$$" >> pids; sleep 30; echo "$1" >> log')
+    for line in (*range(26, 38, 2), 1000):  # the command is started within these, and 1000 is never reached
+        run = [sys.executable, "-c", KILLED, str(line), "pipe", "in.ndjson", "--key", "id", "--name", f"n{line}"]
+        process = subprocess.Popen([*run, "--", mark, "{id}"], cwd=cli.folder, env=cli.env, stderr=subprocess.PIPE)
+        before = len(cli.log("pids"))
+        until(lambda process=process, before=before: process.poll() is not None or len(cli.log("pids")) > before)
+        process.kill()  # those that were killed in vain wait for their command
+        assert process.communicate(timeout=20)[1] == b""
+    time.sleep(0.3)  # for a command that was just begun to say so
+    until(lambda: not any(is_alive(int(pid)) for pid in cli.log("pids")))
+    assert cli.log("pids")
+    assert cli.log() == []
+
+
+def test_a_command_that_kills_onceward_at_once_does_not_outlive_it(cli):
+    mark = cli.script("mark", 'echo "$$" >> pids; kill -9 "$(cat onceward)"; exec sleep 30')
+    for turn in range(6):
+        process = cli.start("pipe", "in.ndjson", "--key", "id", "--jobs", "3", "--name", f"n{turn}", "--", mark)
+        (cli.folder / "onceward").write_text(str(process.pid))
+        process.communicate(timeout=20)
+    time.sleep(0.3)
+    assert len(cli.log("pids")) >= 6
+    until(lambda: not any(is_alive(int(pid)) for pid in cli.log("pids")))
+
+
+def test_a_killed_watchdog_ends_the_run_and_its_keys_stay_claimed(cli):
+    hang = cli.script("hang", 'echo "$$ $PPID" >> pids; sleep 30')
+    process = cli.start("pipe", "in.ndjson", "--key", "id", "--", hang)
+    pid, watchdog = until(lambda: cli.log("pids"))
+    os.kill(int(watchdog), signal.SIGKILL)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert b"the process that starts the commands was killed" in err
+    until(lambda: not is_alive(int(pid)))
+    assert [r.status for r, _ in cli.once().ledger.records("pipe:")] == ["IN_PROGRESS"]
+
+
+def test_a_command_is_started_with_the_signals_and_files_that_any_program_expects(cli):
+    look = "grep -E '^Sig(Ign|Blk)' /proc/self/status; ls -l /proc/self/fd | grep -c socket; ps -o sid= -p $$; echo $$"
+    result = cli.run("pipe", "--key", "id", "--", cli.script("look", look), input=b'{"id":1}\n')
+    blocked, ignored, sockets, session, own = result.stdout.decode().replace("SigBlk:", "").splitlines()
+    assert int(blocked, 16) == 0
+    assert int(ignored.removeprefix("SigIgn:"), 16) & 0x7FFFFFFF == 0  # 32 and 33 are the C library's own
+    assert sockets == "0"
+    assert session.strip() == own
+
+
+BLOCKED = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD}); os.execv(sys.argv[1], sys.argv[1:])"
+
+
+def test_a_pipe_that_was_started_with_sigchld_blocked_still_sees_its_commands_end(cli):
+    run = [sys.executable, "-c", BLOCKED, sys.executable, "-m", "onceward", "pipe", "--key", "id", "--"]
+    look = ["grep", "SigBlk", "/proc/self/status"]
+    process = subprocess.Popen(
+        [*run, *look], cwd=cli.folder, env=cli.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        out, _ = process.communicate(b'{"id":1}\n', timeout=10)
+    finally:
+        process.kill()
+        process.communicate()
+    assert int(out.split()[1], 16) == 1 << (signal.SIGCHLD - 1), "a command inherits what pipe was started with"
+
+
+NO_SETSID = """
+import os
+spawn = os.posix_spawn
+def refuse(*args, setsid=False, **options):
+    if setsid:
+        raise NotImplementedError("posix_spawn: setsid unavailable on this platform")
+    return spawn(*args, **options)
+os.posix_spawn = refuse
+"""
+
+
+def test_commands_run_where_the_system_cannot_spawn_them_in_a_session_of_their_own(cli, monkeypatch, tmp_path):
+    script = tmp_path / "watchdog.py"
+    script.write_text(NO_SETSID + Path(watchdog.__file__).read_text())
+    monkeypatch.setattr(watchdog, "__file__", str(script))
+    watching = Watchdog()
+    with (tmp_path / "out").open("w+b") as out, Path(os.devnull).open("rb") as nothing:
+        standard = [nothing.fileno(), out.fileno(), out.fileno()]
+        look = "ps -o sid= -p $$; echo $$; echo $A; exit 3"
+        assert watching.run("/bin/sh", ["sh", "-c", look], {b"PATH": os.environb[b"PATH"], b"A": b"b"}, standard) == 3
+        with pytest.raises(FileNotFoundError):
+            watching.run(str(tmp_path / "none"), ["none"], {}, standard)
+        assert watching.run("/bin/sh", ["sh", "-c", "kill -9 $$"], {}, standard) == -signal.SIGKILL
+        out.seek(0)
+        session, own, told = out.read().split()
+    watching.close()
+    assert (session, told) == (own, b"b")
+
+
+def test_a_key_whose_worker_is_gone_is_waited_for_and_taken_over(cli):
+    cli.once().acquire(0, name="pipe", lease=2)
+    result = cli.run("pipe", "in.ndjson", "--key", "id", "--lease", "1", "--", "true")
+    assert result.returncode == 0
+    assert "ran 40, replayed 0" in result.stderr
+    assert "s for 1 key(s) that another run holds, or held when it was killed" in result.stderr
+
+
+def test_a_key_that_is_held_for_longer_is_busy(cli):
+    claim = cli.once().acquire(0, name="pipe", lease=60)
+    result = cli.run("pipe", "in.ndjson", "--key", "id", "--wait", "0.5", "--", "true")
+    assert result.returncode == 1
+    assert "in.ndjson:1: pipe:0: busy: another worker holds this key" in result.stderr
+    assert "ran 39, replayed 0, failed 0, parked 0, busy 1" in result.stderr
+    claim.release()
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_lets_the_running_commands_finish(cli, number):
+    process = cli.start("pipe", "in.ndjson", "--key", "id", "--jobs", "2", "--", slow(cli, 0.5), "{id}")
+    until(lambda: len(cli.log()) == 2)
+    time.sleep(0.2)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert len(out.splitlines()) == len(cli.log()) == 4
+    assert b"stopping: what runs is waited for" in err
+    assert b"ran 4" in err
+    assert b"interrupted: the same command again does what is left" in err
+    result = cli.run("pipe", "in.ndjson", "--key", "id", "--jobs", "20", "--", slow(cli, 0.5), "{id}")
+    assert sorted(cli.log()) == sorted(EVERY)
+    assert "ran 36, replayed 4" in result.stderr
+
+
+def deaf(*numbers):
+    """Return what starts a process with signals ignored, as a shell does with `command &` and nohup."""
+    names = " ".join(number.name.removeprefix("SIG") for number in numbers)
+    return ["sh", "-c", f"trap '' {names}; exec \"$@\"", "sh"]
+
+
+def test_a_signal_that_pipe_was_started_to_ignore_stays_ignored_by_it_and_its_commands(cli):
+    command = cli.script("slow", 'echo "$1" >> log; kill -INT $$; sleep .2; echo "$1" >> done')
+    run = [*deaf(signal.SIGINT, signal.SIGHUP), sys.executable, "-m", "onceward", "pipe", "in.ndjson", "--key", "id"]
+    options = {"cwd": cli.folder, "env": cli.env, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([*run, "--", command, "{id}"], **options)
+    for count in (1, 2, 3):
+        until(lambda count=count: len(cli.log()) >= count)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)  # which it hears as ever
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert cli.log() == cli.log("done")
+    assert b"interrupted" in err
+    assert 3 <= len(cli.log()) < 40
+
+
+def test_the_tests_hear_ctrl_c_also_when_they_are_started_with_it_ignored():
+    chosen = "ends_the_wait_for_more_input"
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", chosen]
+    done = subprocess.run([*deaf(signal.SIGINT), *run], capture_output=True, text=True)
+    assert "1 passed" in done.stdout
+
+
+def test_ctrl_c_on_a_terminal_does_not_hit_the_commands(cli):
+    mark = cli.script("mark", 'trap "echo hit >> hits" INT; echo "$1" >> begun; sleep 1; echo "$1" >> log')
+    process = cli.start("pipe", "in.ndjson", "--key", "id", "--", mark, "{id}", start_new_session=True)
+    until(lambda: cli.log("begun"))
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does to its foreground group
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert cli.log("hits") == []
+    assert cli.log() == ["0"]
+
+
+def test_the_second_signal_kills_the_commands_and_leaves_their_keys_claimed(cli):
+    process = cli.start(
+        "pipe", "in.ndjson", "--key", "id", "--jobs", "2", "--", cli.script("hang", "echo >> begun; sleep 60")
+    )
+    until(lambda: (cli.folder / "begun").exists() and (cli.folder / "begun").read_text() == "\n\n")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert time.monotonic() - began < 5
+    assert process.returncode == 130
+    assert b"ran 0" in err
+    assert [r.status for r, _ in cli.once().ledger.records("pipe:")] == ["IN_PROGRESS", "IN_PROGRESS"]
+
+
+def test_the_second_signal_does_not_wait_for_a_called_function(cli):
+    (cli.folder / "handlers.py").write_text(
+        "import time\ndef hang(line):\n    open('begun', 'w')\n    time.sleep(60)\n"
+    )
+    process = cli.start("pipe", "in.ndjson", "--key", "id", "--call", "handlers:hang")
+    until((cli.folder / "begun").exists)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert b"interrupted" in err
+    assert cli.once().ledger.is_live("pipe:0")
+
+
+def test_a_signal_ends_the_wait_for_more_input(cli):
+    process = cli.start("pipe", "--key", "id", "--", "cat", stdin=subprocess.PIPE)
+    process.stdin.write(b'{"id":1}\n{"id":')
+    process.stdin.flush()
+    assert process.stdout.readline() == b'{"id":1}\n'  # at once, though the stream goes on
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert b"ran 1, replayed 0, failed 0, parked 0, busy 0, malformed 0" in err
+
+
+def test_a_signal_ends_the_wait_for_a_busy_key(cli):
+    cli.once().acquire(0, name="pipe", lease=600)
+    process = cli.start("pipe", "in.ndjson", "--key", "id", "--", slow(cli, 0), "{id}")
+    until(lambda: len(cli.log()) == 39)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=5)
+    assert process.returncode == 130
+
+
+def test_a_reader_that_goes_away_ends_the_run(cli):
+    process = cli.start("pipe", "in.ndjson", "--key", "id", "--", slow(cli, 0.05), "{id}")
+    process.stdout.readline()
+    process.stdout.close()
+    with process.stderr:
+        err = process.stderr.read()
+    assert process.wait(20) == 141
+    assert b"nobody reads the output any more" in err
+    assert b"Traceback" not in err
+    done = cli.log()
+    assert len(done) < 10
+    result = cli.run("pipe", "in.ndjson", "--key", "id", "--", slow(cli, 0.05), "{id}")
+    assert sorted(cli.log()) == sorted(EVERY)
+    assert len(result.stdout.splitlines()) == 40  # what was lost on the way is printed now
+
+
+# --- side by side -----------------------------------------------------------------------------------------------------
+
+
+def test_processes_on_one_ledger_share_the_work(cli):
+    run = ("pipe", "in.ndjson", "--key", "id", "--", slow(cli, 0.1), "{id}")
+    began = time.monotonic()
+    processes = [cli.start(*run) for _ in range(4)]
+    results = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4
+    assert sorted(cli.log()) == sorted(EVERY)
+    assert all(len(out.splitlines()) == 40 for out, _ in results)
+    shares = [int(err.split(b"ran ")[-1].split(b",")[0]) for _, err in results]
+    assert sum(shares) == 40
+    assert min(shares) >= 2  # nobody only watched
+    assert time.monotonic() - began < 40 * 0.1 + 2
+
+
+def test_a_run_that_was_paused_past_its_lease_does_not_overwrite_its_successor(cli):
+    mark = cli.script("mark", 'echo "$1" >> begun; while test -e "hold$1"; do sleep .05; done; echo "by $PPID"')
+    (cli.folder / "hold0").touch()
+    run = ("pipe", "--key", "id", "--lease", "1", "--", mark, "{id}")
+    (cli.folder / "one").write_text('{"id":0}\n')
+    with (cli.folder / "one").open() as stdin:
+        paused = cli.start(*run, stdin=stdin)
+    until(lambda: cli.log("begun"))
+    paused.send_signal(signal.SIGSTOP)
+    (cli.folder / "hold0").unlink()
+    result = cli.run(*run, input=b'{"id":0}\n')
+    paused.send_signal(signal.SIGCONT)
+    out, err = paused.communicate(timeout=20)
+    assert result.stdout.startswith(b"by ")
+    assert paused.returncode == 1
+    assert out == b""
+    assert b"the claim was lost before it could record its result" in err
+    assert cli.run(*run, input=b'{"id":0}\n').stdout == result.stdout
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rsplit(")", 1)[1].split()[0] != "Z"

@@ -1,0 +1,420 @@
+"""One clock for all workers on a file: time namespaces, lxcfs, containers with boot ids of their own, wrong clocks, reboots."""
+
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+from onceward import Busy, Completed, Once, Parked
+from onceward.stores.sqlite import anchor as sqlite_anchor
+from onceward.stores.sqlite import clock as sqlite_clock
+from onceward.stores.sqlite import file as sqlite_file
+from places import SOURCES
+from servers import missing
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def unshare():
+    """Start a command in namespaces of its own; some machines do not let us."""
+
+    def start(*options):
+        prefix = ["unshare", *options]
+        try:
+            allowed = subprocess.run([*prefix, "true"], capture_output=True).returncode == 0
+        except FileNotFoundError:
+            allowed = False
+        return prefix if allowed else missing(f"{' '.join(prefix)} is for root, on Linux 5.6 or newer")
+
+    return start
+
+
+def worker(prefix, code, *arguments):
+    return subprocess.Popen(
+        [*prefix, sys.executable, "-c", "import sys, time\nfrom onceward import *\n" + code, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(SOURCES)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+HOLDS = """
+claim = Once("sqlite:///" + sys.argv[1], lease=float(sys.argv[2])).acquire("k")
+print("held", flush=True)
+sys.stdin.readline()
+"""
+TELLS = """
+once = Once("sqlite:///" + sys.argv[1])
+for line in sys.stdin:
+    try:
+        once.acquire("k")
+        said = "claimed"
+    except Busy:
+        said = "busy"
+    print(said, once.ledger.show("claim:k")[1], flush=True)
+"""
+
+
+def ask(process):
+    process.stdin.write("?\n")
+    process.stdin.flush()
+    said, now = process.stdout.readline().split()
+    return said, float(now)
+
+
+def agree(path, first, second):
+    """A live lease of the one is respected by the other, a dead one's key is free in time, and they tell one time."""
+    holder = worker(first, HOLDS, path, 60)
+    assert holder.stdout.readline() == "held\n"
+    other, rival = worker(second, TELLS, path), worker(first, TELLS, path)
+    (said, now), (also, then) = ask(other), ask(rival)
+    assert (said, also) == ("busy", "busy")
+    assert abs(now - then) < 5
+    assert abs(now - time.time()) < 60
+    holder.communicate("\n", timeout=30)
+    Once(f"sqlite:///{path}").ledger.clear("claim:k", live=True)
+    dead = worker(first, HOLDS, path, 0.3)
+    dead.communicate("\n", timeout=30)
+    time.sleep(0.4)
+    assert ask(other)[0] == "claimed"
+    for process in (other, rival):
+        process.communicate(timeout=30)
+
+
+UNSHARES = """
+import ctypes, os, time
+from onceward.stores.sqlite.clock import HostClock
+clock = HostClock()
+clock.look()
+before = clock.uptime()
+assert ctypes.CDLL(None).unshare(0x80) == 0, "CLONE_NEWTIME"  # for its children
+with open("/proc/self/timens_offsets", "w") as file:
+    file.write("boottime 260000 0")
+def off():
+    clock.look()
+    return round(clock.uptime() - before)
+print(off(), flush=True)
+if os.fork() == 0:
+    print(off(), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_process_that_has_unshared_the_time_of_its_children_alone_keeps_its_clock(unshare):
+    unshare("--time")
+    assert worker([], UNSHARES).communicate(timeout=30)[0].split() == ["0", "0"]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_workers_in_two_time_namespaces_share_one_clock(path, unshare, turned):
+    places = ([], unshare("--time", "--boottime", "260000"))
+    agree(path, *(reversed(places) if turned else places))
+
+
+def test_namespaces_that_were_made_at_different_times_share_one_clock(path, unshare):
+    agree(path, unshare("--time", "--boottime", "260000"), unshare("--time", "--boottime", "77"))
+
+
+def bound(unshare, tmp_path, target, text):
+    """A command's prefix: it sees ``text`` in the place of a file of /proc, as in a container with lxcfs."""
+    fake = tmp_path / target.replace("/", "_")
+    fake.write_text(text)
+    script = f'mount --bind {fake} {target} && exec "$@"'
+    return [*unshare("--mount"), "sh", "-c", script, "sh"]
+
+
+def test_a_container_with_an_uptime_of_its_own_shares_the_clock(path, tmp_path, unshare):
+    agree(path, [], bound(unshare, tmp_path, "/proc/uptime", "7.00 3.00\n"))
+
+
+def test_a_container_with_a_boot_id_of_its_own_shares_the_clock(path, tmp_path, unshare):
+    agree(path, [], bound(unshare, tmp_path, sqlite_clock.BOOT_ID, "11111111-2222-3333-4444-555555555555\n"))
+
+
+# --- machines that reboot, and whose clocks are wrong -----------------------------------------------------------------
+
+HOUR, DAY = 3600.0, 86400.0
+
+
+class Machine:
+    """A machine whose wall clock and whose power switch are in our hands."""
+
+    def __init__(self, path):
+        self.path = path
+        self.boot, self.uptime, self.wall = "boot 1", 1000.0, 1.7e9
+
+    def pass_(self, seconds):
+        self.uptime += seconds
+        self.wall += seconds
+
+    def reboot(self, wall, uptime=20.0):
+        self.boot, self.uptime, self.wall = f"boot {int(self.boot.split()[1]) + 1}", uptime, wall
+
+    def once(self, **options):
+        return Once(f"sqlite:///{self.path}", clock=lambda: self.uptime, **options)
+
+
+@pytest.fixture
+def machine(path, monkeypatch):
+    made = Machine(path)
+    monkeypatch.setattr(sqlite_clock, "boottime", lambda: made.uptime)
+    monkeypatch.setattr(sqlite_clock, "boot_id", lambda: made.boot)
+    monkeypatch.setattr(time, "time", lambda: made.wall)
+    return made
+
+
+def now_of(once):
+    list(once.ledger.records())
+    return once.store._file.now()
+
+
+@contextlib.contextmanager
+def using(machine, **options):
+    once = machine.once(**options)
+    yield once
+    once.close()
+
+
+def test_a_wall_clock_that_was_wrong_at_the_first_look_of_a_boot_is_corrected_without_a_reboot(machine):
+    machine.wall -= 3 * HOUR
+    with using(machine) as once:
+        once.acquire("live", lease=600)
+        once.run("done", int)
+    machine.wall += 3 * HOUR
+    for seconds in (5, 61, 1):
+        machine.pass_(seconds)
+        with using(machine) as once:
+            now = now_of(once)
+    assert abs(now - machine.wall) < 3
+    with using(machine) as once:
+        with pytest.raises(Busy) as busy:
+            once.acquire("live")
+        assert 500 < busy.value.retry_after < 600, "a lease is as long as it was, although the clock went forwards"
+        machine.pass_(600)
+        once.acquire("live")
+
+
+def test_one_wrong_look_at_the_wall_clock_moves_no_ledger_that_runs(machine):
+    with using(machine) as once:
+        before = now_of(once)
+    machine.wall += 30 * DAY
+    for _ in range(3):
+        with using(machine) as once:
+            assert abs(now_of(once) - before) < 1
+    machine.wall -= 30 * DAY
+    machine.pass_(100)
+    with using(machine) as once:
+        assert abs(now_of(once) - machine.wall) < 3
+
+
+def test_a_worker_that_goes_on_running_corrects_the_clock_when_nobody_else_has_the_file(machine):
+    machine.wall -= 3 * HOUR
+    with using(machine, retention=DAY) as once:
+        claim = once.acquire("live", lease=10_000)
+        once.run("done", int)
+        machine.wall += 3 * HOUR
+        for number in range(200):
+            machine.pass_(2)
+            once.run(number, int)
+        assert abs(now_of(once) - machine.wall) < 3
+        with using(machine) as rival, pytest.raises(Busy):
+            rival.acquire("live")
+        claim.complete()
+        with pytest.raises(Completed):
+            once.acquire("live")
+
+
+def test_the_clock_of_a_file_that_others_have_open_stays_where_it_is(machine):
+    machine.wall -= 3 * HOUR
+    with using(machine) as other:
+        before = now_of(other)
+        machine.wall += 3 * HOUR
+        for seconds in (5, 61, 1):
+            machine.pass_(seconds)
+            with using(machine) as once:
+                assert abs(now_of(once) - before - machine.uptime + 1000) < 3
+    machine.pass_(61)
+    with using(machine) as once:
+        assert abs(now_of(once) - machine.wall) < 3
+
+
+def test_the_clock_never_goes_backwards(machine):
+    with using(machine) as once:
+        once.run("k", int)
+        before = now_of(once)
+    machine.wall -= DAY
+    for _ in range(3):
+        machine.pass_(100)
+        with using(machine) as once:
+            assert now_of(once) > before
+
+
+def test_after_a_reboot_with_the_clock_set_back_a_dead_workers_key_is_busy_for_its_lease_at_most(machine):
+    with using(machine, lease=60) as once:
+        claim = once.acquire("k")
+        for _ in range(20 * 60):  # ten hours of heartbeats
+            machine.pass_(30)
+            claim.extend()
+        written = now_of(once)
+    machine.reboot(machine.wall - 10 * HOUR)
+    with using(machine, lease=60) as once:
+        assert written <= now_of(once) < written + 11
+        with pytest.raises(Busy):
+            once.acquire("k")
+        machine.pass_(61)
+        again = once.acquire("k")
+        assert again.record.lease_until - now_of(once) == pytest.approx(60)
+        assert again.fence > claim.fence
+
+
+def test_after_a_reboot_the_clock_is_the_time_of_day_and_dead_workers_keys_are_free(machine):
+    with using(machine) as once:
+        once.acquire("k", lease=60)
+    machine.reboot(machine.wall + 600)
+    with using(machine) as once:
+        assert abs(now_of(once) - machine.wall) < 1
+        once.acquire("k")
+
+
+def test_after_a_reboot_with_a_longer_uptime_than_before_the_clock_is_right_too(machine):
+    machine.uptime = 20.0
+    with using(machine) as once:
+        once.run("k", int)
+    machine.reboot(machine.wall + 600, uptime=50.0)
+    with using(machine) as once:
+        assert abs(now_of(once) - machine.wall) < 1
+
+
+def test_after_a_reboot_with_the_clock_a_month_ahead_completed_records_still_answer(machine):
+    with using(machine, retention=7 * DAY) as once:
+        once.acquire("k", name="pay").complete()
+    machine.reboot(machine.wall + 30 * DAY)
+    with using(machine, retention=7 * DAY) as once:
+        for number in range(40):
+            once.run(number, int)  # which purges what has expired
+        with pytest.raises(Completed):
+            once.acquire("k", name="pay")
+    machine.reboot(machine.wall - 30 * DAY)
+    with using(machine, retention=7 * DAY) as once:
+        with pytest.raises(Completed):
+            once.acquire("k", name="pay")
+        machine.pass_(8 * DAY)
+        once.acquire("k", name="pay")
+
+
+def test_after_a_reboot_with_the_clock_a_month_ahead_a_dead_workers_key_is_not_forgotten(machine):
+    with using(machine, retention=7 * DAY, on_lapse="park") as once:
+        once.acquire("k")
+    machine.reboot(machine.wall + 30 * DAY)
+    with using(machine, retention=7 * DAY, on_lapse="park") as once, pytest.raises(Parked):
+        once.acquire("k")
+
+
+def test_a_live_lease_is_as_long_as_it_was_when_a_container_with_another_boot_id_moves_the_clock(machine):
+    machine.wall -= 3 * HOUR
+    once = machine.once(lease=600, retention=DAY)
+    claim = once.acquire("k")
+    once.store.close()  # as a worker does once a minute, so that the clock may move
+    machine.wall += 3 * HOUR
+    machine.boot = "boot of a container"
+    with using(machine) as other:
+        assert abs(now_of(other) - machine.wall) < 3
+        with pytest.raises(Busy):
+            other.acquire("k")
+    claim.complete()
+    machine.pass_(DAY - 60)
+    with using(machine) as other, pytest.raises(Completed):
+        other.acquire("k")
+
+
+@pytest.mark.parametrize("kind", ["reboot", "clear", "purge", "purge and reboot"])
+def test_fences_grow_whatever_happens_to_clock_and_record(machine, kind):
+    fences = []
+    for _ in range(5):
+        with using(machine, retention=50, lease=50) as once:
+            now_of(once)
+            machine.pass_(101)
+            claim = once.acquire("k")
+            fences.append(claim.fence)
+            claim.complete()
+            if kind == "clear":
+                once.ledger.clear("claim:k")
+                continue
+            machine.pass_(101)
+            assert kind == "reboot" or once.ledger.purge() == 1
+        if kind != "purge":
+            machine.reboot(machine.wall - HOUR)
+    assert fences == sorted(set(fences))
+
+
+def test_a_file_of_the_previous_version_goes_on_with_its_clock_and_the_previous_version_with_ours(machine, path):
+    with using(machine) as once:
+        once.run("k", int)
+        before = now_of(once)
+    connection = sqlite3.connect(path)
+    connection.executescript(
+        "DROP TRIGGER onceward_deleted; DROP TABLE onceward_high; DELETE FROM onceward_meta WHERE name = 'layout'"
+    )
+    machine.pass_(100)
+    with using(machine) as once:
+        assert now_of(once) == pytest.approx(before + 100)
+        meta = dict(connection.execute("SELECT name, value FROM onceward_meta"))
+    assert (meta["version"], meta["boot"]) == ("1", machine.boot)
+    assert float(meta["anchor"]) + machine.uptime == pytest.approx(before + 100)  # which is what it reckons with
+    # Its insert, and its purge.
+    connection.execute(
+        "INSERT INTO onceward VALUES ('old', 'COMPLETED', 'o', 4000000000000000, 1, 1.0, 1, NULL, '1', NULL, 1.0, 2.0)"
+    )
+    connection.execute("DELETE FROM onceward WHERE key = 'old'")
+    connection.commit()
+    connection.close()
+    with using(machine) as once:
+        assert once.acquire("after").fence == 4000000000000001
+
+
+def test_an_anchor_that_the_previous_version_set_too_low_stays_while_its_worker_runs(machine, path):
+    with using(machine) as once:
+        once.acquire("k").complete()
+        once.ledger.clear("claim:k")  # so that nothing but the mark tells the previous version the time
+    machine.reboot(machine.wall - 2 * HOUR)
+    connection = sqlite3.connect(path)
+    connection.executemany(
+        "INSERT OR REPLACE INTO onceward_meta VALUES (?, ?)",
+        [("boot", machine.boot), ("anchor", repr(machine.wall - machine.uptime))],
+    )
+    connection.commit()
+    connection.close()
+    with using(machine) as once:
+        assert abs(now_of(once) - machine.wall) < 1
+
+
+def test_what_a_worker_writes_keeps_the_mark_of_the_time_up_to_date(machine, path):
+    with using(machine) as once:
+        for number in range(20):
+            machine.pass_(3)
+            once.run(number, int)
+            connection = sqlite3.connect(path)
+            (written,) = connection.execute("SELECT written FROM onceward_high").fetchone()
+            connection.close()
+            assert 0 <= now_of(once) - written < sqlite_anchor.MARK_EVERY
+
+
+def test_the_offset_of_a_namespace_is_read_by_name_and_by_number(monkeypatch):
+    for text in ("monotonic 5 0\nboottime 260000 500000000\n", "1 5 0\n7 260000 500000000\n"):
+        monkeypatch.setattr(sqlite_clock, "_text", lambda _, text=text: text)
+        assert sqlite_clock.namespace_offset() == 260000.5
+    monkeypatch.setattr(sqlite_clock, "_text", lambda _: "")
+    assert sqlite_clock.namespace_offset() == 0.0
+
+
+assert sqlite_file.CONFIRM == 60.0  # the tests above reckon with it

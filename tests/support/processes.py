@@ -1,0 +1,43 @@
+"""Workers that are processes of their own, for tests that kill, pause and race them."""
+
+import contextlib
+import os
+import subprocess
+import sys
+
+from places import SOURCES, WORKERS
+
+PATIENCE = 60.0  # seconds that a worker may take on a slow machine
+
+
+@contextlib.contextmanager
+def workers(script: str):
+    """Give a function that starts workers running ``script``; whatever still runs at the end is killed."""
+    started = []
+
+    def start(*arguments, prefix=(), env=None) -> subprocess.Popen:
+        environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONWARNINGS": "error", **(env or {})}
+        process = subprocess.Popen(
+            [*prefix, sys.executable, str(WORKERS / script), *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        started.append(process)
+        return process
+
+    try:
+        yield start
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
+
+
+def lines(process) -> list[str]:
+    """Wait for a worker's end and return what it said."""
+    output, _ = process.communicate(timeout=PATIENCE)
+    return output.splitlines()

@@ -1,0 +1,61 @@
+"""What docs/lambda.md shows can be run, and what it lists is what there is."""
+
+import re
+
+import pytest
+
+import lambda_events as events
+import onceward.aws
+from onceward.aws.events.handler import Settings
+from onceward.core.policy import Options
+from places import DOCS
+
+TEXT = (DOCS / "lambda.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+
+CALLS = {
+    0: {"handler": (events.sqs({"order": {"id": 1}}), {"batchItemFailures": []})},
+    1: {
+        "handler": (events.sqs({"id": "a", "total": 5}, {"id": 7}), {"batchItemFailures": [{"itemIdentifier": "m-1"}]})
+    },
+    2: {
+        "clicks": (events.kinesis({"page": "/"}), {"batchItemFailures": []}),
+        "thumbnails": (events.s3("a"), None),
+        "invoice": ({"customer": 1, "month": 2}, {"number": "1-2"}),
+    },
+}
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_the_examples_run(number):
+    space = {"__name__": f"example_{number}"}
+    source = EXAMPLES[number].replace("dynamodb://orders-ledger?region=eu-west-1", "memory:")
+    assert "dynamodb:" not in source
+    exec(source, space)
+    for name, (event, answer) in CALLS[number].items():
+        for _ in range(2):
+            assert space[name](event, events.Context()) == answer
+
+
+def test_the_firehose_example_drops_and_keeps():
+    space = {"__name__": "example"}
+    exec(EXAMPLES[2].replace("dynamodb://orders-ledger?region=eu-west-1", "memory:"), space)
+    answer = space["logs"](events.firehose({"level": "debug"}, {"level": "info"}))
+    assert [record["result"] for record in answer["records"]] == ["Dropped", "Ok"]
+
+
+def test_the_key_for_a_notification_of_s3_in_a_queue_is_one():
+    from onceward import Once
+    from onceward.stores.memory import MemoryStore
+
+    (key,) = re.findall(r'`key="(Records.*?)"`', TEXT)
+    once = Once(MemoryStore(), name="n")
+    onceward.aws.on_sqs(once, key=key)(lambda payload: None)(events.sqs(events.s3("a", "b")))
+    assert list(once.store.records) == ["n:(a,0C0F6F405D6ED209E1)"]
+
+
+def test_every_wrapper_and_every_setting_is_told_of():
+    wrappers = [name for name in onceward.aws.__all__ if name.startswith("on_")]
+    assert [name for name in wrappers if f"`{name}`" not in TEXT] == []
+    own = set(Settings.__annotations__) - set(Options.__annotations__)
+    assert [name for name in own if f"| `{name}` |" not in TEXT] == []

@@ -1,0 +1,150 @@
+"""Whatever stands in an event: it is refused as a whole, or each of its records is done or told of."""
+
+import copy
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_lambda_reading import HASHED, THREE, aggregate
+
+import lambda_events as events
+from onceward import KeyMissing, Once
+from onceward.aws import (
+    BatchFailed,
+    MalformedEvent,
+    MalformedRecord,
+    on_dynamodb_stream,
+    on_eventbridge,
+    on_firehose,
+    on_kafka,
+    on_kinesis,
+    on_s3,
+    on_sns,
+    on_sqs,
+    on_sqs_fifo,
+)
+from onceward.aws.events.kpl import user_records
+from onceward.stores.memory import MemoryStore
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.binary(max_size=4)
+    | st.sampled_from(["aws:sqs", "aws:kinesis", "eyJpZCI6IDF9", "Notification", '{"id": 1}', "", "x.fifo"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.just("S"), inner, max_size=3),
+    max_leaves=6,
+)
+
+CASES = [
+    (on_sqs, {}, events.sqs({"id": 1}, "x", {"id": 3})),
+    (on_sqs, {"unwrap": "sns"}, events.sqs(events.sns_envelope("x", "1"), events.sns_envelope("y", "2"))),
+    (on_sqs, {"key": "id"}, events.sqs({"id": 1}, {"id": 2})),
+    (on_sqs_fifo, {}, events.fifo(("a", "x"), ("b", "y"), ("a", "z"))),
+    (on_kinesis, {}, events.kinesis({"id": 1}, THREE, "x")),
+    (on_dynamodb_stream, {}, events.dynamodb(3)),
+    (on_kafka, {}, events.kafka({0: ["x", "y"], 1: ["z"]})),
+    (on_sns, {}, events.sns("x")),
+    (on_eventbridge, {}, events.eventbridge({"id": 1})),
+    (on_s3, {}, events.s3("a", "b")),
+    (on_firehose, {}, events.firehose("x", "y")),
+]
+
+
+def places(value, path=()):
+    """Yield the path of everything in an event."""
+    yield path
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from places(inner, (*path, name))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from places(inner, (*path, index))
+
+
+@st.composite
+def mutated(draw, event):
+    """An event of which some parts are removed, replaced, doubled or swapped."""
+    event = copy.deepcopy(event)
+    for _ in range(draw(st.integers(1, 3))):
+        path = draw(st.sampled_from(list(places(event))))
+        if not path:
+            if draw(st.integers(0, 9)) == 0:
+                return draw(VALUES)
+            continue
+        inner = event
+        for step in path[:-1]:
+            inner = inner[step]
+        how = draw(st.sampled_from(["remove", "replace", "double", "add"]))
+        if how == "remove":
+            del inner[path[-1]]
+        elif how == "replace":
+            inner[path[-1]] = draw(VALUES)
+        elif how == "double" and isinstance(inner, list):
+            inner.append(copy.deepcopy(inner[path[-1]]))
+        elif isinstance(inner, dict):
+            inner[draw(st.text(max_size=5))] = draw(VALUES)
+    return event
+
+
+def records(event):
+    """The records of an event that was taken."""
+    if "detail" in event:
+        return [event]
+    found = event.get("Records", event.get("records"))
+    return [record for part in found.values() for record in part] if isinstance(found, dict) else found
+
+
+@pytest.mark.parametrize(("wrapper", "options", "event"), CASES)
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_no_record_of_any_event_is_lost(wrapper, options, event, data):
+    event = data.draw(mutated(event))
+    outcomes, ran = [], []
+
+    @wrapper(Once(MemoryStore(), name="n"), on_outcome=outcomes.append, **options)
+    def handle(payload):
+        ran.append(payload)
+        return "made"
+
+    try:
+        answer = handle(event)
+    except MalformedEvent:
+        assert ran == []
+        assert outcomes == []
+        return
+    except (BatchFailed, MalformedRecord, KeyMissing):  # the last two of a bus, which sends one event at a time
+        assert any(not outcome.ok or getattr(outcome.record, "id", None) is None for outcome in outcomes)
+        return
+    told = [outcome.record.id for outcome in outcomes if not outcome.ok]
+    if wrapper is on_firehose:
+        assert [r["recordId"] for r in answer["records"]] == [r["recordId"] for r in records(event)]
+        ok = {id(outcome.record.raw): outcome.ok for outcome in outcomes}
+        assert [r["result"] == "Ok" for r in answer["records"]] == [ok[id(record)] for record in records(event)]
+    elif answer is None:
+        assert told == []
+    else:
+        named = [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
+        named = [(n["partition"], n["offset"]) if isinstance(n, dict) else n for n in named]
+        if wrapper in {on_kinesis, on_dynamodb_stream}:
+            assert len(named) == bool(told)
+            assert set(named) <= set(told)
+        else:
+            assert sorted(named) == sorted(told)
+    handled = {id(outcome.record.raw) for outcome in outcomes}
+    if wrapper is not on_kinesis:  # whose aggregates are records of their own
+        assert handled == {id(record) for record in records(event)}
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.one_of(st.binary(), st.binary().map(aggregate), st.sampled_from([THREE, HASHED])), st.data())
+def test_an_aggregate_is_read_or_refused_whatever_is_in_it(data, draw):
+    cut = draw.draw(st.integers(0, len(data)))
+    for form in (data, data[:cut], aggregate(data[4:-16]), aggregate(data[4:cut])):
+        try:
+            found = user_records(form)
+        except ValueError:
+            continue
+        assert found is None or all(isinstance(record.data, bytes) for record in found)

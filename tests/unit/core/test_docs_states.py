@@ -1,0 +1,28 @@
+"""The state diagram in the docs is the one that the code decides by."""
+
+import runpy
+
+from onceward.core.protocol import ABSENT, RULES, STATUSES, TRANSITIONS, Verdict
+from places import DOCS
+
+DRAWN = runpy.run_path(str(DOCS / "draw_states.py"))
+
+
+def test_the_committed_page_is_what_the_tables_draw():
+    assert (DOCS / "states.md").read_text(encoding="utf-8") == DRAWN["page"](), "run python docs/draw_states.py"
+
+
+def test_the_page_has_every_transition_and_every_rule():
+    page = DRAWN["page"]()
+    for transition in TRANSITIONS:
+        assert f"| {' | '.join(transition)} |" in page
+    for rule in RULES:
+        assert rule.verdict.value in page
+
+
+def test_the_tables_name_only_statuses_that_exist():
+    assert {t.source for t in TRANSITIONS} == {t.target for t in TRANSITIONS} == STATUSES | {ABSENT}
+
+
+def test_every_verdict_is_reached_by_a_rule():
+    assert {rule.verdict for rule in RULES} == set(Verdict)

@@ -1,0 +1,580 @@
+"""Two functions that are not the same never share keys without being told to."""
+
+import asyncio
+import functools
+import gc
+import importlib
+import sys
+import threading
+import types
+
+import pytest
+
+from onceward import Claim, Completed, Once
+from onceward.aws import SqsWorker, on_sqs
+from onceward.stores.memory import MemoryStore
+from places import DOCS
+
+
+@pytest.fixture
+def once():
+    return Once(MemoryStore())
+
+
+def sender(channel, sent):
+    def send(n: int) -> str:
+        sent.append((channel, n))
+        return channel
+
+    return send
+
+
+class Channel:
+    def __init__(self, name):
+        self.name = name
+
+
+def with_object(channel):
+    def send(n: int) -> str:
+        return channel.name
+
+    return send
+
+
+def with_default(channel):
+    def send(n, channel=channel):
+        return channel
+
+    return send
+
+
+def with_keyword_default(channel):
+    def send(n, *, channel=channel):
+        return channel
+
+    return send
+
+
+def with_function(channel):
+    def by_sms(n):
+        return n
+
+    def by_mail(n):
+        return n
+
+    inner = by_sms if channel == "sms" else by_mail
+
+    def send(n):
+        return inner(n)
+
+    return send
+
+
+def decorated(channel):
+    def send(n):
+        return channel
+
+    @functools.wraps(send)
+    def logged(*args):
+        return send(*args)
+
+    return logged
+
+
+def in_a_tuple(channel):
+    given = (channel, object)
+
+    def send(n):
+        return given[0]
+
+    return send
+
+
+FACTORIES = [with_object, with_default, with_keyword_default, with_function, decorated, in_a_tuple]
+
+
+def contents(factory, name):
+    return Channel(name) if factory is with_object else name
+
+
+# --- closures of one factory -------------------------------------------------------------------------------------------
+
+
+def test_two_closures_of_one_factory_are_refused_when_the_second_is_decorated(once):
+    sent = []
+    sms = once(key="n")(sender("sms", sent))
+    assert sms(1) == "sms"
+    with pytest.raises(ValueError, match=r"sender\.<locals>\.send.*'channel'.*name="):
+        once(key="n")(sender("email", sent))
+    assert sms(1) == "sms"
+    assert sent == [("sms", 1)]
+
+
+def test_two_closures_of_one_factory_are_refused_before_the_second_is_run(once):
+    sent = []
+    assert once.run(1, sender("sms", sent), 1) == "sms"
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"once\.using\(name="):
+            once.run(1, sender("email", sent), 1)
+    with pytest.raises(ValueError, match="name="):
+        asyncio.run(once.run_async(1, sender("email", sent), 1))
+    assert sent == [("sms", 1)]
+    assert len(once.store.records) == 1
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_closures_that_differ_in_any_way_are_refused(once, factory):
+    first = once(key="n")(factory(contents(factory, "sms")))
+    with pytest.raises(ValueError, match="name="):
+        once(key="n")(factory(contents(factory, "email")))
+    assert first.key_of(1).endswith("send:1") or factory is decorated
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_closures_that_differ_in_any_way_are_not_run(once, factory):
+    once.run(1, factory(contents(factory, "sms")), 1)
+    gc.collect()
+    with pytest.raises(ValueError, match="name="):
+        once.run(1, factory(contents(factory, "email")), 1)
+
+
+def test_two_lists_to_be_filled_are_not_one(once):
+    def make(sent):
+        return lambda_free(sent)
+
+    def lambda_free(sent):
+        def send(n):
+            sent.append(n)
+
+        return send
+
+    sms, email = make([]), make([])
+    once(key="n")(sms)
+    with pytest.raises(ValueError, match="'sent'"):
+        once(key="n")(email)
+
+
+APPLIED = {
+    "decorator": lambda once, function: once(key="n")(function),
+    "batch": lambda once, function: once.batch(function, key="n"),
+    "checkpoint": lambda once, function: once.checkpoint(function, key="id", count=1),
+    "per": lambda once, function: once.per("1h")(function),
+    "on_sqs": lambda once, function: on_sqs(once, key="id")(function),
+    "SqsWorker": lambda once, function: SqsWorker(once, "https://sqs.eu-west-1.amazonaws.com/1/q", function, key="id"),
+}
+
+
+@pytest.mark.parametrize("apply", APPLIED.values(), ids=APPLIED)
+def test_wherever_a_function_gives_its_name_a_namesake_is_refused(once, apply):
+    kept = [apply(once, sender("sms", []))]
+    with pytest.raises(ValueError, match="name="):
+        kept.append(apply(once, sender("email", [])))
+
+
+@pytest.mark.parametrize("apply", APPLIED.values(), ids=APPLIED)
+def test_a_partial_needs_a_name_as_a_lambda_does(once, apply):
+    def send(channel, n):
+        return channel
+
+    with pytest.raises(ValueError, match=r"partial.*give name="):
+        apply(once, functools.partial(send, "sms"))
+
+
+def test_a_partial_is_not_run_without_a_name(once):
+    with pytest.raises(ValueError, match=r"partial.*give name="):
+        once.run(1, functools.partial(int, "5"))
+    assert once.store.records == {}
+    assert once.using(name="five").run(1, functools.partial(int, "5")) == 5
+
+
+def test_functions_that_were_given_names_are_left_alone(once):
+    sent = []
+    sms = once(key="n", name="sms")(sender("sms", sent))
+    email = once(key="n", name="email")(sender("email", sent))
+    both = [once(key="n", name="both")(sender(channel, sent)) for channel in ("sms", "email")]
+    assert (sms(1), email(1)) == ("sms", "email")
+    assert [send(1) for send in both] == ["sms", "sms"]
+    assert once.using(name="more").run(1, sender("fax", sent), 1) == "fax"
+    assert once.using(name="more").run(2, sender("pigeon", sent), 2) == "pigeon"
+
+
+def test_one_with_a_name_and_one_without_do_not_meet(once):
+    sent = []
+    sms = once(key="n")(sender("sms", sent))
+    email = once(key="n", name="email")(sender("email", sent))
+    assert (sms(1), email(1)) == ("sms", "email")
+
+
+def test_using_does_not_hide_a_namesake(once):
+    once.using(lease=5).run(1, sender("sms", []), 1)
+    with pytest.raises(ValueError, match="name="):
+        once.using(lease=6).run(1, sender("email", []), 1)
+
+
+def test_two_onces_on_one_ledger_know_of_each_others_functions(tmp_path):
+    one, two = (Once(f"sqlite:///{tmp_path}/ledger.db") for _ in range(2))
+    first = one(key="n")(sender("sms", []))
+    with pytest.raises(ValueError, match="name="):
+        two(key="n")(sender("email", []))
+    del first
+    one.close()
+
+
+# --- two functions of one name ---------------------------------------------------------------------------------------------
+
+TWICE = """
+handlers = []
+
+@handlers.append
+@once(key="n")
+def _(n):
+    return "first"
+
+@handlers.append
+@once(key="n")
+def _(n):
+    return "second"
+"""
+
+
+def run_module(folder, monkeypatch, once, text=TWICE):
+    (folder / "twice_over.py").write_text("from once_of_test import once\n" + text)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setitem(sys.modules, "once_of_test", types.SimpleNamespace(once=once))
+    monkeypatch.delitem(sys.modules, "twice_over", raising=False)
+    importlib.invalidate_caches()
+    return importlib.import_module("twice_over")
+
+
+def test_two_functions_that_a_module_gives_one_name_are_refused(once, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"twice_over\._: .* line \d+ of .*twice_over\.py.*name="):
+        run_module(tmp_path, monkeypatch, once)
+
+
+def test_two_functions_of_a_factory_that_gives_them_one_name_are_refused(once):
+    def make(loud):
+        if loud:
+
+            def send(n):
+                return "loud"
+
+        else:
+
+            def send(n):
+                return "quiet"
+
+        return send
+
+    loud, quiet = make(True), make(False)
+    assert once.run(1, loud, 1) == "loud"
+    with pytest.raises(ValueError, match="name="):
+        once.run(1, quiet, 1)
+    assert once.using(name="quiet").run(1, quiet, 1) == "quiet"
+
+
+def test_a_function_may_have_the_name_of_one_that_is_gone(once, tmp_path, monkeypatch):
+    module = run_module(tmp_path, monkeypatch, once, TWICE.replace("@handlers.append", "_ = None"))
+    assert module._(1) == "second"
+
+
+def test_a_function_and_what_wraps_it_share_their_keys(once):
+    def send(n):
+        return n
+
+    @functools.wraps(send)
+    def logged(n):
+        return send(n)
+
+    assert once.run(1, send, 1) == once.run(1, logged, 2) == once(key="n")(logged)(1) == 1
+
+
+def test_a_module_that_is_loaded_again_while_its_functions_are_in_use_keeps_working(once, tmp_path, monkeypatch):
+    text = '@once(key="n")\ndef job(n):\n    return RATE\n'
+    module = run_module(tmp_path, monkeypatch, once, text.replace("RATE", "1"))
+    kept = module.job
+    (tmp_path / "twice_over.py").write_text("from once_of_test import once\n# edited\n\n" + text.replace("RATE", "22"))
+    importlib.invalidate_caches()
+    importlib.reload(module)
+    assert (kept(1), module.job(1), module.job(2), kept(3)) == (1, 1, 22, 1)
+
+
+# --- what keeps working --------------------------------------------------------------------------------------------------
+
+
+def application(once, settings, connection):
+    """As an application factory makes its handlers."""
+
+    @once(key="order")
+    def charge(order: int, claim: Claim) -> str:
+        connection.append((order, claim.attempt, once.store.url))
+        return settings["currency"]
+
+    return charge
+
+
+def test_two_applications_on_two_ledgers_keep_working():
+    apps = [application(Once(MemoryStore()), {"currency": name}, []) for name in ("EUR", "USD")]
+    assert [app(1) for app in apps] == ["EUR", "USD"]
+
+
+def test_an_application_that_is_made_again_after_the_first_is_gone_keeps_working(once):
+    for connection in ([], ["used"], []):
+        app = application(once, {"currency": "EUR"}, connection)
+        assert app(len(once.store.records)) == "EUR"
+        app.itself = app  # a cycle, as applications are
+        del app
+
+
+def test_an_application_that_is_made_again_of_the_same_parts_keeps_working(tmp_path):
+    connection = []
+    apps = [application(Once(f"sqlite:///{tmp_path}/ledger.db"), {"currency": "EUR"}, connection) for _ in range(2)]
+    assert [app(1) for app in apps] == ["EUR", "EUR"]
+    assert len(connection) == 1
+
+
+def test_the_same_function_may_be_guarded_and_run_any_number_of_times(once):
+    send = sender("sms", [])
+    for _ in range(2):
+        once(key="n")(send)
+        once.batch(send, key="n")
+        assert once.run(1, send, 1) == "sms"
+
+
+def test_a_closure_that_is_made_again_over_the_same_things_is_the_same(once):
+    sent = []
+    for n in range(3):
+        assert once.run(n, sender("sms", sent), n) == "sms"
+    assert len(sent) == 3
+
+
+def test_a_function_that_calls_itself_is_guarded(once):
+    def make():
+        @once(key="n")
+        def count(n: int) -> int:
+            return 0 if n == 0 else 1 + count(n - 1)
+
+        return count
+
+    assert make()(3) == make()(3) == 3
+
+    def again(n):
+        return 0 if n == 0 else 1 + again(n - 1)
+
+    assert once.run("k", again, 2) == once.run("k", again, 3) == 2
+
+
+def test_a_module_that_is_loaded_again_keeps_working(once, tmp_path, monkeypatch):
+    (tmp_path / "reloaded_jobs.py").write_text(
+        "def make(rate):\n    def job(n):\n        return n * rate\n    return job\njob = make(RATE)\n".replace(
+            "RATE", "2"
+        )
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    jobs = importlib.import_module("reloaded_jobs")
+    first = once(key="n")(jobs.job)
+    assert first(1) == 2
+    (tmp_path / "reloaded_jobs.py").write_text(
+        "# edited\ndef make(rate):\n    def job(n):\n        return n * rate\n    return job\njob = make(30)\n"
+    )
+    importlib.invalidate_caches()
+    importlib.reload(jobs)
+    second = once(key="n")(jobs.job)
+    assert (second(1), second(2)) == (2, 60)
+    del sys.modules["reloaded_jobs"]
+
+
+def test_threads_that_run_one_closure_at_once_do_not_refuse_each_other(once):
+    sent, errors = [], []
+
+    def work(start):
+        try:
+            for n in range(start, 200, 4):
+                once.run(n, sender("sms", sent), n)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(sent) == 200
+
+
+def test_an_application_that_its_handlers_lead_to_is_made_again(once):
+    def create():
+        handlers, log = {}, []
+        write = log.append
+
+        @once(key="order")
+        def charge(order):
+            write((order, len(handlers)))
+
+        handlers["charge"] = charge
+        return handlers
+
+    for number in range(3):
+        create()["charge"](number)
+    kept = create()
+    with pytest.raises(ValueError, match="name="):
+        create()
+    assert list(kept) == ["charge"]
+
+
+def test_what_a_handler_closes_over_is_not_kept(once):
+    import weakref
+
+    channel = Channel("sms")
+    gone = weakref.ref(channel)
+    once.run(1, with_object(channel), 1)
+    handler = once(key="n")(with_object(channel))
+    del channel, handler
+    gc.collect()
+    assert gone() is None
+
+
+# --- methods -------------------------------------------------------------------------------------------------------------
+
+
+class Sender:
+    def __init__(self):
+        self.sent = []
+
+    def send(self, n: int, claim: Claim) -> str:
+        self.sent.append(n)
+        return type(self).__name__
+
+    @classmethod
+    def post(cls, n: int) -> str:
+        return cls.__name__
+
+
+class Sms(Sender):
+    pass
+
+
+class Email(Sender):
+    pass
+
+
+def test_a_method_that_two_classes_inherit_is_not_run_for_both(once):
+    for name in ("send", "post"):
+        assert once.run(1, getattr(Sms(), name), 1) == "Sms"
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"class whose method it is.*name="):
+                once.run(1, getattr(Email(), name), 1)
+    assert once.run(2, Sms().send, 2) == "Sms"
+    assert once.using(name="email").run(1, Email().send, 1) == "Email"
+
+
+def test_a_decorated_method_that_two_classes_inherit_is_not_run_for_both(once):
+    runs = []
+
+    class Base:
+        @once(key="n")
+        def send(self, n):
+            runs.append(self)
+            return type(self).__name__
+
+        @once(key="n")
+        async def send_async(self, n):
+            return type(self).__name__
+
+        @once.per("1d")
+        def report(self):
+            return type(self).__name__
+
+        @classmethod
+        @once(key="n")
+        def post(cls, n):
+            return cls.__name__
+
+        @staticmethod
+        @once(key="n")
+        def plain(n):
+            return n
+
+        @once(key="n", name="shared")
+        def shared(self, n):
+            return type(self).__name__
+
+    class Left(Base):
+        pass
+
+    class Right(Base):
+        pass
+
+    assert Left().send(1) == Left().send(1) == "Left"
+    with pytest.raises(ValueError, match="class whose method it is"):
+        Right().send(1)
+    assert len(runs) == 1
+    assert asyncio.run(Left().send_async(1)) == "Left"
+    with pytest.raises(ValueError, match="class whose method it is"):
+        asyncio.run(Right().send_async(1))
+    assert Left().report() == "Left"
+    with pytest.raises(ValueError, match="class whose method it is"):
+        Right().report()
+    assert Left.post(1) == "Left"
+    with pytest.raises(ValueError, match="class whose method it is"):
+        Right.post(1)
+    assert Left.plain(1) == Right.plain(1) == 1
+    assert Left().shared(1) == Right().shared(1) == "Left"
+
+
+def test_two_instances_of_one_class_share_the_keys_of_a_method(once):
+    one, two = Sms(), Sms()
+    assert once.run(1, one.send, 1) == once.run(1, two.send, 1) == "Sms"
+    assert (one.sent, two.sent) == ([1], [])
+
+
+@pytest.mark.parametrize("bound_first", [True, False])
+def test_a_method_takes_its_claim_at_its_place_bound_or_not(once, bound_first):
+    class Service:
+        def handle(self, claim: Claim, order: str) -> tuple:
+            return (isinstance(claim, Claim), order)
+
+    service = Service()
+    calls = [(service.handle, ("a",)), (Service.handle, (service, "b"))]
+    for key, (function, args) in enumerate(calls if bound_first else reversed(calls)):
+        assert once.run(key, function, *args) == (True, args[-1])
+        assert asyncio.run(once.run_async((key, "async"), function, *args)) == (True, args[-1])
+
+
+# --- docs/keys.md -----------------------------------------------------------------------------------------------------------
+
+
+def example(name, **space):
+    text = (DOCS / "keys.md").read_text(encoding="utf-8")
+    exec(text.split(f"<!-- run: {name} -->\n```python\n")[1].split("```")[0], space)
+    return space
+
+
+def test_the_example_of_a_rename_finds_the_old_records(once):
+    space = {"__name__": "shop.orders", "once": once}
+    exec("@once(key='order.id')\ndef charge(order):\n    return {'charged': order['id']}\n", space)
+    space["charge"]({"id": 1})
+    renamed = example("rename", once=once)["take_payment"]
+    assert (renamed({"id": 1}), renamed({"id": 2})) == ({"charged": 1}, {"paid": 2})
+
+
+def test_the_example_of_a_factory_runs(once):
+    space = example("factory", once=once, __name__="shop.notify")
+    assert (space["sms"](1), space["email"](1)) == ("sms", "email")
+
+
+def test_a_claim_block_that_is_left_without_completing_completes_the_key(once):
+    for key in range(2):
+        with once.claim(key):
+            continue
+    for key in range(2):
+        with pytest.raises(Completed) as done, once.claim(key):
+            pytest.fail("it ran again")
+        assert done.value.result is None
+
+
+def test_a_claim_block_can_leave_its_key_for_a_retry(once):
+    with once.claim("k") as claim:
+        claim.release()
+    with once.claim("k") as claim:
+        assert claim.attempt == 2

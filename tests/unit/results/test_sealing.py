@@ -1,0 +1,422 @@
+"""Results and errors that are sealed before they leave the process, and opened for duplicates."""
+
+import asyncio
+import json
+import os
+import re
+import sqlite3
+from contextlib import closing
+
+import pytest
+from cryptography.fernet import Fernet
+
+from onceward import Completed, Once, Parked, ResultUnavailable
+from onceward.core.record import COMPLETED, PARKED, RELEASED
+from onceward.errors import ResultWarning
+from places import DOCS
+from web_calls import AsgiIdempotency, WsgiIdempotency, call, on_api, post
+
+CARD = "4242-4242-4242-4242"
+fernet = Fernet(Fernet.generate_key())
+FERNET = (fernet.encrypt, fernet.decrypt)
+RAW = (
+    lambda plain: b"\xff" + bytes(255 - byte for byte in plain),
+    lambda token: bytes(255 - byte for byte in token[1:]),
+)
+SEALS = pytest.mark.parametrize("seal", [FERNET, RAW], ids=["text", "bytes"])
+
+
+class Declined(Exception):
+    pass
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"sqlite:///{tmp_path}/ledger.db"
+
+
+@pytest.fixture
+def once(url):
+    made = Once(url)
+    yield made
+    made.close()
+
+
+def records(once):
+    return [record for record, _ in once.ledger.records()]
+
+
+def check_nothing_is_plain(once):
+    """The file itself, too: what was written and overwritten counts."""
+    assert records(once)
+    with closing(sqlite3.connect(once.store.url.removeprefix("sqlite:///"))) as file:
+        file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert CARD not in "".join(file.iterdump())
+
+
+# --- single calls -----------------------------------------------------------------------------------------------------
+
+
+@SEALS
+@pytest.mark.parametrize("value", [CARD, {"card": CARD, "amount": 5}, None, 0, "", (CARD, b"x"), "ü\ud800"])
+def test_a_result_is_sealed_in_the_ledger_and_replayed_as_it_was(once, seal, value):
+    runs = []
+
+    @once(key="number", seal=seal)
+    def pay(number):
+        runs.append(number)
+        return value
+
+    assert pay(1) == pay(1) == value
+    assert type(pay(1)) is type(value)
+    assert (len(runs), records(once)[0].status) == (1, COMPLETED)
+    assert records(once)[0].result.startswith('{"$onceward":1,"sealed')
+    check_nothing_is_plain(once)
+
+
+@SEALS
+def test_so_is_that_of_a_coroutine_and_of_a_claim(once, seal):
+    sealing = once.using(seal=seal)
+
+    async def pay():
+        return CARD
+
+    async def main():
+        return [await sealing.run_async("k", pay) for _ in range(2)]
+
+    assert asyncio.run(main()) == [CARD, CARD]
+    with sealing.claim("k") as claim:
+        claim.complete(CARD)
+    with pytest.raises(Completed) as told, sealing.claim("k"):
+        pass
+    assert told.value.result == CARD
+    check_nothing_is_plain(once)
+
+
+@SEALS
+def test_a_final_exception_and_its_text_are_sealed_and_raised_again(once, seal):
+    def pay():
+        raise Declined(f"no money on {CARD}")
+
+    sealing = once.using(seal=seal, final=(Declined,))
+    for _ in range(2):
+        with pytest.raises(Declined, match=f"^no money on {CARD}$"):
+            sealing.run("k", pay)
+    (record,) = records(once)
+    assert record.error.startswith("Declined: sealed")
+    check_nothing_is_plain(once)
+
+
+@SEALS
+def test_the_text_of_an_error_is_sealed_and_told_to_who_may_open_it(once, seal):
+    def pay():
+        raise LookupError(f"no money on {CARD}")
+
+    sealing = once.using(seal=seal, max_attempts=1)
+    with pytest.raises(LookupError):
+        sealing.run("k", pay)
+    with pytest.raises(Parked) as told:
+        sealing.run("k", pay)
+    assert told.value.last_error == f"LookupError: no money on {CARD}"
+    with pytest.raises(Parked) as told:
+        once.run("k", pay)
+    assert told.value.last_error.startswith("LookupError: sealed")
+    check_nothing_is_plain(once)
+
+
+def test_what_a_claim_is_given_back_or_parked_with_is_sealed(once):
+    sealing = once.using(seal=FERNET)
+    sealing.acquire("a").release(f"busy: {CARD}")
+    sealing.acquire("b").park(f"card {CARD} is stolen")
+    assert [record.status for record in records(once)] == [RELEASED, PARKED]
+    with pytest.raises(Parked) as told:
+        sealing.acquire("b")
+    assert told.value.last_error == f"card {CARD} is stolen"
+    check_nothing_is_plain(once)
+
+
+# --- a seal that fails ------------------------------------------------------------------------------------------------
+
+
+def broken(data):
+    raise ValueError(f"cannot seal {data!r}")
+
+
+@pytest.mark.parametrize("seal", [broken, lambda data: data.decode(), lambda data: None])
+def test_what_cannot_be_sealed_completes_without_a_result_and_never_in_plain_text(once, seal):
+    runs = []
+
+    def pay():
+        runs.append(1)
+        return CARD
+
+    sealing = once.using(seal=(seal, bytes))
+    with pytest.warns(ResultWarning, match="seal"):
+        assert sealing.run("k", pay) == CARD
+    with pytest.raises(ResultUnavailable):
+        sealing.run("k", pay)
+    assert (len(runs), records(once)[0].result) == (1, None)
+    check_nothing_is_plain(once)
+
+
+def test_nor_is_an_exception_that_cannot_be_sealed(once):
+    def pay():
+        raise Declined(CARD)
+
+    def fail():
+        raise LookupError(CARD)
+
+    sealing = once.using(seal=(broken, bytes), final=(Declined,))
+    with pytest.raises(Declined):
+        sealing.run("k", pay)
+    with pytest.raises(ResultUnavailable):
+        sealing.run("k", pay)
+    with pytest.raises(LookupError):
+        sealing.run("k", fail)
+    sealing.acquire("c").release(CARD)
+    check_nothing_is_plain(once)
+
+
+def test_what_cannot_be_encoded_is_not_quoted_in_plain_text(once):
+    class Card:
+        def __reduce__(self):
+            raise TypeError(CARD)
+
+        __getstate__ = __repr__ = __reduce__
+
+    with pytest.warns(ResultWarning):
+        once.using(seal=FERNET).run("k", Card)
+    check_nothing_is_plain(once)
+
+
+@pytest.mark.parametrize(
+    ("opening", "says"),
+    [
+        ({}, "give the guard the seal="),
+        ({"seal": (bytes, Fernet(Fernet.generate_key()).decrypt)}, "InvalidToken"),
+        ({"seal": (bytes, lambda token: None)}, "cannot be opened"),
+    ],
+)
+def test_what_cannot_be_opened_is_unavailable_and_does_not_run_again(once, opening, says):
+    runs = []
+
+    def pay():
+        runs.append(1)
+        return CARD
+
+    once.using(seal=FERNET).run("k", pay)
+    with pytest.raises(ResultUnavailable, match=says):
+        once.using(**opening).run("k", pay)
+    assert len(runs) == 1
+
+
+def test_what_was_recorded_before_there_was_a_seal_is_replayed(once):
+    def pay():
+        return CARD
+
+    once.run("k", pay)
+    assert once.using(seal=FERNET).run("k", pay) == CARD
+
+
+def test_a_result_is_measured_as_it_is_sealed(once):
+    def pay():
+        return "x" * 100
+
+    sealing = once.using(seal=(lambda plain: plain * 10, bytes), max_result=900)
+    with pytest.warns(ResultWarning, match=r"it takes 1\d\d\d bytes"):
+        sealing.run("k", pay)
+
+
+@pytest.mark.parametrize("seal", [FERNET[0], (FERNET[0],), [*FERNET], (1, 2), "seal"])
+def test_a_seal_that_is_no_pair_of_functions_is_refused(seal):
+    with pytest.raises(TypeError, match=r"give a pair of functions, as in seal=\(fernet\.encrypt, fernet\.decrypt\)"):
+        Once("memory:", seal=seal)
+
+
+def test_a_key_that_is_given_for_a_seal_is_not_told_in_the_error():
+    with pytest.raises(TypeError, match="seal= is a bytes") as told:
+        Once("memory:", seal=b"SECRET")
+    assert "SECRET" not in str(told.value)
+
+
+def test_a_seal_that_nobody_would_await_is_refused():
+    async def later(data): ...
+
+    with pytest.raises(TypeError, match="nobody would await it"):
+        Once("memory:", seal=(later, bytes))
+
+
+# --- cache, batches, checkpoints, transactions ------------------------------------------------------------------------
+
+
+def test_the_cache_holds_what_is_sealed(once):
+    opened = []
+
+    def open_(token):
+        opened.append(token)
+        return fernet.decrypt(token)
+
+    @once(key="number", seal=(fernet.encrypt, open_), cache=10)
+    def pay(number):
+        return CARD
+
+    assert [pay(1) for _ in range(3)] == [CARD] * 3
+    assert len(opened) == 2
+
+
+def test_batches_are_sealed(once):
+    def pay(number):
+        if number == 2:
+            raise LookupError(CARD)
+        if number == 3:
+            raise Declined(CARD)
+        return CARD
+
+    batch = once.batch(pay, key="number", seal=FERNET, final=(Declined,))
+    batch.run([1, 2, 3])
+    again = batch.run([1, 3])
+    assert [again[0].value, str(again[1].error)] == [CARD, CARD]
+    check_nothing_is_plain(once)
+
+
+def test_checkpoints_are_sealed(once):
+    def flush(items):
+        raise LookupError(CARD)
+
+    with pytest.raises(LookupError), once.checkpoint(flush, key=lambda item: item, count=1, seal=FERNET) as sink:
+        sink.add("a")
+    assert records(once)[0].error.startswith("LookupError: sealed")
+    check_nothing_is_plain(once)
+
+
+def test_a_result_that_commits_with_its_effect_is_sealed(once, url):
+    sealing = once.using(seal=FERNET)
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+        for key, done in (("a", True), ("b", False)):
+            try:
+                with sealing.transaction(key, connection) as transaction:
+                    transaction.result = CARD
+                    if not done:
+                        raise LookupError(CARD)
+            except LookupError:
+                pass
+        with pytest.raises(Completed) as told, sealing.transaction("a", connection):
+            pass
+    assert told.value.result == CARD
+    check_nothing_is_plain(once)
+
+
+# --- HTTP -------------------------------------------------------------------------------------------------------------
+
+
+def test_answers_over_http_are_sealed(once):
+    import test_lambda_api as api
+    import test_web_wsgi as wsgi
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 201, "headers": []})
+        await send({"type": "http.response.body", "body": CARD.encode()})
+
+    guarded = AsgiIdempotency(app, once, name="asgi", seal=FERNET)
+    first, second = call(guarded, post("/a", "k"), post("/a", "k"))
+    assert (first.text, second.text, second.headers["idempotent-replayed"]) == (CARD, CARD, "true")
+
+    def shop(environ, start_response):
+        start_response("201 Created", [("Content-Type", "text/plain")])
+        return [CARD.encode()]
+
+    shopping = WsgiIdempotency(shop, once, name="wsgi", seal=RAW)
+    assert [wsgi.ask(shopping).sent for _ in range(2)] == [CARD.encode()] * 2
+
+    handler = on_api(once, name="lambda", seal=FERNET)(lambda event, context: {"statusCode": 200, "body": CARD})
+    assert [handler(api.keyed(api.http))["body"] for _ in range(2)] == [CARD] * 2
+    assert [record.status for record in records(once)] == [COMPLETED] * 3
+    check_nothing_is_plain(once)
+
+
+def test_an_answer_can_be_redacted(once):
+    def redact(text):
+        answer = json.loads(text)
+        answer["body"] = answer["body"].replace(CARD, "4242-…")
+        return json.dumps(answer).encode()
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 201, "headers": []})
+        await send({"type": "http.response.body", "body": CARD.encode()})
+
+    guarded = AsgiIdempotency(app, once, seal=(redact, bytes))
+    first, second = call(guarded, post("/a", "k"), post("/a", "k"))
+    assert (first.text, second.text) == (CARD, "4242-…")
+    check_nothing_is_plain(once)
+
+
+# --- docs/sealing.md --------------------------------------------------------------------------------------------------
+
+EXAMPLES = re.findall(r"```python\n(.*?)```", (DOCS / "sealing.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.fixture
+def shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEDGER_KEY", Fernet.generate_key().decode())
+
+    def run(number):
+        space = {"__name__": "example"}
+        exec(EXAMPLES[number].replace("dynamodb://orders-ledger?region=eu-west-1", "memory:"), space)
+        return space
+
+    return run
+
+
+def test_the_documented_seal_with_fernet_runs(shown, capsys):
+    once = shown(0)["once"]
+    assert capsys.readouterr().out == "{'card': '4242', 'paid': True}\n" * 2
+    assert "4242" not in records(once)[0].result
+    once.close()
+
+
+class Kms:
+    """As boto3's client: it hands out data keys, and opens them."""
+
+    calls = 0
+
+    def generate_data_key(self, KeyId, KeySpec):
+        self.calls += 1
+        key = os.urandom(32)
+        return {"CiphertextBlob": b"\x00\xff" + key[::-1], "Plaintext": key}
+
+    def decrypt(self, KeyId, CiphertextBlob):
+        self.calls += 1
+        return {"Plaintext": CiphertextBlob[2:][::-1]}
+
+
+def test_the_documented_seal_with_kms_runs(shown, monkeypatch):
+    import boto3
+
+    kms = Kms()
+    monkeypatch.setattr(boto3, "client", lambda name: kms)
+    once = shown(1)["once"]
+
+    @once(key="number")
+    def pay(number):
+        return CARD
+
+    assert [pay(number) for number in (1, 2, 1, 2)] == [CARD] * 4
+    assert kms.calls == 2
+    assert all(CARD not in record.result for record in records(once))
+
+
+def test_the_documented_redaction_runs(shown):
+    once = shown(2)["once"]
+
+    @once(key="number")
+    def pay(number):
+        if number == 2:
+            raise LookupError("no money on 4242424242424242")
+        return "paid with 4242424242424242"
+
+    assert [pay(1), pay(1)] == ["paid with 4242424242424242", "paid with ************4242"]
+    with pytest.raises(LookupError):
+        pay(2)
+    assert {record.error for record in records(once)} == {None, "LookupError: sealed:no money on ************4242"}
+    once.close()

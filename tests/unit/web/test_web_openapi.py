@@ -1,0 +1,323 @@
+"""What OpenAPI says of idempotency keys, and whether the example does what it says."""
+
+import asyncio
+import collections
+import copy
+import importlib
+import json
+import re
+import sys
+from typing import Annotated
+
+import httpx
+import pytest
+import schemathesis
+from fastapi import APIRouter, Depends, FastAPI, HTTPException
+from fastapi.responses import JSONResponse, PlainTextResponse
+from hypothesis import HealthCheck, given, settings
+from schemathesis.generation import GenerationMode
+
+from onceward import Claim, Once, current
+from onceward.http.header import BadKey, read_key
+from onceward.web import Answer, AsgiIdempotency, Route
+from onceward.web import fastapi as of_fastapi
+from onceward.web.fastapi import answer, document
+from onceward.web.openapi import document as document_schema
+from places import EXAMPLES
+from web_calls import Rules, call, guards, post
+
+idempotent_route = guards(of_fastapi.idempotent_route)
+
+PROBLEM = "application/problem+json"
+
+
+@pytest.fixture
+def once():
+    return Once("memory:")
+
+
+def operation(app, path, method="post"):
+    return app.openapi()["paths"][path][method]
+
+
+def header_of(described):
+    (parameter,) = [one for one in described.get("parameters", []) if one["in"] == "header"]
+    return parameter
+
+
+# --- endpoints ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def runs():
+    return []
+
+
+@pytest.fixture
+def app(once, runs):
+    router = APIRouter(route_class=idempotent_route(once))
+
+    @router.post("/orders/{order}/payments", status_code=201, responses={409: {"description": "Paid already"}})
+    async def pay(order: str, payment: dict, claim: Annotated[Claim, Depends(current)]):
+        runs.append(claim.record.key)
+        if order == "unknown":
+            raise HTTPException(404, "no such order")
+        if order == "broken":
+            raise LookupError(order)
+        return {"order": order, "run": len(runs)}
+
+    @router.get("/orders/{order}")
+    async def show(order: str):
+        return {"order": order}
+
+    made = FastAPI()
+    made.include_router(router, prefix="/v1")
+
+    @made.post("/other")
+    async def other():
+        return {}
+
+    return made
+
+
+def test_an_endpoint_of_the_route_class_answers_once_for_each_key(app, runs):
+    path = "/v1/orders/7/payments"
+    first, second, missing, reused, shown, other = call(
+        app,
+        post(path, '"k"', json={"amount": 1}),
+        post(path, "k", json={"amount": 1}),
+        post(path, json={"amount": 1}),
+        post(path, "k", json={"amount": 2}),
+        {"method": "GET", "url": "/v1/orders/7"},
+        post("/other"),
+    )
+    assert (first.status_code, first.json()) == (second.status_code, second.json()) == (201, {"order": "7", "run": 1})
+    assert second.headers["idempotent-replayed"] == "true"
+    assert (missing.status_code, reused.status_code) == (400, 422)
+    assert missing.headers["content-type"] == reused.headers["content-type"] == PROBLEM
+    assert (shown.status_code, other.status_code) == (200, 200)
+    assert runs == ["http:k:*"]
+
+
+def test_an_endpoints_http_errors_are_outcomes_and_its_other_errors_are_not(app, runs):
+    unknown = call(app, *[post("/v1/orders/unknown/payments", "a", json={})] * 2)
+    assert [reply.status_code for reply in unknown] == [404, 404]
+    assert len(runs) == 1
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            call(app, post("/v1/orders/broken/payments", "b", json={}))
+    assert len(runs) == 3
+
+
+def test_a_dependency_that_fails_to_commit_before_the_answer_gives_the_key_back(once, runs):
+    def session():
+        yield
+        raise ConnectionError("the commit failed")
+
+    router = APIRouter(route_class=idempotent_route(once))
+
+    @router.post("/orders")
+    async def order(_: Annotated[None, Depends(session, scope="function")]):
+        runs.append("order")
+        return {}
+
+    app = FastAPI()
+    app.include_router(router)
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            call(app, post("/orders", "k"))
+    assert len(runs) == 2
+
+
+def test_metrics_name_the_endpoint(once):
+    seen = []
+    rules = Rules(on_event=lambda *event: seen.append(event))
+    router = APIRouter(route_class=idempotent_route(once, rules))
+
+    @router.post("/orders/{order}")
+    async def pay(order: str):
+        return {}
+
+    app = FastAPI()
+    app.include_router(router)
+    call(app, post("/orders/7", "k"), post("/orders/7", "k"))
+    assert seen == [("claimed", "POST /orders/{order}"), ("replayed", "POST /orders/{order}")]
+
+
+def test_an_endpoints_key_may_be_optional_or_in_its_body(once, runs):
+    rules = Rules(Route(methods=["PATCH"], required=False), Route(methods=["POST"], key="body:id"))
+    router = APIRouter(route_class=idempotent_route(once, rules))
+
+    @router.patch("/a")
+    async def change():
+        runs.append("patch")
+
+    @router.post("/a")
+    async def make(what: dict):
+        runs.append("post")
+
+    app = FastAPI()
+    app.include_router(router)
+    patch = {"method": "PATCH", "url": "/a"}
+    call(app, patch, patch, *[post("/a", json={"id": 1})] * 2)
+    assert runs == ["patch", "patch", "post"]
+    assert header_of(operation(app, "/a", "patch"))["required"] is False
+    assert "parameters" not in operation(app, "/a") or operation(app, "/a")["parameters"] == []
+    assert PROBLEM in operation(app, "/a")["responses"]["422"]["content"]
+
+
+def test_a_route_with_a_path_is_not_for_endpoints(once):
+    with pytest.raises(ValueError, match="the endpoint has one"):
+        idempotent_route(once, Rules(Route("/orders")))
+    with pytest.raises(TypeError, match="wait=SECONDS"):
+        idempotent_route(once, on_busy=3)
+
+
+def test_a_response_can_be_recorded_by_its_endpoint(once):
+    router = APIRouter(route_class=idempotent_route(once))
+
+    @router.post("/a")
+    async def make(claim: Annotated[Claim, Depends(current)]):
+        response = JSONResponse({"a": 1}, 201, {"X-A": "ä"})
+        await claim.complete_async(answer(response))
+        raise LookupError
+
+    app = FastAPI()
+    app.include_router(router)
+    with pytest.raises(LookupError):
+        call(app, post("/a", "k"))
+    (again,) = call(app, post("/a", "k"))
+    assert (again.status_code, again.json(), again.headers["x-a"]) == (201, {"a": 1}, "ä")
+
+
+def test_a_response_becomes_an_answer():
+    assert answer(PlainTextResponse("ä", 418, {"X-A": "1"})) == Answer(
+        418, [("x-a", "1"), ("content-length", "2"), ("content-type", "text/plain; charset=utf-8")], "ä".encode()
+    )
+
+
+# --- documents ------------------------------------------------------------------------------------------------------
+
+
+def check_documented(described, success):
+    header = header_of(described)
+    assert (header["name"], header["required"]) == ("Idempotency-Key", True)
+    responses = described["responses"]
+    for status in ("400", "409", "413", "422", "503"):
+        assert responses[status]["content"][PROBLEM]["schema"]["required"] == ["type", "title", "status", "detail"]
+        assert responses[status]["description"]
+    assert "Retry-After" in responses["409"]["headers"]
+    assert "Idempotent-Replayed" in responses[success]["headers"]
+    assert "application/json" in responses["422"]["content"]  # FastAPI's own is still there
+
+
+def test_an_endpoint_of_the_route_class_is_documented(app):
+    described = operation(app, "/v1/orders/{order}/payments")
+    check_documented(described, "201")
+    assert [one["name"] for one in described["parameters"]] == ["order", "Idempotency-Key"]
+    assert described["responses"]["409"]["description"].startswith("Paid already; or: ")
+    assert described["responses"]["422"]["description"].startswith("Validation Error; or: ")
+
+
+def test_what_the_rules_do_not_cover_is_documented_as_ever(app):
+    assert "400" not in operation(app, "/v1/orders/{order}", "get")["responses"]
+    assert "400" not in operation(app, "/other")["responses"]
+
+
+def test_an_application_with_the_middleware_is_documented(once):
+    app = FastAPI()
+
+    @app.post("/orders/{order}/payments")
+    async def pay(order: str, payment: dict):
+        return {}
+
+    @app.post("/free")
+    async def free():
+        return {}
+
+    rules = Rules(Route("/orders/{id}/payments"))
+    app.add_middleware(AsgiIdempotency, once=once, rules=rules, name="http")
+    document(app, rules)
+    check_documented(operation(app, "/orders/{order}/payments"), "200")
+    assert "parameters" not in operation(app, "/free")
+    exempt = document_schema({"paths": {"/a": {"post": {}}, "/b": {"post": {}}}}, Rules(exempt=["/a"]))["paths"]
+    assert ("parameters" in exempt["/a"]["post"], "parameters" in exempt["/b"]["post"]) == (False, True)
+    before = copy.deepcopy(app.openapi())
+    (served,) = call(app, {"method": "GET", "url": "/openapi.json"})
+    assert served.json() == app.openapi() == before  # once is enough
+
+
+def test_a_header_that_is_documented_already_is_left_as_it_is():
+    own = {"name": "idempotency-key", "in": "header", "required": False}
+    schema = {"paths": {"/a": {"parameters": [], "post": {"parameters": [own], "responses": {}}}}}
+    assert document_schema(schema, Rules())["paths"]["/a"]["post"]["parameters"] == [own]
+
+
+@pytest.mark.parametrize("length", [(1, 255), (1, 1), (16, 36)])
+@pytest.mark.parametrize("strict", [True, False])
+def test_the_documented_pattern_takes_what_the_server_takes(strict, length):
+    schema = {"paths": {"/a": {"post": {}}}}
+    rules = Rules(strict=strict, length=length)
+    matches = re.compile(header_of(document_schema(schema, rules)["paths"]["/a"]["post"])["schema"]["pattern"]).search
+    texts = ["", " ", "a b", "a,b", "a;b", "a\\b", "ü", "abc", "8e03978e-40d5-43e8-bc93-6894a57f9324", ":", "~!#+"]
+    texts += ["x" * number for number in (1, 2, 15, 16, 36, 37, 255, 256)]
+    for text in (*texts, *(f'"{text}"' for text in texts), '"a', 'a"', '"a"b', '" a"'):
+        try:
+            read_key([text], strict=strict, least=length[0], most=length[1])
+        except BadKey:
+            assert not matches(text), text
+        else:
+            assert matches(text) or text.startswith('" '), text
+
+
+# --- schemathesis ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    """The example payment service, with a ledger of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LEDGER", f"sqlite:///{tmp_path_factory.mktemp('example')}/payments.db")
+        patch.setenv("CHARGES", "charges")
+        patch.syspath_prepend(str(EXAMPLES))
+        sys.modules.pop("payments_fastapi", None)
+        module = importlib.import_module("payments_fastapi")
+        yield module
+        module.once.close()
+        del sys.modules["payments_fastapi"]
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
+def test_the_example_does_what_its_openapi_says(example, mode):
+    seen = collections.Counter()
+    pays = schemathesis.openapi.from_asgi("/openapi.json", example.app)["/payments"]["POST"]
+
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(case=pays.as_strategy(mode))
+    def check(case):
+        for record, _ in example.once.ledger.records():
+            example.once.ledger.clear(record.key)  # a key may be generated twice, with two bodies
+        seen[case.call_and_validate().status_code] += 1
+
+    check()
+    assert sum(seen.values()) >= 50
+    assert (201 if mode is GenerationMode.POSITIVE else 400) in seen, seen
+
+
+def test_the_example_charges_an_order_once(example):
+    content = {"order": "A-1", "amount": 1250, "currency": "EUR"}
+
+    async def main():
+        async with example.lifespan(example.app):
+            transport = httpx.ASGITransport(example.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                headers = {"Idempotency-Key": '"once"'}
+                return [await client.post("/payments", json=content, headers=headers) for _ in range(2)]
+
+    first, second = asyncio.run(main())
+    assert first.status_code == second.status_code == 201
+    assert first.json() == second.json() == content | {"id": json.loads(first.text)["id"]}
+    with example.connect() as connection:
+        charged = connection.execute("SELECT amount FROM charges WHERE reference = 'A-1'").fetchall()
+    connection.close()
+    assert charged == [(1250,)]

@@ -1,0 +1,488 @@
+"""Whose key it is, by whom frameworks have verified; and requests that a scope lets pass, in every face."""
+
+import asyncio
+from typing import Annotated
+
+import flask
+import pytest
+import test_web_django as site
+import test_web_wsgi as wsgi
+from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException
+from fastapi import Request as FastRequest
+from fastapi.security import APIKeyHeader, HTTPBearer, OAuth2PasswordBearer
+from starlette.applications import Starlette
+from starlette.authentication import AuthCredentials, AuthenticationBackend, BaseUser, SimpleUser
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.responses import JSONResponse
+from starlette.routing import Route as StarletteRoute
+from test_web_django import override_settings, path
+
+import api_events as api
+from onceward import Once
+from onceward.aws import on_api
+from onceward.web import Answer, Request, Rules, Scope, WsgiIdempotency
+from onceward.web import asgi as of_asgi
+from onceward.web import django as of_django
+from onceward.web import flask as of_flask
+from onceward.web.fastapi import dependency, idempotent_route
+from onceward.web.users import django_user, rest_framework_user, starlette_user
+from web_calls import call, post
+
+from rest_framework.authentication import BaseAuthentication  # isort: skip - Django is configured by then
+from rest_framework.exceptions import AuthenticationFailed  # isort: skip
+from rest_framework.permissions import IsAuthenticated  # isort: skip
+from rest_framework.response import Response  # isort: skip
+from rest_framework.viewsets import ViewSet  # isort: skip
+
+
+@pytest.fixture
+def once(tmp_path):
+    made = Once(f"sqlite:///{tmp_path}/ledger.db")
+    yield made
+    made.close()
+
+
+def keys(once):
+    return sorted(record.key for record, _ in once.ledger.records())
+
+
+def kind(response):
+    return response.json()["type"].partition("#")[2] if "problem" in response.headers["content-type"] else None
+
+
+def as_user(who, **more):
+    return post("/pay", "k", **more) | {"headers": {"Idempotency-Key": "k", "Authorization": who}}
+
+
+# --- Starlette --------------------------------------------------------------------------------------------------------
+
+
+class Backend(AuthenticationBackend):
+    user = SimpleUser
+
+    async def authenticate(self, conn):
+        who = conn.headers.get("authorization")
+        return None if who is None else (AuthCredentials(["paying"]), self.user(who))
+
+
+def starlette(once, scope, *, authenticates=True):
+    runs = []
+
+    async def pay(request):
+        runs.append(request.user.display_name if authenticates else "?")
+        return JSONResponse({"run": len(runs)}, 201)
+
+    app = Starlette(routes=[StarletteRoute("/pay", pay, methods=["POST"])])
+    app.add_middleware(of_asgi.AsgiIdempotency, once=once, rules=Rules(scope=scope), name="shop")
+    if authenticates:
+        app.add_middleware(AuthenticationMiddleware, backend=Backend())
+    return app, runs
+
+
+def test_starlettes_user_is_the_scope_and_nobody_gets_nothing(once):
+    app, runs = starlette(once, starlette_user())
+    answers = call(app, as_user("ann"), as_user("bob"), as_user("ann"), post("/pay", "k"))
+    assert [answer.json().get("run") for answer in answers] == [1, 2, 1, None]
+    assert (kind(answers[3]), runs, keys(once)) == ("unscoped", ["ann", "bob"], ["shop:k:ann", "shop:k:bob"])
+
+
+def test_starlettes_user_that_is_not_there_yet_is_refused_with_the_order_of_the_middleware(once):
+    app, runs = starlette(once, starlette_user(), authenticates=False)
+    with pytest.raises(RuntimeError, match="Add AuthenticationMiddleware after AsgiIdempotency"):
+        call(app, as_user("ann"))
+    assert runs == keys(once) == []
+
+
+def test_starlettes_user_without_an_identity_is_refused_unless_told_apart_otherwise(once, monkeypatch):
+    class User(BaseUser):
+        is_authenticated, display_name = True, "Ann"
+
+        def __init__(self, number):
+            self.number = number
+
+    monkeypatch.setattr(Backend, "user", User)
+    app, runs = starlette(once, starlette_user())
+    with pytest.raises(RuntimeError, match="User has no identity"):
+        call(app, as_user("7"))
+    assert runs == []
+    app, runs = starlette(once, starlette_user(lambda user: user.number))
+    call(app, as_user("7"))
+    assert keys(once) == ['shop:k:"7"']
+
+
+# --- requests that pass -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [401, 404, 201, 302, 500])
+@pytest.mark.parametrize(
+    "face", ["asgi", "wsgi", "flask", "django", "django later", "fastapi", "lambda", "lambda later"]
+)
+def test_a_request_that_passes_gets_the_applications_answer_and_anything_but_4xx_is_logged(once, face, status, caplog):
+    runs = []
+    rules = Rules(scope=Scope.CREDENTIAL.or_pass())
+    for number in (1, 2):
+        assert FACES[face](once, rules, status, runs) == status
+        assert len(runs) == number  # nothing is replayed
+    assert keys(once) == []
+    told = [record for record in caplog.records if record.name == "onceward"]
+    assert [record.levelname for record in told] == ([] if 400 <= status < 500 else ["ERROR"] * 2)
+    assert all("ran unguarded" in record.getMessage() for record in told)
+
+
+def by_asgi(once, rules, status, runs):
+    async def pay(request):
+        runs.append(1)
+        return JSONResponse({}, status)
+
+    app = Starlette(routes=[StarletteRoute("/pay", pay, methods=["POST"])])
+    (answer,) = call(of_asgi.AsgiIdempotency(app, once, rules, name="shop"), post("/pay", "k"))
+    return answer.status_code
+
+
+def by_wsgi(once, rules, status, runs):
+    shop = wsgi.Shop(f"{status} Told")
+    answer = wsgi.ask(WsgiIdempotency(shop, once, rules, name="shop"))
+    runs += [1] * shop.runs
+    return answer.status
+
+
+def by_flask(once, rules, status, runs):
+    app = flask.Flask(__name__)
+
+    @app.post("/pay")
+    @of_flask.idempotent(once, rules, name="shop")
+    def pay():
+        runs.append(1)
+        flask.abort(status) if status in {401, 404} else None
+        return "", status
+
+    return app.test_client().post("/pay", headers={"Idempotency-Key": "k"}).status_code
+
+
+def by_django(once, rules, status, runs):
+    def pay(request, number):
+        runs.append(1)
+        if status == 404:
+            raise site.Http404
+        return site.HttpResponse(status=status)
+
+    site.VIEWS["now"] = of_django.idempotent(once, rules, name="shop")(pay)
+    return site.post(key="k").status_code
+
+
+def by_django_later(once, rules, status, runs):
+    async def pay(request, number):
+        runs.append(1)
+        return site.HttpResponse(status=status)
+
+    site.VIEWS["now"] = of_django.idempotent(once, rules, name="shop")(pay)
+    return asyncio.run(site.post_async()).status_code
+
+
+def by_fastapi(once, rules, status, runs):
+    router = APIRouter(route_class=idempotent_route(once, rules, name="shop"))
+
+    @router.post("/pay")
+    async def pay():
+        runs.append(1)
+        if status in {401, 404}:
+            raise HTTPException(status)
+        return JSONResponse({}, status)
+
+    app = FastAPI()
+    app.include_router(router)
+    return call(app, post("/pay", "k"))[0].status_code
+
+
+def by_lambda(once, rules, status, runs):
+    def pay(event, context):
+        runs.append(1)
+        return {"statusCode": status}
+
+    return on_api(once, rules)(pay)(api.keyed(api.http), None)["statusCode"]
+
+
+def by_lambda_later(once, rules, status, runs):
+    async def pay(event, context):
+        runs.append(1)
+        return {"statusCode": status}
+
+    return on_api(once, rules)(pay)(api.keyed(api.http), None)["statusCode"]
+
+
+FACES = {
+    "asgi": by_asgi,
+    "wsgi": by_wsgi,
+    "flask": by_flask,
+    "django": by_django,
+    "django later": by_django_later,
+    "fastapi": by_fastapi,
+    "lambda": by_lambda,
+    "lambda later": by_lambda_later,
+}
+
+
+@pytest.fixture(autouse=True)
+def _urls():
+    with override_settings(ROOT_URLCONF="test_web_django", MIDDLEWARE=[]):
+        yield
+
+
+def test_a_request_that_passes_and_makes_the_application_fail_is_logged(once, caplog):
+    def pay(event, context):
+        raise LookupError("its own")
+
+    with pytest.raises(LookupError):
+        on_api(once, Rules(scope=lambda _: Scope.PASS))(pay)(api.keyed(api.http), None)
+    assert "ran unguarded" in caplog.text
+
+
+def test_a_scope_may_answer_by_itself(once):
+    runs = []
+    answer = Answer(401, [("www-authenticate", "Bearer")], b"who are you?")
+    for face in ("asgi", "flask", "django", "django later", "fastapi", "lambda"):
+        assert FACES[face](once, Rules(scope=lambda _: answer), 201, runs) == 401
+    assert runs == keys(once) == []
+
+
+def test_a_request_passes_only_for_want_of_a_caller():
+    rules = Rules(scope=Scope.CREDENTIAL.or_pass())
+    refused = rules.begin(wsgi_request(("authorization", "Digest nonce=1")))
+    assert isinstance(refused, Answer)
+    assert isinstance(rules.begin(wsgi_request(("cookie", "session=1"))), Answer)
+
+
+def wsgi_request(*headers):
+    return Request("POST", "/pay", headers=[("idempotency-key", "k"), *headers])
+
+
+# --- Django and its REST framework ------------------------------------------------------------------------------------
+
+
+class User:
+    is_authenticated, is_active = True, True
+
+    def __init__(self, pk):
+        self.pk = pk
+
+
+class Nobody:
+    is_authenticated, pk = False, None
+
+
+def signing_in(get_response):
+    """Do as AuthenticationMiddleware, by a header."""
+
+    def middleware(request):
+        who = request.headers.get("X-User")
+        request.user = Nobody() if who is None else User(int(who))
+        return get_response(request)
+
+    return middleware
+
+
+@pytest.fixture
+def guarded_site(once):
+    """Set up a site with the middleware; gives what it is called with."""
+    with override_settings(MIDDLEWARE=[f"{__name__}.signing_in", site.MIDDLEWARE], ONCEWARD={}):
+
+        def serve(view, scope):
+            site.VIEWS["now"] = view
+            site.settings.ONCEWARD = {"once": once, "name": "shop", "rules": Rules(scope=scope)}
+
+        yield serve
+
+
+def test_djangos_user_is_the_scope_and_nobody_gets_nothing(guarded_site, once):
+    order = site.Order()
+    guarded_site(order, django_user())
+    runs = [site.post(headers={"X-User": who}).json().get("run") for who in ("7", "8", "7")]
+    assert (runs, keys(once)) == ([1, 2, 1], ["shop:k:7", "shop:k:8"])
+    assert site.problem(site.post()) == "unscoped"
+    assert order.runs == 2
+
+
+def test_djangos_user_under_asgi(guarded_site, once):
+    order = site.Order()
+    guarded_site(order.later, django_user(lambda user: ("shop", user.pk)))
+
+    async def main():
+        return [(await site.post_async(headers={"X-User": who})).json().get("run") for who in ("7", "8", "7")]
+
+    assert (asyncio.run(main()), keys(once)) == ([1, 2, 1], ["shop:k:(shop,7)", "shop:k:(shop,8)"])
+
+
+def test_djangos_user_that_is_not_there_yet_is_told_with_the_order_of_the_middleware(guarded_site, once, caplog):
+    guarded_site(site.Order(), django_user())
+    with override_settings(MIDDLEWARE=[site.MIDDLEWARE]):
+        assert site.post().status_code == 500
+        with pytest.raises(RuntimeError, match="Put AuthenticationMiddleware before IdempotencyMiddleware"):
+            site.Client().post("/orders/7", headers={"Idempotency-Key": "k"})
+    assert keys(once) == []
+
+
+class Tokens(BaseAuthentication):
+    """Authenticates by a token; one that begins with x is refused."""
+
+    def authenticate(self, request):
+        request.POST
+        token = request.headers.get("Authorization")
+        if token is not None and token.startswith("x"):
+            raise AuthenticationFailed("no such token")
+        return None if token is None else (User(int(token)), token)
+
+    def authenticate_header(self, request):
+        return "Token"
+
+
+class Orders(ViewSet):
+    authentication_classes = (Tokens,)
+    permission_classes = (IsAuthenticated,)
+    runs = 0
+
+    def create(self, request, number):
+        type(self).runs += 1
+        return Response({"run": self.runs, "user": request.user.pk, "data": request.data}, 201)
+
+
+urlpatterns = [
+    path("orders/<int:number>", Orders.as_view({"post": "create"})),
+    path("plain/<int:number>", site.dispatch),
+]
+
+
+def test_the_rest_frameworks_user_is_the_scope_and_its_refusals_are_the_views_own(once, monkeypatch):
+    monkeypatch.setattr(Orders, "runs", 0)
+    rules = Rules(scope=rest_framework_user())
+    given = {"once": once, "name": "shop", "rules": rules}
+    with override_settings(ROOT_URLCONF=__name__, MIDDLEWARE=[site.MIDDLEWARE], ONCEWARD=given):
+        runs = [site.post(data=b'{"a":1}', headers={"Authorization": who}).json() for who in ("7", "8", "7")]
+        assert [(run["run"], run["user"], run["data"]) for run in runs] == [
+            (1, 7, {"a": 1}),
+            (2, 8, {"a": 1}),
+            (1, 7, {"a": 1}),
+        ]
+        assert keys(once) == ["shop:k:7", "shop:k:8"]
+        refused = site.post(headers={"Authorization": "x7"})
+        assert (refused.status_code, refused["WWW-Authenticate"]) == (401, "Token")
+        assert refused.json() == {"detail": "no such token"}
+        assert site.problem(site.post()) == "unscoped"
+        form = site.Client().post("/orders/7", {"a": 1}, headers={"Idempotency-Key": "form", "Authorization": "7"})
+        assert form.json()["data"] == {"a": "1"}  # the body is there, although it was read before
+        with pytest.raises(RuntimeError, match="is no view of Django REST framework"):
+            site.Client().post("/plain/7", headers={"Idempotency-Key": "k"})
+        assert site.post("/other/7").status_code == 404
+    assert Orders.runs == 3
+
+
+def test_the_rest_frameworks_nobody_may_pass_to_the_views_own_401(once, monkeypatch, caplog):
+    monkeypatch.setattr(Orders, "runs", 0)
+    given = {"once": once, "name": "shop", "rules": Rules(scope=rest_framework_user().or_pass())}
+    with override_settings(ROOT_URLCONF=__name__, MIDDLEWARE=[site.MIDDLEWARE], ONCEWARD=given):
+        assert (site.post().status_code, Orders.runs, keys(once)) == (401, 0, [])
+    assert "unguarded" not in caplog.text
+
+
+def test_the_rest_frameworks_user_of_a_view_set_with_the_decorator(once, monkeypatch):
+    monkeypatch.setattr(Orders, "runs", 0)
+    guard = of_django.idempotent(once, Rules(scope=rest_framework_user()), name="shop")
+    decorated = site.method_decorator(guard, name="dispatch")(type("Decorated", (Orders,), {}))
+    module = type("Urls", (), {"urlpatterns": [path("orders/<int:number>", decorated.as_view({"post": "create"}))]})
+    with override_settings(ROOT_URLCONF=module):
+        answers = [site.post(headers={"Authorization": who}).json()["run"] for who in ("7", "8", "7")]
+    assert (answers, keys(once)) == ([1, 2, 1], ["shop:k:7", "shop:k:8"])
+
+
+# --- FastAPI's dependencies -------------------------------------------------------------------------------------------
+
+
+def current_user(authorization: Annotated[str | None, Header()] = None, tenant: str = "none"):
+    if authorization == "wrong":
+        raise HTTPException(401, "no such token", {"WWW-Authenticate": "Bearer"})
+    return authorization and (tenant, authorization)
+
+
+@pytest.fixture
+def payments(once):
+    """Return an application whose endpoint is guarded by a scope, and what counts its runs."""
+
+    def made(scope, prefix="", **settings):
+        runs = []
+        router = APIRouter(route_class=idempotent_route(once, Rules(scope=scope), name="shop"))
+
+        @router.post("/pay")
+        async def pay(what: dict, user: Annotated[object, Depends(current_user)]):
+            runs.append(user)
+            return {"run": len(runs), "what": what}
+
+        app = FastAPI()
+        app.include_router(router, prefix=prefix)
+        return app, runs
+
+    return made
+
+
+def test_who_a_dependency_finds_is_the_scope(payments, once):
+    app, _runs = payments(dependency(current_user))
+    answers = call(app, *(as_user(who, json={"a": 1}) for who in ("ann", "bob", "ann")))
+    assert [answer.json() for answer in answers] == [{"run": run, "what": {"a": 1}} for run in (1, 2, 1)]
+    assert answers[2].headers["idempotent-replayed"] == "true"
+    assert keys(once) == ["shop:k:(none,ann)", "shop:k:(none,bob)"]
+
+
+def test_what_a_dependency_refuses_gets_its_answer_and_no_replay(payments, once):
+    app, runs = payments(dependency(current_user))
+    call(app, as_user("ann", json={}))
+    refused, nobody = call(app, as_user("wrong", json={}), post("/pay", "k", json={}))
+    assert (refused.status_code, refused.json()) == (401, {"detail": "no such token"})
+    assert refused.headers["www-authenticate"] == "Bearer"
+    assert (kind(nobody), len(runs)) == ("unscoped", 1)
+
+
+async def signer(request: FastRequest):
+    return f"signer of {len(await request.body())}"
+
+
+def test_a_dependency_may_read_the_body(payments, once):
+    app, _runs = payments(dependency(signer))
+    sent = as_user("ann", json={"a": "x" * 100_000})
+    assert [answer.json()["run"] for answer in call(app, sent, sent)] == [1, 1]
+    assert keys(once) == ['shop:k:"signer of 100008"']
+    (large,) = call(app, as_user("ann", json={"a": "x" * (1 << 20)}))
+    assert large.status_code == 413
+
+
+def test_a_dependency_may_read_the_path_and_be_replaced(payments, once):
+    app, _runs = payments(dependency(current_user, lambda user: user[0]), prefix="/{tenant}")
+    sent = as_user("ann", json={"a": 1}) | {"url": "/acme/pay"}
+    assert [answer.json()["run"] for answer in call(app, sent, sent)] == [1, 1]
+    assert keys(once) == ["shop:k:acme"]
+    app.dependency_overrides[current_user] = lambda: ("test", "user")
+    call(app, as_user("ann", json={}) | {"url": "/acme/pay"})
+    assert keys(once) == ["shop:k:acme", "shop:k:test"]
+
+
+def test_a_dependency_in_the_middleware_is_refused_before_anything_has_run(once):
+    async def app(scope, receive, send):
+        raise AssertionError("ran")
+
+    guarded = of_asgi.AsgiIdempotency(app, once, Rules(scope=dependency(current_user)), name="shop")
+    with pytest.raises(RuntimeError, match="only in routes of idempotent_route"):
+        call(guarded, as_user("ann"))
+
+
+@pytest.mark.parametrize("scheme", [OAuth2PasswordBearer("token"), APIKeyHeader(name="X-Key"), HTTPBearer()])
+def test_a_dependency_that_only_reads_a_credential_is_refused_for_it_would_stand_in_the_ledger(scheme):
+    with pytest.raises(TypeError, match=r"only reads the credential.*scope=Scope\.CREDENTIAL"):
+        dependency(scheme)
+    assert dependency(scheme, lambda credential: 7) is not None
+
+
+def test_a_method_in_small_letters_gets_405_with_a_dependency_too(payments, once):
+    app, runs = payments(dependency(current_user))
+
+    async def small(scope, receive, send):
+        await app({**scope, "method": scope["method"].lower()}, receive, send)
+
+    (refused,) = call(small, as_user("ann", json={}))
+    assert (refused.status_code, runs) == (405, [])
