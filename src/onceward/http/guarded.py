@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from onceward.claim.arguments import check_once, with_wait
 from onceward.claim.guard import Guard
 from onceward.core.policy import Options
 from onceward.errors import ResultUnavailable
@@ -13,7 +12,9 @@ from onceward.http.answer import Answer, Recorded, recorded
 from onceward.http.coverage import Coverage
 from onceward.http.exchange import Exchange
 from onceward.http.rules import Ask, Rules, rules_of
+from onceward.http.waiting import with_wait
 from onceward.keys.ledger_keys import scoped_key
+from onceward.once import check_once
 from onceward.results.codec import Codec
 
 if TYPE_CHECKING:

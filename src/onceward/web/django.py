@@ -27,7 +27,6 @@ from django.http import Http404, HttpRequest, HttpResponseBase  # type: ignore[i
 from django.http.multipartparser import MultiPartParserError  # type: ignore[import-untyped]  # as above
 from django.http.request import RawPostDataException  # type: ignore[import-untyped]  # as above
 
-from onceward.claim.arguments import check_once
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.body import LONG
@@ -36,6 +35,7 @@ from onceward.http.endpoint import endpoint_rules
 from onceward.http.guarded import Guarded
 from onceward.http.request import Request
 from onceward.http.rules import Ask, Passed, Pending, Rules
+from onceward.once import check_once
 from onceward.web.django_response import answer, ended, ended_async, response_of
 from onceward.web.environ import request_of
 from onceward.web.sending import claim

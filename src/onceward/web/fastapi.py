@@ -31,7 +31,6 @@ from fastapi.requests import HTTPConnection, Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
-from onceward.claim.arguments import check_once
 from onceward.claim.claim import Claim
 from onceward.claim.held import HeldClaim
 from onceward.claim.scope import CURRENT
@@ -40,6 +39,7 @@ from onceward.http.answer import Answer
 from onceward.http.endpoint import endpoint_rules
 from onceward.http.route import Route
 from onceward.http.rules import Ask, Passed, Pending, Rules
+from onceward.once import check_once
 from onceward.web import openapi
 from onceward.web.asgi import AsgiIdempotency
 from onceward.web.asgi_cut import BEGAN

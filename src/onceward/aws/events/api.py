@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final, Unpack, cast
 
 from onceward.aws.events import api_event
 from onceward.aws.events.handler import LambdaHandler, naming_worker, time_left
-from onceward.claim.arguments import check_once, with_wait
 from onceward.claim.called import refuse_not_begun
 from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
@@ -17,7 +16,9 @@ from onceward.http.answer import Answer, Recorded, bodiless, recorded
 from onceward.http.coverage import Coverage
 from onceward.http.exchange import Exchange
 from onceward.http.rules import Ask, Passed, Pending, Rules, rules_of
+from onceward.http.waiting import with_wait
 from onceward.keys.ledger_keys import scoped_key
+from onceward.once import check_once
 from onceward.results.codec import Codec
 
 if TYPE_CHECKING:
