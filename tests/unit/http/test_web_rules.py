@@ -890,3 +890,63 @@ def test_an_answer_that_was_not_held_whole_counts_as_given(exchange):
 def test_bad_options_are_refused_when_they_are_given(make, says):
     with pytest.raises((ValueError, TypeError), match=says):
         make()
+
+
+# --- credentials, paths and keys that are easily mistaken -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("empty", ["authorization", "x-api-key"])
+def test_an_empty_credential_says_nothing_of_the_caller(empty):
+    refused = Rules(scope=Scope.CREDENTIAL).begin(keyed("k", (empty, " ")))
+    assert kind_of(refused) == "unscoped"
+
+
+def test_an_api_key_besides_cookies_may_be_that_of_all_users_of_a_page():
+    request = keyed("k", ("x-api-key", "of the page"), ("cookie", "session=alice"))
+    assert kind_of(Rules(scope=Scope.CREDENTIAL).begin(request)) == "unscoped"
+
+
+def test_a_scopes_header_that_was_sent_empty_twice_is_missing():
+    refused = Rules(scope="header:X-Tenant").begin(keyed("k", ("x-tenant", ""), ("x-tenant", "")))
+    assert kind_of(refused) == "unscoped"
+
+
+@pytest.mark.parametrize("line", ["AWS AKID:c2ln", "SharedKey me:c2ln", "Digest\tusername=x", "HMAC-SHA256 c2ln"])
+def test_more_credentials_that_are_new_each_time_are_refused(line):
+    refused = Rules(scope=Scope.CREDENTIAL).begin(keyed("k", ("authorization", line)))
+    assert kind_of(refused) == "unscoped"
+
+
+@pytest.mark.parametrize("path", ["//orders", "/orders//", "/orders\n"])
+def test_paths_that_frameworks_route_alike_are_covered_alike(path):
+    assert Route("/orders").covers("POST", path)
+    assert Route("/v1/orders/{id}").covers("POST", "//v1//orders/7")
+
+
+def test_a_slash_at_the_end_makes_another_request_or_key_as_little_as_another_route():
+    one, other = post("/orders"), post("//orders/")
+    assert fingerprint(one, b"a") == fingerprint(other, b"a")
+    rules = Rules(Route("/orders", key="body:id"))
+    assert asked(rules, one, b'{"id":1}') == asked(rules, other, b'{"id":1}')
+
+
+def test_a_key_in_a_body_has_the_length_that_the_rules_say():
+    rules = Rules(Route(key="body:id"), length=(2, 8))
+    for key in ("x" * 9, "x", ["x" * 8, "y"], 10**9):
+        answer = asked(rules, post(), json.dumps({"id": key}).encode())
+        assert kind_of(answer) == "malformed"
+    assert asked(rules, post(), b'{"id":"12345678"}').key
+
+
+@pytest.mark.parametrize("path", ["/orders/<int:id>", "/f/{rest:path}", "/caf%C3%A9", "/orders?all=1", "/orders#top"])
+def test_a_path_that_no_request_can_have_is_refused(path):
+    with pytest.raises(ValueError, match="is not what a request's path is compared with"):
+        Route(path)
+    assert Route("/orders/{id:int}").covers("POST", "/orders/7")
+
+
+@pytest.mark.parametrize("record", ["2xx", ["200"], []])
+def test_statuses_that_no_answer_can_have_are_refused(record):
+    with pytest.raises(TypeError, match="give statuses"):
+        Rules(record=record)
+    assert Rules(record=range(200, 300)).records(201)

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-import test_web_django  # noqa: F401 - Django is configured there
 
 from onceward import Once, aws
 from onceward.aws import Queue, Redrive, SqsWorker, on_api
