@@ -40,7 +40,7 @@ def next_version(
     keep: float | None,
 ) -> Write:
     """Return the next version of a record: same owner, same fence, one beat on."""
-    key, _, owner, fence, beat, held_until, tries, fingerprint, _, held_error, made, _, _, by, needs = record
+    key, _, owner, fence, beat, held_until, tries, mark, _, held_error, made, _, _, by, needs = record
     if attempts is not None:
         tries = attempts
     until = 0.0
@@ -48,23 +48,7 @@ def next_version(
         until = held_until
         if error is None:
             error = held_error
-    fields = (
-        key,
-        status,
-        owner,
-        fence,
-        beat + 1,
-        tries,
-        fingerprint,
-        result,
-        error,
-        made,
-        lease,
-        keep,
-        until,
-        by,
-        needs,
-    )
+    fields = (key, status, owner, fence, beat + 1, tries, mark, result, error, made, lease, keep, until, by, needs)
     return tuple.__new__(Write, fields)  # as above
 
 

@@ -113,19 +113,17 @@ class Layout:
     def item(self, record: Record) -> Item:
         """Return a record as an item; a field that is None is left out."""
         names = self.names
-        key, status, owner, fence, beat, until, attempts, fingerprint, result, error, made, ends, written, by, needs = (
-            record
-        )
+        key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, written, by, needs = record
         item = self.key(key)
         item[names["status"]] = {"S": status}
         item[names["owner"]] = {"S": owner}
         item[names["fence"]] = {"N": str(fence)}
         item[names["beat"]] = {"N": str(beat)}
         item[names["lease_until"]] = {"N": number(until)}
-        item[names["attempts"]] = {"N": str(attempts)}
+        item[names["attempts"]] = {"N": str(tries)}
         item[names["created_at"]] = {"N": number(made)}
-        if fingerprint is not None:
-            item[names["fingerprint"]] = {"S": fingerprint}
+        if mark is not None:
+            item[names["fingerprint"]] = {"S": mark}
         if result is not None:
             item[names["result"]] = _packed(result)
         if error is not None:
@@ -150,21 +148,21 @@ class Layout:
         try:
             key = cast("str", item[self.holder.name]["S"])[len(self.holder.prefix) :]
             return Record(
-                key,
-                cast("str", item[names["status"]]["S"]),
-                cast("str", item[names["owner"]]["S"]),
-                int(cast("str", item[names["fence"]]["N"])),
-                int(cast("str", item[names["beat"]]["N"])),
-                float(cast("str", item[names["lease_until"]]["N"])),
-                int(cast("str", item[names["attempts"]]["N"])),
-                cast("str | None", item.get(names["fingerprint"], {}).get("S")),
-                _unpacked(item.get(names["result"])),
-                cast("str | None", item.get(names["error"], {}).get("S")),
-                float(cast("str", item[names["created_at"]]["N"])),
-                _time(item.get(names["expires_at"])),
-                _time(item.get(names["updated_at"])),
-                cast("str | None", item.get(names["worker"], {}).get("S")),
-                cast("str | None", item.get(names["needs"], {}).get("S")),
+                key=key,
+                status=cast("str", item[names["status"]]["S"]),
+                owner=cast("str", item[names["owner"]]["S"]),
+                fence=int(cast("str", item[names["fence"]]["N"])),
+                beat=int(cast("str", item[names["beat"]]["N"])),
+                lease_until=float(cast("str", item[names["lease_until"]]["N"])),
+                attempts=int(cast("str", item[names["attempts"]]["N"])),
+                fingerprint=cast("str | None", item.get(names["fingerprint"], {}).get("S")),
+                result=_unpacked(item.get(names["result"])),
+                error=cast("str | None", item.get(names["error"], {}).get("S")),
+                created_at=float(cast("str", item[names["created_at"]]["N"])),
+                expires_at=_time(item.get(names["expires_at"])),
+                updated_at=_time(item.get(names["updated_at"])),
+                worker=cast("str | None", item.get(names["worker"], {}).get("S")),
+                needs=cast("str | None", item.get(names["needs"], {}).get("S")),
             )
         except (KeyError, ValueError, TypeError, zlib.error) as error:
             raise StoreError(
