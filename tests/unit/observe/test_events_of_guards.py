@@ -119,12 +119,12 @@ def test_a_duplicate_that_memory_answers_is_replayed_without_asking_the_ledger(h
     assert len(house.heard.requests) == 2
 
 
-def one(id):  # noqa: A002 - the key's name
+def one(id):
     return id
 
 
 def make_async():
-    async def handle(id):  # noqa: A002 - as above
+    async def handle(id):
         return id
 
     return handle
@@ -216,10 +216,10 @@ def test_what_was_waited_for_is_told_with_how_long_that_took(store_on):
 
 
 def test_another_input_under_a_key_is_a_mismatch(house):
-    def handle(id, total):  # noqa: A002 - the key's name
+    def handle(id, total):
         return total
 
-    async def handle_async(id, total):  # noqa: A002 - as above
+    async def handle_async(id, total):
         return total
 
     guarded = house.once(key="id", fingerprint="total")(handle_async if house.awaiting else handle)
