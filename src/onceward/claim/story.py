@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onceward.core.protocol import Outcome, Unbegun
 from onceward.core.record import COMPLETED, PARKED, RELEASED, Record
-from onceward.observe.events import Event, Kind, about
+from onceward.observe.events import Event, Kind, about, route
 from onceward.observe.observers import Observers
 
 if TYPE_CHECKING:
@@ -27,11 +27,12 @@ class Story:
         late_since: when the first try to record the end failed.
     """
 
-    __slots__ = ("_events", "_observers", "_over", "began", "late_since", "raised", "ran")
+    __slots__ = ("_events", "_observers", "_over", "_route", "began", "late_since", "raised", "ran")
 
     def __init__(self, observers: Observers, began: float | None) -> None:
         self._observers = observers
         self._events: deque[Event] = deque()
+        self._route = route()  # heartbeats, and what records behind an answer, have another context
         self._over = False  # whether its end is noted
         self.began = began
         self.raised: Exception | None = None
@@ -40,7 +41,7 @@ class Story:
 
     def note(self, kind: Kind, record: Record, **more: Any) -> None:
         """Note what has happened to the key of ``record``."""
-        self._events.append(about(kind, record)._replace(**more))
+        self._events.append(about(kind, record)._replace(route=self._route, **more))
 
     def handled(self, now: float) -> None:
         """Take in that the handler has ended."""

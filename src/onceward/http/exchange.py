@@ -5,7 +5,6 @@ A shell runs it so, and its coroutine twin awaits the same::
     exchange = Exchange(rules, asked, most)
 
     def handler():                                   # what the guard calls, once for the key
-        exchange.begun()
         with exchange.handling():
             response = application(...)
         return exchange.answered(Answer(...))        # or raises Unrecorded, which gives the key back
@@ -47,10 +46,6 @@ class Exchange:
         self._rules = rules
         self._route = ask.route
         self._most = most
-
-    def begun(self) -> None:
-        """Say that the key is claimed, and the handler about to be called."""
-        self._rules.tell("claimed", self._route)
 
     def handling(self) -> "Handling":
         """Return a context for the call of the handler, whose own errors are never taken for the guard's."""
@@ -108,7 +103,7 @@ class Exchange:
 
     def repeated(self, record: Recorded) -> Answer | None:
         """Return what the client gets when the guard has returned ``record``; None is the handler's own answer."""
-        return None if self._done else self._rules.repeat(record, self._route)
+        return None if self._done else self._rules.repeat(record)
 
     def refused(self, error: Exception) -> Answer | None:
         """Return what the client gets when the guard has raised ``error``; None is the handler's own answer.
@@ -126,7 +121,7 @@ class Exchange:
             tell(self._route, error)
         if self._done and isinstance(error, ResultNotRecorded):
             return None  # it was carried out: who learns of that has no reason to send it again
-        answer = self._rules.refusal(error, self._route)
+        answer = self._rules.refusal(error)
         if answer is None:
             raise error
         return answer

@@ -13,7 +13,7 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from onceward.claim.arguments import check_flag, check_hook
+from onceward.claim.arguments import check_flag
 from onceward.errors import KeyMissing, OncewardError
 from onceward.http import problem
 from onceward.http.answer import Answer, Recorded, bodiless, recorded, replay
@@ -27,9 +27,6 @@ from onceward.http.scope import Identify, Scope, Unscoped, scope_of
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 
 MIB: Final = 1 << 20
-Event = Literal["claimed", "replayed", "conflict", "mismatch"]
-OnEvent = Callable[[Event, str], object]
-_EVENTS: Final[dict[int, Event]] = {409: "conflict", 422: "mismatch"}
 _ESCAPED: Final = 6  # bytes that JSON takes for one byte of text, at most
 # By these a request is refused before it is carried out: 401 by who authenticates, 429 by who counts, 408 and 425 ask for it
 # again. 307 and 308 ask for it again elsewhere, where it comes with the same key (RFC 9110, sections 15.4.8 and 15.4.9).
@@ -67,7 +64,6 @@ class Rules:
         max_request: bytes of a request's body; a longer one is refused with 413.
         max_response: bytes of an answer's body; a longer one is recorded without it.
         docs: the URL of the documentation of your API's keys. A problem's type is this and a fragment.
-        on_event: called with "claimed", "replayed", "conflict" or "mismatch" and the route, such as ``POST /orders/{id}``.
 
     Raises:
         ValueError, TypeError: an argument is not valid.
@@ -86,7 +82,6 @@ class Rules:
         max_request: int = MIB,
         max_response: int = MIB,
         docs: str = DOCS,
-        on_event: OnEvent | None = None,
     ) -> None:
         for route in cast("tuple[object, ...]", routes):
             if not isinstance(route, Route):
@@ -98,8 +93,6 @@ class Rules:
                 raise ValueError(f"{name}={value!r}: give a number of bytes")
         if not isinstance(cast("object", docs), str) or any(character in docs for character in '<>"# \r\n'):
             raise ValueError(f"docs={docs!r}: give a URL without a fragment")
-        if on_event is not None:
-            check_hook("on_event", on_event)
         check_seconds("record_within", record_within)
         self.routes = routes or (Route(),)
         self.record_within = record_within
@@ -112,7 +105,6 @@ class Rules:
         self._records = statuses(record)
         self.scope = scope_of(scope)  # None is everybody's
         self._docs = docs
-        self._on_event = on_event
 
     # --- a request --------------------------------------------------------------------------------------------------
 
@@ -250,33 +242,16 @@ class Rules:
             return bodiless(answer.status, answer.headers, f"it takes more than {most} bytes in the ledger")
         return kept
 
-    def repeat(self, kept: Recorded, route: str) -> Answer:
+    def repeat(self, kept: Recorded) -> Answer:
         """Return the answer to a request that was carried out before."""
         if kept.missing is not None:
-            self.tell("conflict", route)
             return self._refuse(problem.bodiless(kept.status, kept.missing))
-        self.tell("replayed", route)
         return replay(kept)
 
-    def refusal(self, error: OncewardError, route: str) -> Answer | None:
+    def refusal(self, error: OncewardError) -> Answer | None:
         """Return the answer to a request that the guard refused with ``error``; None for an error that is none of its own."""
         found = problem.refused(error)
-        if found is None:
-            return None
-        if found.status in _EVENTS:
-            self.tell(_EVENTS[found.status], route)
-        return self._refuse(found)
-
-    def tell(self, event: Event, route: str) -> None:
-        """Call ``on_event``; what it raises is logged and changes nothing."""
-        if self._on_event is None:
-            return
-        try:
-            self._on_event(event, route)
-        except Exception:
-            import logging
-
-            logging.getLogger("onceward").exception("%s: on_event raised, which changes nothing", route)
+        return None if found is None else self._refuse(found)
 
     def _keyless(self, route: Route) -> Answer | None:
         return self._refuse(problem.missing(_where(route))) if route.required else None

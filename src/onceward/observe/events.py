@@ -1,6 +1,7 @@
 """The events that observers get. All durations are seconds on the owner's clock."""
 
 from collections.abc import Callable
+from contextvars import ContextVar, Token
 from typing import Final, Literal, NamedTuple
 
 from onceward.core.protocol import Verdict, has_taken_over
@@ -39,6 +40,7 @@ class Event(NamedTuple):
         attempt: which attempt on the key this is or was, from 1; None where the ledger was not asked.
         fence: the fencing token; None likewise.
         error: the exception that the handler or the guard raised, or the reason that was given to ``release`` or ``park``.
+        route: of an HTTP request, as it is declared, such as ``POST /orders/{id}``; None elsewhere.
         again: for "parked": whether the key was parked before, so that this is one more delivery of it.
         waited: from asking for the key to the answer; most of it is waiting for a busy key, where ``on_busy`` says so.
         ran: how long the handler ran.
@@ -52,6 +54,7 @@ class Event(NamedTuple):
     attempt: int | None = None
     fence: int | None = None
     error: Exception | str | None = None
+    route: str | None = None
     again: bool = False
     waited: float | None = None
     ran: float | None = None
@@ -81,6 +84,30 @@ class StoreRequest(NamedTuple):
     kind: Literal["store_request"] = "store_request"
 
 
+_ROUTE: ContextVar[str | None] = ContextVar("onceward_route", default=None)
+
+
+class Within:
+    """A context in which events name the route of an HTTP request."""
+
+    __slots__ = ("_route", "_token")
+    _token: Token[str | None]
+
+    def __init__(self, route: str) -> None:
+        self._route = route
+
+    def __enter__(self) -> None:
+        self._token = _ROUTE.set(self._route)
+
+    def __exit__(self, *_: object) -> None:
+        _ROUTE.reset(self._token)
+
+
+def route() -> str | None:
+    """Return the route that events name here."""
+    return _ROUTE.get()
+
+
 Happening = Event | StoreRequest
 Observer = Callable[[Happening], object]
 
@@ -88,7 +115,7 @@ Observer = Callable[[Happening], object]
 def about(kind: Kind, record: Record) -> Event:
     """Return the event of this kind about the key of ``record``."""
     key = record.key
-    return Event(kind, key, key.partition(":")[0], record.attempts, record.fence)
+    return Event(kind, key, key.partition(":")[0], record.attempts, record.fence, route=_ROUTE.get())
 
 
 _REFUSED: Final[dict[Verdict, Kind]] = {
@@ -100,7 +127,7 @@ _REFUSED: Final[dict[Verdict, Kind]] = {
 
 def of_memory(key: str) -> Event:
     """Return the event of a duplicate that was answered from memory, without asking the ledger."""
-    return Event("replayed", key, key.partition(":")[0])
+    return Event("replayed", key, key.partition(":")[0], route=_ROUTE.get())
 
 
 def of_claiming(answer: Won | Replay | Refused, waited: float | None, error: Exception | None = None) -> Event | None:

@@ -69,14 +69,12 @@ def write(event: "Event") -> None:
     error = event.error
     # The text of a handler's own exception may quote the payload, and a log is no place for that.
     why = str(error) if isinstance(error, str | OncewardError) else type(error).__name__
-    logger().log(
-        level,
-        "%s: %s%s%s",
-        event.key or event.name,
-        _TEXTS[kind],
-        f" ({told})" if told else "",
-        "" if error is None else f": {why}",
-    )
+    figures_told = f" ({told})" if told else ""
+    log, text = logger(), f"{event.key or event.name}: {_TEXTS[kind]}{figures_told}{'' if error is None else f': {why}'}"
+    try:
+        log.log(level, "%s", text)
+    except Exception:  # a handler of a log is a user's; a time limit that strikes elsewhere goes on
+        pass
 
 
 def _number(value: float) -> str:

@@ -30,8 +30,7 @@ class Observers:
     def tell(self, *events: Event) -> None:
         """Tell of events in their order."""
         for event in events:
-            with contextlib.suppress(Exception):  # a handler of a log may raise, too
-                logs.write(event)
+            logs.write(event)
             self._pass_on(event)
 
     def tell_request(self, request: StoreRequest) -> None:

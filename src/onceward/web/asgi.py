@@ -12,6 +12,7 @@ from onceward.http.guarded import Guarded
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
+from onceward.observe.events import Within
 from onceward.web.asgi_handling import Handling
 from onceward.web.asgi_messages import (
     Application,
@@ -134,7 +135,8 @@ class AsgiIdempotency:
         guarded = self._guarded
         key, exchange = guarded.begin(ask)
         try:
-            entry = await guarded.guard.enter_async(key, ask.fingerprint)
+            with Within(ask.route):
+                entry = await guarded.guard.enter_async(key, ask.fingerprint)
             answer = None if isinstance(entry, HeldClaim) else exchange.repeated(guarded.recorded(key, entry.value))
         except Exception as error:
             entry, answer = None, exchange.refused(error)

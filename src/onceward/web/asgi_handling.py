@@ -83,7 +83,6 @@ class Handling(Delivery):
         CURRENT.set(claim)
         try:
             try:
-                self._exchange.begun()
                 if scope.get("extensions"):
                     _hide_extensions(scope)
                 await app(scope, self.receive, self.send)

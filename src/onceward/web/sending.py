@@ -16,6 +16,7 @@ from onceward.http.guarded import Guarded
 from onceward.http.recording import Recording
 from onceward.http.trouble import tell
 from onceward.http.verdict import KeyedRequest
+from onceward.observe.events import Within
 from onceward.results.outcomes import GivenBack
 
 T = TypeVar("T")
@@ -90,9 +91,9 @@ def claim(guarded: Guarded, ask: KeyedRequest) -> "Held | Answer":
     """
     key, exchange = guarded.begin(ask)
     try:
-        entry = guarded.guard.enter(key, ask.fingerprint)
+        with Within(ask.route):
+            entry = guarded.guard.enter(key, ask.fingerprint)
         if isinstance(entry, HeldClaim):
-            exchange.begun()
             return Held(guarded, exchange, entry)
         answer = exchange.repeated(guarded.recorded(key, entry.value))
     except Exception as error:

@@ -13,6 +13,7 @@ from onceward.http.guarded import Guarded
 from onceward.http.recording import Recording
 from onceward.http.trouble import tell
 from onceward.http.verdict import KeyedRequest
+from onceward.observe.events import Within
 from onceward.results.outcomes import GivenBack
 from onceward.web.sending import Held, Passage
 
@@ -24,9 +25,9 @@ async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldAsync | Answe
     """As :func:`onceward.web.sending.claim`, for a coroutine."""
     key, exchange = guarded.begin(ask)
     try:
-        entry = await guarded.guard.enter_async(key, ask.fingerprint)
+        with Within(ask.route):
+            entry = await guarded.guard.enter_async(key, ask.fingerprint)
         if isinstance(entry, HeldClaim):
-            exchange.begun()
             return HeldAsync(guarded, exchange, entry)
         answer = exchange.repeated(guarded.recorded(key, entry.value))
     except Exception as error:

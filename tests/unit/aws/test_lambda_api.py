@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import onceward.http.problem
 from api_events import BODY, balancer, balancer_lines, http, keyed, rest, url
+from observing import told_of
 from onceward import Busy, Claim, Once, StoreError
 from onceward.aws import MalformedEvent
 from onceward.aws.events.api_event import answer_of, read, response_of
@@ -578,8 +579,8 @@ def test_a_function_whose_response_nobody_can_read_has_run_all_the_same(once, re
 
 def test_events_are_told_by_route(once, told):
     shop = Shop({"statusCode": 503})
-    rules = Rules(Route("/orders/{id}"), Route("*"), on_event=lambda *event: told.append(event))
-    handler = served(once, shop, rules)
+    rules = Rules(Route("/orders/{id}"), Route("*"))
+    handler = served(told_of(once, told), shop, rules)
     for event in (keyed(http, path="/orders/7"), keyed(http, path="/orders/7"), keyed(http, path="/orders/7")):
         handler(event)
     handler(keyed(http, path="/orders/7", body="other"))
@@ -587,24 +588,23 @@ def test_events_are_told_by_route(once, told):
     handler(keyed(http, path="/x", key="k"))
     route = "POST /orders/{id}"
     assert told == [
-        ("claimed", route),
-        ("claimed", route),
-        ("replayed", route),
+        *[("claimed", route), ("failed", route)] * 3,
         ("mismatch", route),
         ("claimed", "POST *"),
+        ("failed", "POST *"),
     ]
 
 
-def test_busy_is_told_as_a_conflict(once, told):
+def test_a_busy_key_is_told(once, told):
     shop = SlowShop()
-    handler = served(once, shop, Rules(on_event=lambda *event: told.append(event)))
+    handler = served(told_of(once, told), shop, Rules())
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(handler, keyed(http))
         assert shop.began.wait(30)
         handler(keyed(http))
         shop.go_on.set()
         first.result(30)
-    assert told == [("claimed", "POST *"), ("conflict", "POST *")]
+    assert told == [(kind, "POST *") for kind in ("claimed", "busy", "completed")]
 
 
 # --- who the caller is ----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from asgi_client import JSON, KEY, PATIENCE, Client, Counter, answer, ask, read, records, run, scope, statuses
+from observing import told_of
 from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.stores.memory import MemoryStore
@@ -885,10 +886,9 @@ def test_what_happens_is_told(once):
         await ask(guarded, b"other")
 
     seen = []
-    rules = Rules(Route("/orders"), on_event=lambda *event: seen.append(event))
-    guarded = AsgiIdempotency(Counter(), once, rules)
+    guarded = AsgiIdempotency(Counter(), told_of(once, seen), Rules(Route("/orders")))
     run(main())
-    assert seen == [(event, "POST /orders") for event in ("claimed", "replayed", "mismatch")]
+    assert seen == [(event, "POST /orders") for event in ("claimed", "completed", "replayed", "mismatch")]
 
 
 def test_a_long_body_does_not_stop_the_event_loop(once):

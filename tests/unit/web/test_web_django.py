@@ -19,6 +19,7 @@ from django.utils.decorators import method_decorator
 from django.views import View
 
 from django_site import MIDDLEWARE, PATIENCE, VIEWS, Order, post, post_async, problem, run, statuses
+from observing import told_of
 from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.web import Route
@@ -541,10 +542,10 @@ def test_a_body_that_was_read_and_not_kept_before_is_told_before_anything_has_ru
 
 def test_the_route_is_told_as_the_urlconf_has_it(once):
     told = []
-    VIEWS["now"] = idempotent(once, Rules(on_event=lambda *event: told.append(event)))(Order())
+    VIEWS["now"] = idempotent(told_of(once, told), Rules())(Order())
     with override_settings(MIDDLEWARE=[]):
         post(), post()
-    assert told == [("claimed", "POST /orders/<int:number>"), ("replayed", "POST /orders/<int:number>")]
+    assert told == [(kind, "POST /orders/<int:number>") for kind in ("claimed", "completed", "replayed")]
 
 
 def test_a_view_may_complete_its_claim_with_its_response(once):

@@ -7,6 +7,7 @@ import flask
 import pytest
 from flask import Flask, Response, abort, current_app, request, send_file, stream_with_context
 
+from observing import told_of
 from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.web import Answer, Route
@@ -169,11 +170,13 @@ def test_a_scope_may_ask_flask_who_the_caller_is(app, view):
     assert [post(headers={**KEY, "X-User": user}).text for user in ("ann", "bob", "ann")] == ["1", "2", "1"]
 
 
-def test_the_route_is_told_as_flask_has_it(view):
+def test_the_route_is_told_as_flask_has_it(app, once):
     told = []
-    post = view(lambda number: "done", Rules(on_event=lambda *event: told.append(event)))
-    post(), post()
-    assert told == [("claimed", "POST /orders/<int:number>"), ("replayed", "POST /orders/<int:number>")]
+    order = idempotent(told_of(once, told))(lambda number: "done")
+    app.add_url_rule("/orders/<int:number>", "order", order, methods=["POST"])
+    for _ in range(2):
+        app.test_client().post("/orders/7", headers=KEY)
+    assert told == [(kind, "POST /orders/<int:number>") for kind in ("claimed", "completed", "replayed")]
 
 
 def test_a_coroutine_view_runs_once(app, once):

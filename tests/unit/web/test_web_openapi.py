@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from hypothesis import HealthCheck, given, settings
 from schemathesis.generation import GenerationMode
 
+from observing import told_of
 from onceward import Claim, Once, current
 from onceward.http.header import BadKey, read_key
 from onceward.web import Answer, AsgiIdempotency, Route
@@ -131,8 +132,7 @@ def test_a_dependency_that_fails_to_commit_before_the_answer_gives_the_key_back(
 
 def test_metrics_name_the_endpoint(once):
     seen = []
-    rules = Rules(on_event=lambda *event: seen.append(event))
-    router = APIRouter(route_class=idempotent_route(once, rules))
+    router = APIRouter(route_class=idempotent_route(told_of(once, seen), Rules()))
 
     @router.post("/orders/{order}")
     async def pay(order: str):
@@ -141,7 +141,7 @@ def test_metrics_name_the_endpoint(once):
     app = FastAPI()
     app.include_router(router)
     call(app, post("/orders/7", "k"), post("/orders/7", "k"))
-    assert seen == [("claimed", "POST /orders/{order}"), ("replayed", "POST /orders/{order}")]
+    assert seen == [(kind, "POST /orders/{order}") for kind in ("claimed", "completed", "replayed")]
 
 
 def test_an_endpoints_key_may_be_optional_or_in_its_body(once, runs):

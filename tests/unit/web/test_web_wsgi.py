@@ -12,6 +12,7 @@ from wsgiref.validate import validator
 
 import pytest
 
+from observing import told_of
 from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.errors import LeaseLost, OncewardError
@@ -212,10 +213,9 @@ def test_an_answer_that_is_no_outcome_gives_the_key_back(once):
 
 def test_what_happens_is_told_per_route(once):
     told = []
-    rules = Rules(Route("/orders"), on_event=lambda *event: told.append(event))
-    app = WsgiIdempotency(Shop(), once, rules)
+    app = WsgiIdempotency(Shop(), told_of(once, told), Rules(Route("/orders")))
     ask(app), ask(app), ask(app, body=b"[]")
-    assert told == [("claimed", "POST /orders"), ("replayed", "POST /orders"), ("mismatch", "POST /orders")]
+    assert told == [(kind, "POST /orders") for kind in ("claimed", "completed", "replayed", "mismatch")]
 
 
 def test_answers_without_a_body_are_replayed_without_one(once):

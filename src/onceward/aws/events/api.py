@@ -19,6 +19,7 @@ from onceward.http.rules import Rules, rules_of
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 from onceward.http.waiting import with_wait
 from onceward.keys.ledger_keys import scoped_key
+from onceward.observe.events import Within
 from onceward.once import check_once
 from onceward.results.codec import Codec
 
@@ -135,7 +136,8 @@ class _Request:
                 return self._watched(asked, self._called(None))
         guard, exchange, key = self._begin(asked)
         try:
-            record = guard.call(key, asked.fingerprint, lambda: self._run(exchange), (), {})
+            with Within(asked.route):
+                record = guard.call(key, asked.fingerprint, lambda: self._run(exchange), (), {})
         except Exception as error:
             return self._translated(exchange.refused(error))
         if self._failure is not None:
@@ -151,7 +153,8 @@ class _Request:
                 return self._watched(asked, await self._called_async(None))
         guard, exchange, key = self._begin(asked)
         try:
-            record = await guard.call_async(key, asked.fingerprint, lambda: self._run_async(exchange), (), {})
+            with Within(asked.route):
+                record = await guard.call_async(key, asked.fingerprint, lambda: self._run_async(exchange), (), {})
         except Exception as error:
             return self._translated(exchange.refused(error))
         if self._failure is not None:
@@ -180,7 +183,7 @@ class _Request:
     # --- the handler ------------------------------------------------------------------------------------------------
 
     def _run(self, exchange: Exchange) -> Recorded:
-        claim = self._claimed(exchange)
+        claim = self._claimed()
         try:
             with exchange.handling():
                 self._response = self._called(claim)
@@ -189,7 +192,7 @@ class _Request:
         return self._kept(exchange)
 
     async def _run_async(self, exchange: Exchange) -> Recorded:
-        claim = self._claimed(exchange)
+        claim = self._claimed()
         try:
             with exchange.handling():
                 self._response = await self._called_async(claim)
@@ -205,10 +208,9 @@ class _Request:
         self._failure = error
         return exchange.ended(record)
 
-    def _claimed(self, exchange: Exchange) -> Claim:
+    def _claimed(self) -> Claim:
         claim = held()
         claim.deadline = self._deadline
-        exchange.begun()
         return claim
 
     def _called(self, claim: Claim | None) -> object:
