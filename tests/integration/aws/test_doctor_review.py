@@ -4,8 +4,10 @@ import pytest
 
 from onceward import Policy
 from onceward.aws.doctor.diagnosis import diagnosis
-from onceward.aws.doctor.facts import Facts, QueueSettings, Table, Trigger
-from onceward.aws.doctor.look import _lagging, _name
+from onceward.aws.doctor.facts import Facts, QueueSettings, Trigger
+from onceward.aws.doctor.look import _name
+from onceward.stores.dynamodb.inspection import _lagging
+from onceward.stores.dynamodb.table import Table
 
 DAY = 86400
 ARN = "arn:aws:sqs:eu-west-1:1:orders"
