@@ -2,6 +2,7 @@
 
 from typing import cast
 
+from onceward.claim.factory import GuardFactory
 from onceward.core.policy import Options
 
 
@@ -12,9 +13,7 @@ def check_once(once: object, example: str) -> None:
         once: what was given.
         example: how it is given right, with ``{}`` in the Once's place, as in ``"SqsWorker({}, 'orders', charge)"``.
     """
-    from onceward.once import Once
-
-    if isinstance(once, Once):
+    if isinstance(getattr(once, "guards", None), GuardFactory):
         return
     if callable(once) and not isinstance(once, type) and example.startswith("@"):
         raise TypeError(f"once={once!r}: (once) is missing: write {example.format('once')}")

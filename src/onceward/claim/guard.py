@@ -48,6 +48,7 @@ class Guard:
         clock: the owner's clock (seconds).
         codec: how results are stored; by default, each by its own type.
         parameter: the handler's parameter that takes the claim, if it has one.
+        name: the namespace of its keys.
 
     Raises:
         ValueError: the lease is too short for the store's clock, or the heartbeat too late for it.
@@ -60,6 +61,8 @@ class Guard:
         clock: Clock,
         codec: "Codec | None" = None,
         parameter: ClaimParameter | None = None,
+        *,
+        name: str,
     ) -> None:
         if policy.lease < 3 * store.resolution:
             raise ValueError(
@@ -72,12 +75,17 @@ class Guard:
                 f"{steps.margin(store, policy):g} s before its lease ends, so renew it earlier (default: a third of the lease)"
             )
         self.store = store
+        self.name = name
         self.policy = policy if policy.max_result is not None else policy._replace(max_result=store.max_result)
         self.clock = clock
         self.replays = Replays(self.policy, clock, codec)
         self.codec = self.replays.codec
         self._parameter = parameter
         self._caches = bool(policy.cache)
+
+    def under(self, policy: Policy, codec: "Codec") -> "Guard":
+        """Return this guard under another policy and codec, for functions that take no claim."""
+        return Guard(self.store, policy, self.clock, codec, name=self.name)
 
     # --- a call ---------------------------------------------------------------------------------------------------
 

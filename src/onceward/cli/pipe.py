@@ -8,13 +8,11 @@ from typing import Annotated
 
 import typer
 
-from onceward.claim.guard import Guard
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
 from onceward.consumers.stop import Stop
-from onceward.core.clock import boottime
-from onceward.core.policy import Policy
+from onceward.core.policy import Options
 from onceward.errors import Mismatch, OncewardError
-from onceward.keys.ledger_keys import checked_name, ledger_key
+from onceward.keys.ledger_keys import ledger_key
 from onceward.keys.paths import Path as KeyPath
 from onceward.once import Once
 from onceward.pipe.call import Call
@@ -102,20 +100,24 @@ def pipe(
     sources = files or [STDIN]
     try:
         path = KeyPath(key)
-        policy = Policy(lease=lease, max_attempts=max_attempts, retention=None).checked()
-        prefix = checked_name(name)
         _check_command(call, context.obj or [], sources)
         _check_files(sources, rejects)
         handler: Handler = Command(context.obj, stop, once.store.max_result) if call is None else Call(call)
+        guard = once.guards.for_keys(
+            name,
+            {"lease": lease, "max_attempts": max_attempts, "retention": None},
+            no_skip="each line has its outcome",
+            codec=handler.codec,
+        )
     except (ValueError, TypeError) as error:
         refuse(str(error), USAGE)
     try:
-        _own(once, prefix, handler)
+        _own(once, guard.name, handler)
         spill = Rejects(rejects)
         lines = Lines(sources, stop, spill.add)
         report = Report(shown(lines.total), stop, as_json=as_json, new_only=new_only)
-        runner = Runner(once.store, policy, handler, lease + WAIT_BEYOND if wait is None else wait)
-        reader = Reader(prefix, path, handler.prepare)
+        runner = Runner(guard, handler, lease + WAIT_BEYOND if wait is None else wait)
+        reader = Reader(guard.name, path, handler.prepare)
         status = Run(lines, reader, runner, report, stop=stop, rejects=spill).run(jobs)
         runner.close()
     finally:
@@ -154,7 +156,8 @@ def _check_files(sources: Sequence[str], rejects: str | None) -> None:
 def _own(once: Once, name: str, handler: Handler) -> None:
     """Make sure that no other command used the keys of ``name`` before; ends the command otherwise."""
     key = ledger_key(_COMMANDS, name)
-    guard = Guard(once.store, Policy(lease=5.0, retention=None, on_busy=10.0), boottime)
+    options: Options = {"lease": 5.0, "retention": None, "on_busy": 10.0}
+    guard = once.guards.for_keys(_COMMANDS, options, no_skip="it is asked for the one that has the name")
     fingerprint = sha256(handler.identity.encode(errors="surrogateescape")).hexdigest()
     try:
         try:
