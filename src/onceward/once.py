@@ -433,3 +433,19 @@ def _checked(observe: Iterable[Observer]) -> list[Observer]:
     for one in observers:
         check_hook("observe", one)
     return observers
+
+
+def check_once(once: object, example: str) -> None:
+    """Raise TypeError when ``once`` is no Once: a URL, or the function of a decorator that was given nothing.
+
+    Args:
+        once: what was given.
+        example: how it is given right, with ``{}`` in the Once's place, as in ``"SqsWorker({}, 'orders', charge)"``.
+    """
+    if isinstance(once, Once):
+        return
+    if callable(once) and not isinstance(once, type) and example.startswith("@"):
+        raise TypeError(f"once={once!r}: (once) is missing: write {example.format('once')}")
+    url = once if isinstance(once, str) else "sqlite:///orders.db"
+    right = example.format(f"Once({url!r})")
+    raise TypeError(f"once={once!r}: give an Once, as in {right}")

@@ -22,7 +22,8 @@ from onceward.core.record import COMPLETED, PARKED, RELEASED, Elsewhere
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded, ResultUnavailable
 from onceward.keys.ledger_keys import ledger_key
-from onceward.results.outcomes import NO_TIME, describe, firmly
+from onceward.results.firmly import firmly
+from onceward.results.outcomes import NO_TIME, describe
 
 if TYPE_CHECKING:
     from logging import Logger

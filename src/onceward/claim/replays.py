@@ -8,7 +8,8 @@ from onceward.core.protocol import Verdict
 from onceward.core.record import Elsewhere, Record
 from onceward.core.steps import Refused, Replay
 from onceward.errors import Busy, Mismatch, Parked, ResultUnavailable, UnknownStatus
-from onceward.results.outcomes import firmly, opened_note, sealing
+from onceward.results.firmly import firmly
+from onceward.results.outcomes import opened_note, sealing
 
 if TYPE_CHECKING:
     from onceward.results.codec import Codec

@@ -6,8 +6,8 @@ import sys
 from onceward.core.protocol import Step, is_lapsed, is_live, last_change, message_in, next_step
 from onceward.core.record import Record
 from onceward.errors import OncewardError
-from onceward.pipe.screen import json, line, lines, quoted
 from onceward.stores.contract import Damaged
+from onceward.terminal import json, line, lines, quoted
 
 _STEPS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _ROW = "{:<11}  {:>8}  {:>11}  {:<32}  {}"

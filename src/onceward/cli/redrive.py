@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from onceward import terminal
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
+from onceward.cli.progress import shown
 from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
-from onceward.pipe import screen
-from onceward.pipe.progress import shown
-from onceward.pipe.screen import line, quoted
+from onceward.terminal import line, quoted
 
 if TYPE_CHECKING:
     from onceward.aws.dead_letters.redrive import Fate, Redrive, Waiting
@@ -160,7 +160,7 @@ class _Told:
             shows.stop()
         if self._json:
             summary = {**self._counts, "hidden": waiting.hidden, "dry_run": self._dry_run, "name": self._name}
-            typer.echo(screen.json({"summary": summary}))
+            typer.echo(terminal.json({"summary": summary}))
         typer.echo(f"onceward: {self._summary()}{'; stopped' if stop.asked else ''}", err=True)
         self._hint()
         if trouble is not None:
@@ -226,4 +226,4 @@ def _as_json(fate: "Fate") -> str:
         "key": fate.key,
         "record": None if fate.record is None else fate.record._asdict(),
     }
-    return screen.json(told)
+    return terminal.json(told)

@@ -65,7 +65,9 @@ class Command:
         """Run it for one line and return what is to be recorded; raises CommandFailed, or Interrupted when killed."""
         attempt.begin()
         try:
-            out, err = _temporary(), _temporary()
+            for _ in range(2):
+                attempt.files.append(_temporary())
+            out, err = attempt.files
             status = self._run(attempt, out, err)
         except OSError as error:
             raise attempt.failed(CommandFailed(f"it could not be run: {error}")) from error

@@ -467,3 +467,21 @@ def test_a_throttled_or_lost_request_is_told_each_time(proxy, table):
 def test_nobody_asks_for_the_cost_unless_somebody_observes(proxy, table):
     Once(open_table(table, endpoint=proxy.url)).run("k", charge, 1)
     assert not any("ReturnConsumedCapacity" in seen.body for seen in proxy.seen)
+
+
+def test_a_fence_grows_across_a_clear_although_another_process_claims_next(url):
+    fences = []
+    for _ in range(3):
+        mine = Once(url)
+        claim = mine.acquire("k")
+        fences.append(claim.fence)
+        mine.ledger.clear(claim.record.key, live=True)
+        mine.close()
+    assert fences == sorted(set(fences))
+
+
+@pytest.mark.parametrize("name", ["a b", 't"; DROP', "t%20x", "ta\u00efble"])
+def test_what_cannot_be_the_name_of_a_table_is_refused_when_it_is_opened(name, proxy):
+    with pytest.raises(ValueError, match="not the name of a table"):
+        Once(f"dynamodb://{name}?endpoint={proxy.url}")
+    assert proxy.actions == []

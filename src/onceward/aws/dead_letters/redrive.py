@@ -14,9 +14,9 @@ from onceward.aws.events.sqs import Unwrap
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.visibility import Visibility
-from onceward.claim.arguments import check_once
 from onceward.errors import OncewardError, StoreError
 from onceward.keys.ledger_keys import checked_name
+from onceward.once import check_once
 
 if TYPE_CHECKING:
     from onceward.once import Once

@@ -4,9 +4,9 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, Unpack, cast
 
-from onceward.claim.arguments import check_once
 from onceward.consumers.delivery import Delivery
 from onceward.core.policy import Options
+from onceward.once import check_once
 
 if TYPE_CHECKING:
     from onceward.batch.batch import Outcome

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Unpack, cast
 
 from onceward.aws.sqs.message import AttributeValue, Outgoing, entry_of
 from onceward.aws.sqs.queue import Queue
-from onceward.claim.arguments import check_once
 from onceward.consumers.delivery import KEY_ATTRIBUTE
 from onceward.core.policy import Options
 from onceward.keys.ledger_keys import derived_key, ledger_key
+from onceward.once import Once, check_once
 
 if TYPE_CHECKING:
     from onceward.claim.guard import Guard
-    from onceward.once import Once
 
 SEND_NAME: Final = "send"  # the namespace of keys of messages that are sent
 _NO_SKIP: Final = "what send returns could not tell whether the message was sent"
@@ -22,7 +21,7 @@ _LONGEST_DELAY: Final = 900  # seconds (SQS API Reference, SendMessage)
 
 
 def send(
-    once: "Once",
+    once: Once,
     queue: Queue | str,
     message: object,
     *,
@@ -67,7 +66,7 @@ def send(
 
 
 async def send_async(
-    once: "Once",
+    once: Once,
     queue: Queue | str,
     message: object,
     *,
@@ -94,7 +93,7 @@ class _Sending(NamedTuple):
     message: Outgoing
 
 
-def _guard(once: "Once", name: str | None, options: Options) -> "Guard":
+def _guard(once: Once, name: str | None, options: Options) -> "Guard":
     check_once(once, "send({}, 'orders', message, key=...)")
     return once.guards.for_keys(name, options, no_skip=_NO_SKIP, default=SEND_NAME)
 

@@ -130,6 +130,6 @@ def _wires(client: object, s3_client: object, clock: Clock) -> Wires:
 def _layout(preset: str | None, partition: str | None, sort: str | None, names: Mapping[str, str] | None) -> Layout:
     if preset is None:
         return Layout(partition or "key={key}", sort, names)
-    from onceward.stores.layouts import presets
+    from onceward.stores.dynamodb import layouts
 
-    return presets.preset(preset, partition, sort, names)
+    return layouts.preset(preset, partition, sort, names)

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from onceward.errors import KeyMissing
-from onceward.stores.layouts.powertools import fit
+from onceward.stores.dynamodb.layouts.powertools import fit
 
 if TYPE_CHECKING:
     from jmespath import Options

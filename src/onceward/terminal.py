@@ -9,6 +9,7 @@ itself (``pipe``'s output, progress bars) calls ``lines``. Text of others that i
 
 import codecs
 import io
+import os
 import re
 import shlex
 import sys
@@ -89,6 +90,13 @@ def decoded(chunks: Iterable[bytes]) -> Iterator[str]:
     for chunk in chunks:
         yield lines(decoder.decode(chunk))
     yield lines(decoder.decode(b"", final=True))
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of ``data``; raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
 
 
 _ASCII = {code: chr(code) for code in range(32, 127)} | {39: "\\'", 92: "\\\\", 9: "\\t", 10: "\\n", 13: "\\r"}

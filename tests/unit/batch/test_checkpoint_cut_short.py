@@ -1,4 +1,4 @@
-"""Checkpoints under attack: what an adversarial review found, each as the smallest case that went wrong."""
+"""Checkpoints whose flush uses them, whose signal handlers flush, and whose tasks are cancelled."""
 
 import asyncio
 import gc

@@ -1,46 +1,20 @@
-"""Layouts of tables that other systems made: found by name, for the URL."""
+"""The layout of the table that articles describe."""
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Final
 
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Record
-from onceward.errors import KeyMissing
-from onceward.keys.ledger_keys import ledger_key
-from onceward.stores.dynamodb.items import Item, Layout
-from onceward.stores.layouts.beside import Beside, is_plain, whole
+from onceward.stores.dynamodb.items import Item
+from onceward.stores.dynamodb.layouts.beside import Beside, is_plain, whole
+from onceward.stores.dynamodb.layouts.ids import ESCAPE, key_of_text, unquoted
 
-ESCAPE: Final = ":"  # no key of a ledger and no id of theirs starts with it
 _NAMED = re.compile(r"\{([^{}]+):key\}$")
 _WORDS: Final = {
     IN_PROGRESS: ("IN_PROGRESS", "INPROGRESS", "PROCESSING", "PENDING", "STARTED"),
     COMPLETED: ("COMPLETED", "COMPLETE", "DONE", "SUCCESS", "SUCCEEDED", "PROCESSED"),
     RELEASED: ("FAILED", "FAILURE", "ERROR"),
 }
-
-
-def preset(
-    name: str, partition: str | None = None, sort: str | None = None, names: Mapping[str, str] | None = None
-) -> Layout:
-    """Return the layout of another system's table.
-
-    Args:
-        name: "powertools" or "plain"; what each reads and writes is in ``docs/existing-tables.md``.
-        partition: the partition key; default ``id={key}``.
-        sort: the sort key, of a table that has one.
-        names: the table's names for attributes, by the names that they usually have: ``{"expiration": "ttl"}``.
-
-    Raises:
-        ValueError: there is no such preset, or the table's keys or names are not valid.
-    """
-    if name == "plain":
-        return Plain(partition or "id={key}", sort, names)
-    if name == "powertools":
-        from onceward.stores.layouts.powertools import Powertools
-
-        return Powertools(partition or "id={key}", sort, names)
-    raise ValueError(f"preset={name!r}: there are powertools and plain")
 
 
 class Plain(Beside):
@@ -106,21 +80,3 @@ class Plain(Beside):
             return (prefix,)
         own = f"{self._name}:"
         return ("",) if own.startswith(prefix) or prefix.startswith(own) else (ESCAPE + prefix,)
-
-
-def unquoted(form: str) -> str:
-    """Return the str that a part of a ledger's key was made of, where it was made of one (``keys.py``)."""
-    if not form.startswith('"'):
-        return form
-    try:
-        return str(json.loads(form))
-    except ValueError:
-        return form
-
-
-def key_of_text(name: str, text: str) -> str:
-    """Return the ledger's key of a str, also of one that no guard takes."""
-    try:
-        return ledger_key(name, text)
-    except KeyMissing:
-        return f"{name}:{json.dumps(text)}"

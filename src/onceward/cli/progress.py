@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.file_proxy import FileProxy
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from onceward.pipe.screen import decoded, drawn, lines
+from onceward.terminal import decoded, drawn, lines, write_all
 
 FIRST_LINE, LAST_LINE = 2.0, 60.0  # seconds until the first line, and between lines at most
 
@@ -34,7 +34,7 @@ class Shown(Protocol):
         """End."""
 
 
-class Plain:
+class PlainProgress:
     """For logs: a line after two seconds, then at doubling distances up to a minute."""
 
     def __init__(self, total: int | None) -> None:
@@ -71,7 +71,7 @@ class Plain:
         """Nothing is left to be done."""
 
 
-class Bar:
+class BarProgress:
     """For people: a bar that stays below all that is written."""
 
     def __init__(self, total: int | None) -> None:
@@ -126,12 +126,5 @@ def _filtered(write: Callable[[str], int]) -> Callable[[str], int]:
 
 
 def shown(total: int | None) -> Shown:
-    """Return what suits this standard error."""
-    return Bar(total) if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else Plain(total)
-
-
-def write_all(fd: int, data: bytes) -> None:
-    """Write all of ``data``; raises OSError."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    """Return the progress that suits this standard error."""
+    return BarProgress(total) if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else PlainProgress(total)

@@ -1,16 +1,15 @@
-"""What a review of handlers that begin at once found, by what each promises."""
+"""Handlers behind the middleware for ASGI: what they wait for, who cancels them, and how they exit."""
 
 import asyncio
 import gc
 
 import anyio
 import pytest
-import test_web_asgi as asgi
 
+import asgi_client as asgi
 from onceward import Once, OncewardError, current
 from onceward.core.record import COMPLETED, IN_PROGRESS
-from onceward.web import Route
-from web_calls import AsgiIdempotency, Rules
+from web_calls import AsgiIdempotency
 
 
 @pytest.fixture
@@ -65,18 +64,14 @@ def test_handlers_that_begin_together_may_wait_for_one_and_the_same_thing(once):
 
 
 def test_a_scope_that_is_cancelled_as_its_handler_has_just_begun_ends_there(once):
-    scopes = []
-
     async def app(scope, receive, send):
         with anyio.CancelScope() as giving_up:
-            scopes.append(giving_up)
+            asyncio.get_running_loop().call_soon(giving_up.cancel)
             await anyio.sleep_forever()
         await asgi.answer(send, body=b"gave up")
 
     async def main():
-        request = asyncio.ensure_future(serve(AsgiIdempotency(app, once)))
-        asyncio.get_running_loop().call_soon(lambda: scopes.pop().cancel())
-        return (await request).body
+        return (await serve(AsgiIdempotency(app, once))).body
 
     assert run(main()) == b"gave up"
     assert asgi.statuses(once) == [COMPLETED]
@@ -185,28 +180,3 @@ def test_errors_leave_nothing_to_the_garbage_collector(once, waits, error):
 
 
 # --- header lines ---------------------------------------------------------------------------------------------------
-
-
-def test_a_request_is_guarded_also_by_a_server_that_leaves_the_names_of_headers_as_they_were_sent(once):
-    counter = asgi.Counter()
-    guarded = AsgiIdempotency(counter, once, Rules(Route("/orders", required=False)))
-    for more in ([], [(b"Accept", b"text/html"), (b"accept", b"text/plain")]):
-        asgi.run(asgi.ask(guarded, headers=[(b"Idempotency-Key", b'"k"'), *more]))
-    assert counter.runs == 1
-
-
-def test_header_lines_that_can_be_read_once_only_are_there_for_the_application_too(once):
-    seen = []
-
-    async def app(scope, receive, send):
-        seen.extend(scope["headers"])
-        await asgi.answer(send)
-
-    async def main():
-        client = asgi.Client()
-        lines = asgi.scope() | {"headers": iter(asgi.KEY)}
-        await AsgiIdempotency(app, once)(lines, client.receive, client.send)
-        assert client.status == 201
-
-    run(main())
-    assert seen == asgi.KEY

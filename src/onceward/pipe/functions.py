@@ -15,30 +15,29 @@ from onceward.pipe.attempt import Attempt
 from onceward.pipe.output import Output, Value
 from onceward.results.codec import Codec
 
-Function = Callable[..., object]
 
+class Function:
+    """A Python function, given the parsed line.
 
-class Call:
-    """The function named by ``module:function``, given the parsed line.
-
-    What it prints goes to the standard error, for the standard output is for results.
+    What it prints goes where the caller's output goes; only what it returns is its result.
 
     Args:
-        target: ``module:function``; the module may lie in the working directory.
+        target: the function, or ``module:function``; the module may lie in the working directory.
 
     Raises:
         ValueError: there is no such function, or its results cannot be recorded.
     """
 
-    def __init__(self, target: str) -> None:
-        self.target = f"--call {target}"
-        self.identity = f"call\0{target}"
-        self._function = imported(target)
+    def __init__(self, target: str | Callable[..., object]) -> None:
+        self._function = imported(target) if isinstance(target, str) else target
+        named = target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
+        self.target = f"--call {named}"
+        self.identity = f"call\0{named}"
         try:
             handler = describe(self._function)
             self.codec: Codec | None = codec_of(self._function, handler)
         except TypeError as error:
-            raise ValueError(f"--call {target}: {error}") from error
+            raise ValueError(f"{self.target}: {error}") from error
         self._parameter = handler.parameter
 
     def prepare(self, value: object) -> object:
@@ -74,7 +73,7 @@ async def _awaited(value: Awaitable[object]) -> object:
     return await value
 
 
-def imported(target: str) -> Function:
+def imported(target: str) -> Callable[..., object]:
     """Return the function named by ``module:function``; raises ValueError when there is none."""
     module, colon, name = target.partition(":")
     if not (module and colon and name):
