@@ -231,8 +231,8 @@ class Guard:
         """Claim ``key`` and renew it from now on, or return the recorded answer.
 
         Raises:
-            Busy, LeaseLost, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownStatus: as their docs say;
-                the handler must not run.
+            Busy, LeaseLost, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownNeed, UnknownStatus: as their
+                docs say; the handler must not run.
         """
         bid = self.bid(key, fingerprint)
         since = self.clock() if self._caches else 0.0
