@@ -58,7 +58,7 @@ class GuardFactory:
         return policy_of(self.defaults, options)
 
     def for_function(
-        self, function: Callable[..., object], name: str | None, options: Options, *, lasting: bool = True
+        self, function: Callable[..., object], name: str | None, options: Options
     ) -> "tuple[Guard, Handler]":
         """Return the guard of a handler, and what onceward knows of that.
 
@@ -66,19 +66,15 @@ class GuardFactory:
             function: the handler, without a decorator of ours.
             name: the namespace of its keys; None is the factory's, or else the function's module and qualified name.
             options: see :class:`onceward.Policy`.
-            lasting: False when the function may be gone after this call.
 
         Raises:
             ValueError, TypeError: an option is not valid or does not fit the function, or it shares its name with another.
         """
-        from onceward.claim.handler_codec import codec_of  # msgspec is loaded with the first guard
-        from onceward.claim.signatures import describe
+        from onceward.claim.signatures import describe  # what only a first guard needs is loaded then
 
         policy = self.policy(options)
         handler = describe(function)
-        codec = codec_of(function, handler)
-        named = self._name_of(function, name, lasting=lasting)
-        return Guard(self.store, policy, self.clock, codec, handler.parameter, name=named), handler
+        return self._made(function, handler, policy, name), handler
 
     def for_run(self, function: Callable[..., object], *, is_async: bool = False) -> Guard:
         """Return the guard of a handler that is run without a decorator; it is looked at once.
@@ -92,11 +88,14 @@ class GuardFactory:
             return self._run[function] if method is None else self._methods[_class_of(method)][method.__func__]
         except (KeyError, TypeError):
             pass
-        guard, handler = self.for_function(function, None, {}, lasting=False)
+        from onceward.claim.signatures import describe  # as above
+
+        handler = describe(function)
         if handler.is_async and not is_async:
             raise TypeError(
                 f"{handler.name}() is a coroutine function: await once.run_async(...) instead of once.run(...)"
             )
+        guard = self._made(function, handler, self.defaults, None, lasting=False)
         try:
             if method is None:
                 self._run[function] = guard
@@ -148,6 +147,21 @@ class GuardFactory:
         if name is not None or self.name is not None:
             return None
         return self._namesakes[0].class_check(guard.name, function)
+
+    def _made(
+        self,
+        function: Callable[..., object],
+        handler: "Handler",
+        policy: Policy,
+        name: str | None,
+        *,
+        lasting: bool = True,
+    ) -> Guard:
+        from onceward.claim.handler_codec import codec_of  # as above
+
+        codec = codec_of(function, handler)
+        named = self._name_of(function, name, lasting=lasting)
+        return Guard(self.store, policy, self.clock, codec, handler.parameter, name=named)
 
     def _name_of(self, function: Callable[..., object], name: str | None, *, lasting: bool = True) -> str:
         """Return the namespace of a function's keys; raises ValueError when it has none that is its own."""
