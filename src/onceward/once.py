@@ -63,13 +63,13 @@ class Once:
         **options: Unpack[Options],
     ) -> None:
         self.store: Store = open_store(store) if isinstance(store, str) else store
-        self._observers = Observers(_checked(observe)) if observe else UNOBSERVED
-        self.guards = GuardFactory(self.store, clock, name, policy_of(Policy(), options))
-        if self._observers.given:
+        observers = Observers(_checked(observe)) if observe else UNOBSERVED
+        self.guards = GuardFactory(self.store, clock, name, policy_of(Policy(), options), observers)
+        if observers.given:
             from onceward.stores.capabilities import OBSERVE
 
             if (tell := OBSERVE.of(self.store)) is not None:
-                tell(self._observers.tell_request)
+                tell(observers.tell_request)
 
     @property
     def policy(self) -> Policy:
@@ -79,7 +79,7 @@ class Once:
     def using(self, *, name: str | None = None, **options: Unpack[Options]) -> "Once":
         """Return a Once on the same store with other defaults, as in ``once.using(lease=5).run(key, function)``."""
         other = Once(self.store)
-        other.guards, other._observers = self.guards.using(name, options), self._observers
+        other.guards = self.guards.using(name, options)
         return other
 
     # --- guarding functions ---------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from onceward.claim.guard import Guard
 from onceward.core.clock import Clock
 from onceward.core.policy import Options, Policy
 from onceward.keys.ledger_keys import checked_name, function_name
+from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
@@ -33,17 +34,18 @@ class GuardFactory:
         clock: the owner's clock, in seconds that only grow.
         name: the namespace of all keys; None is one for each function.
         policy: the defaults of every guard.
-        namesakes: what tells functions of one name apart, shared by all that ``using()`` makes.
+        observers: who hears of what happens.
     """
 
     def __init__(
-        self, store: Store, clock: Clock, name: str | None, policy: Policy, namesakes: "list[Namesakes] | None" = None
+        self, store: Store, clock: Clock, name: str | None, policy: Policy, observers: Observers = UNOBSERVED
     ) -> None:
         self.store = store
         self.clock = clock
         self.name = None if name is None else checked_name(name)
         self.defaults = policy
-        self._namesakes = [] if namesakes is None else namesakes  # made when it is first needed
+        self.observers = observers
+        self._namesakes: list[Namesakes] = []  # one, once it is needed, shared by all that using() makes
         self._run: WeakKeyDictionary[Callable[..., object], Guard] = WeakKeyDictionary()
         # of bound methods, whose parameters begin after self, by class
         self._methods: WeakKeyDictionary[type, WeakKeyDictionary[Callable[..., object], Guard]] = WeakKeyDictionary()
@@ -51,7 +53,9 @@ class GuardFactory:
     def using(self, name: str | None, options: Options) -> "GuardFactory":
         """Return a factory with other defaults; a ``name`` of None is this one's."""
         named = self.name if name is None else name
-        return GuardFactory(self.store, self.clock, named, self.policy(options), self._namesakes)
+        made = GuardFactory(self.store, self.clock, named, self.policy(options), self.observers)
+        made._namesakes = self._namesakes
+        return made
 
     def policy(self, options: Options) -> Policy:
         """Return the defaults with ``options`` in their place; raises as :func:`policy_of` does."""
@@ -107,7 +111,8 @@ class GuardFactory:
 
     def for_flush(self, function: Callable[..., object], name: str | None, options: Options) -> Guard:
         """Return the guard of keys whose handler ``function`` is, but returns nothing that is recorded."""
-        return Guard(self.store, self.policy(options), self.clock, name=self._name_of(function, name))
+        named = self._name_of(function, name)
+        return Guard(self.store, self.policy(options), self.clock, observers=self.observers, name=named)
 
     def for_keys(
         self,
@@ -138,7 +143,7 @@ class GuardFactory:
         if not heartbeat:
             policy = policy._replace(heartbeat=0)
         named = (self.name or default) if name is None else checked_name(name)
-        return Guard(self.store, policy, self.clock, codec, name=named)
+        return Guard(self.store, policy, self.clock, codec, None, self.observers, name=named)
 
     def class_check(
         self, name: str | None, guard: Guard, function: Callable[..., object]
@@ -161,7 +166,7 @@ class GuardFactory:
 
         codec = codec_of(function, handler)
         named = self._name_of(function, name, lasting=lasting)
-        return Guard(self.store, policy, self.clock, codec, handler.parameter, name=named)
+        return Guard(self.store, policy, self.clock, codec, handler.parameter, self.observers, name=named)
 
     def _name_of(self, function: Callable[..., object], name: str | None, *, lasting: bool = True) -> str:
         """Return the namespace of a function's keys; raises ValueError when it has none that is its own."""
