@@ -66,6 +66,9 @@ class SqliteStore(Observed):
     capabilities: Final[Mapping[str, str]] = {
         "migrate": "onceward.stores.sqlite.migrate:migrate",
         "observe": "onceward.stores.observed:observe",
+        "found": "onceward.stores.sqlite.provision:found",
+        "inspect": "onceward.stores.sqlite.inspection:inspect",
+        "provision": "onceward.stores.sqlite.provision:provision",
         "transaction": "onceward.stores.sqlite.session:join",
     }
 
