@@ -179,6 +179,8 @@ class HeldClaim(Lease):
             yield from self.leaving(self.failure(error), "record how it failed")
         except OncewardError as trouble:  # the handler's own exception goes on, with this as a note
             error.add_note(f"onceward: and then {trouble}")
+        finally:
+            self.telling.raised = None  # or the exception, its traceback and the claim would keep each other alive
 
     def completed_in_vain(self, error: Exception) -> bool:
         """Tell whether a handler raises ``error`` because it has completed this claim itself, and that was not recorded."""

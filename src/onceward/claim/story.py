@@ -54,7 +54,7 @@ class Story:
             return
         self._over = True
         kind, error, now = _ENDS[outcome.status], self.raised, claim.clock()
-        self.raised = None  # or the exception, its traceback and the claim would keep each other alive
+        self.raised = None  # as in HeldClaim.failing
         if kind == "released" and error is not None and not isinstance(outcome, Unbegun):
             kind = "failed"
         if self.ran is None:

@@ -87,8 +87,7 @@ class Recording:
             if not self._is_late(error):
                 raise
         finally:
-            if not self.pending:
-                heartbeat.HEARTBEAT.forget(claim)
+            self._tell()
 
     async def settle_async(self) -> None:
         """As :meth:`settle`, for a coroutine."""
@@ -104,8 +103,7 @@ class Recording:
             if not self._is_late(error):
                 raise
         finally:
-            if not self.pending:
-                heartbeat.HEARTBEAT.forget(claim)
+            self._tell()
 
     def _settle_for_good(self) -> None:
         if isinstance(self._outcome, Exception):
@@ -118,6 +116,13 @@ class Recording:
             await self._guard.fail_async(self._claim, self._outcome)
         else:
             await self._guard.finish_async(self._claim, self._outcome)
+
+    def _tell(self) -> None:
+        if self.pending:
+            self._claim.telling.forget()  # it is tried on
+        else:
+            heartbeat.HEARTBEAT.forget(self._claim)
+            self._claim.tell()
 
     def _is_late(self, error: ResultNotRecorded) -> bool:
         self.pending = isinstance(error.__cause__, OutOfTime) and not self._claim.lost
@@ -175,3 +180,4 @@ class Recording:
                 self._claim.record.key,
             )
         heartbeat.HEARTBEAT.forget(self._claim)
+        self._claim.tell()

@@ -70,7 +70,10 @@ def write(event: "Event") -> None:
     # The text of a handler's own exception may quote the payload, and a log is no place for that.
     why = str(error) if isinstance(error, str | OncewardError) else type(error).__name__
     figures_told = f" ({told})" if told else ""
-    log, text = logger(), f"{event.key or event.name}: {_TEXTS[kind]}{figures_told}{'' if error is None else f': {why}'}"
+    log, text = (
+        logger(),
+        f"{event.key or event.name}: {_TEXTS[kind]}{figures_told}{'' if error is None else f': {why}'}",
+    )
     try:
         log.log(level, "%s", text)
     except Exception:  # a handler of a log is a user's; a time limit that strikes elsewhere goes on
