@@ -1,6 +1,7 @@
 """Once: opens a store and hands out guards, claims and transactions."""
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import wraps
 from types import MethodType
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
@@ -508,7 +509,6 @@ class Once:
         fingerprint: "KeySource | bool | None",
         name: str | None,
     ) -> Callable[..., object]:
-        from functools import wraps
 
         from onceward.claim import signatures as inputs
 

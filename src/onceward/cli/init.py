@@ -12,6 +12,8 @@ from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, Stor
 from onceward.core.drivers import drive
 from onceward.errors import OncewardError
 from onceward.stores.contract import Part, Store
+from onceward.stores.dynamodb import template
+from onceward.stores.dynamodb.create import create
 
 if TYPE_CHECKING:
     from onceward.stores.dynamodb import DynamoStore
@@ -68,8 +70,6 @@ def init(
 def _printed(scheme: str, store: Store, kind: str, *, pitr: bool) -> str:
     if scheme != "dynamodb":
         refuse(f"--print is for DynamoDB; `onceward init --store {store.url}` makes all there is to make", USAGE)
-    from onceward.stores.dynamodb import template
-
     try:
         return template.printed(kind, cast("DynamoStore", store), pitr=pitr)
     except ValueError as error:
@@ -77,8 +77,6 @@ def _printed(scheme: str, store: Store, kind: str, *, pitr: bool) -> str:
 
 
 def _table(store: Store, pitr: bool, ttl: bool) -> list[Part]:
-    from onceward.stores.dynamodb.create import create
-
     return drive(create(cast("DynamoStore", store), pitr=pitr, ttl=ttl), store)
 
 

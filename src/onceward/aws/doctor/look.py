@@ -14,7 +14,9 @@ from onceward.core.drivers import Steps, drive
 from onceward.core.policy import Policy
 from onceward.errors import OncewardError
 from onceward.stores.contract import Store
+from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.wire.calls import Answer, Call
+from onceward.wire.codes import code_of
 
 if TYPE_CHECKING:
     from onceward.stores.dynamodb import DynamoStore
@@ -167,9 +169,6 @@ def _answer(store: "DynamoStore", action: str, body: Mapping[str, object]) -> St
     Raises:
         StoreError: it was refused, or no answer came.
     """
-    from onceward.stores.dynamodb.requests import DYNAMODB
-    from onceward.wire.codes import code_of
-
     call = Call(DYNAMODB, action, body)
     answer: Answer = yield from store.ask(call, gone=400)
     if answer.status == 200:

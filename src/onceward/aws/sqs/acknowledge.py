@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from onceward.aws.sqs.message import ENTRIES
 from onceward.aws.sqs.queue import Queue
 from onceward.errors import Busy
+from onceward.observe.logs import logger
 
 if TYPE_CHECKING:
     from onceward.batch.outcomes import Outcome
@@ -70,9 +71,7 @@ class Deletes:
             self._deleted(receipt)
         failed = [error for error in errors if error is not None]
         if failed:
-            import logging
-
-            logging.getLogger("onceward").warning(
+            logger().warning(
                 "%s; %d message(s) whose effects are recorded come again, and will replay and be deleted then",
                 failed[0],
                 len(failed),

@@ -17,6 +17,7 @@ from onceward.aws.sqs.serving import Serving, StoppableBatch
 from onceward.consumers.reader import Reader
 from onceward.core.drivers import drive_async
 from onceward.core.policy import Options
+from onceward.observe.logs import logger
 from onceward.once import check_once
 
 if TYPE_CHECKING:
@@ -227,9 +228,7 @@ class SqsWorker:
         return facts
 
     def _warn(self, facts: QueueFacts, visibility: int) -> None:
-        import logging
-
-        log = logging.getLogger("onceward")
+        log = logger()
         policy = self._batch.guard.policy
         if facts.receives is None:
             log.info(
