@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from onceward.aws.sqs import queue_steps
-from servers import Dynoxide, Ministack, Proxy, needs
+from servers import Dynoxide, Ministack, Proxy, missing
+from wrong_clocks import library, wrong_clock
 
 # `nohup make test &` and some CI runners start us with SIGINT ignored, and every process of a test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -16,9 +17,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.fixture
-def faketime() -> str:
-    """The path of Debian's faketime, which gives a process a wrong clock."""
-    return needs("faketime", "apt-get install faketime")
+def faketime():
+    """What starts a process with a wrong time of day: called with an offset such as ``-1h``, it gives the command's beginning."""
+    if library() is None:
+        missing("libfaketime is not installed: apt-get install faketime")
+    return lambda offset: ["env", *(f"{name}={value}" for name, value in wrong_clock(offset).items())]
 
 
 _NUMBERS = itertools.count()

@@ -596,13 +596,14 @@ class Once:
     def _handler_guard(self, function: Callable[..., object], handler: "Handler", policy: Policy) -> Guard:
         from onceward.claim.handler_codec import codec_of
 
-        return Guard(self.store, policy, self._clock, codec_of(function, handler), handler.parameter)
+        return Guard(self.store, policy, self._clock, codec_of(function, handler), handler.parameter, self._observers)
 
     def _claim_guard(self, options: Options, no_skip: str = _NO_SKIP_BLOCK, *, heartbeat: bool = True) -> Guard:
         policy = _policy(self.policy, options)
         if policy.on_busy == "skip":
             raise ValueError(f'on_busy="skip" is for functions: {no_skip}, so catch Busy instead')
-        return Guard(self.store, policy if heartbeat else policy._replace(heartbeat=0), self._clock)
+        policy = policy if heartbeat else policy._replace(heartbeat=0)
+        return Guard(self.store, policy, self._clock, observers=self._observers)
 
     def _claim_name(self, name: str | None, default: str = CLAIM_NAME) -> str:
         return (self._name or default) if name is None else checked_name(name)

@@ -2,11 +2,10 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
-from functools import wraps
 from typing import TYPE_CHECKING, Final, Unpack, cast
 
 from onceward.aws.events import api_event
-from onceward.aws.events.handler import LambdaHandler, time_left
+from onceward.aws.events.handler import LambdaHandler, naming_worker, time_left
 from onceward.claim.called import refuse_not_begun
 from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
@@ -68,8 +67,7 @@ def on_api(
     def decorate(function: Function) -> LambdaHandler[object]:
         api = _Api(once, made, function, name, policy)
 
-        @wraps(function)
-        def handle(event: object, context: object = None) -> object:
+        def handle(event: object, context: object) -> object:
             request = _Request(api, event, context)
             if not api.is_async:
                 return request.answer()
@@ -77,7 +75,7 @@ def on_api(
 
             return run(request.answer_async())
 
-        return cast("LambdaHandler[object]", handle)
+        return naming_worker(function, handle)
 
     return decorate
 
