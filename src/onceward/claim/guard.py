@@ -51,6 +51,7 @@ class Guard:
         clock: the owner's clock (seconds).
         codec: how results are stored; by default, each by its own type.
         parameter: the handler's parameter that takes the claim, if it has one.
+        name: the namespace of its keys.
         observers: who hears of what happens.
 
     Raises:
@@ -65,6 +66,8 @@ class Guard:
         codec: "Codec | None" = None,
         parameter: ClaimParameter | None = None,
         observers: Observers = UNOBSERVED,
+        *,
+        name: str,
     ) -> None:
         if policy.lease < 3 * store.resolution:
             raise ValueError(
@@ -77,6 +80,7 @@ class Guard:
                 f"{steps.margin(store, policy):g} s before its lease ends, so renew it earlier (default: a third of the lease)"
             )
         self.store = store
+        self.name = name
         self.policy = policy if policy.max_result is not None else policy._replace(max_result=store.max_result)
         self.clock = clock
         self.replays = Replays(self.policy, clock, codec)
@@ -84,6 +88,10 @@ class Guard:
         self.observers = observers
         self._parameter = parameter
         self._caches = bool(policy.cache)
+
+    def under(self, policy: Policy, codec: "Codec") -> "Guard":
+        """Return this guard under another policy and codec, for functions that take no claim."""
+        return Guard(self.store, policy, self.clock, codec, None, self.observers, name=self.name)
 
     # --- a call ---------------------------------------------------------------------------------------------------
 

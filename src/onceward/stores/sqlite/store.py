@@ -65,6 +65,9 @@ class SqliteStore(Observed):
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
         "observe": "onceward.stores.observed:observe",
+        "found": "onceward.stores.sqlite.provision:found",
+        "inspect": "onceward.stores.sqlite.inspection:inspect",
+        "provision": "onceward.stores.sqlite.provision:provision",
         "transaction": "onceward.stores.sqlite.session:join",
     }
 
