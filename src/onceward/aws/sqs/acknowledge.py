@@ -5,6 +5,7 @@ from typing import Final
 
 from onceward.aws.sqs.message import ENTRIES
 from onceward.aws.sqs.queue import Queue
+from onceward.observe.logs import logger
 
 LINGER: Final = 0.1  # seconds that a message to delete may wait for others to be deleted with
 

@@ -15,6 +15,7 @@ from onceward.consumers.broker import BrokerError
 from onceward.core.clock import boottime
 from onceward.core.drivers import Sleep, Steps
 from onceward.errors import StoreError
+from onceward.observe.logs import logger
 from onceward.wire.calls import Answer, Call, Service
 from onceward.wire.clock import ServerClock
 from onceward.wire.codes import EXPIRED, FIXES, PASSING, SKEWED, code_of, message_of, passes, short
