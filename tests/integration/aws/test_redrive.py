@@ -25,9 +25,9 @@ from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.aws.sqs.serving import record_of
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 from onceward.errors import OncewardError, StoreError
-from servers import Fault, Proxy, Refuse
+from servers import Fault, Proxy, Refuse, numbers
 
-_NUMBERS = itertools.count()
+_NUMBERS = numbers()
 KEYED = {"onceward-key": {"DataType": "String", "StringValue": "first"}}
 
 
