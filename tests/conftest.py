@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from onceward.aws.sqs import queue_steps
-from servers import Dynoxide, Ministack, Proxy, needs, numbers
+from servers import Dynoxide, Ministack, Proxy, missing, numbers
 from shared import shared, stop
+from wrong_clocks import library, wrong_clock
 
 # `nohup make test &` and some CI runners start us with SIGINT ignored, and every process of a test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -23,9 +24,11 @@ settings.load_profile("busy")
 
 
 @pytest.fixture
-def faketime() -> str:
-    """The path of Debian's faketime, which gives a process a wrong clock."""
-    return needs("faketime", "apt-get install faketime")
+def faketime():
+    """What starts a process with a wrong time of day: called with an offset such as ``-1h``, it gives the command's beginning."""
+    if library() is None:
+        missing("libfaketime is not installed: apt-get install faketime")
+    return lambda offset: ["env", *(f"{name}={value}" for name, value in wrong_clock(offset).items())]
 
 
 _NUMBERS = numbers()

@@ -27,6 +27,7 @@ from onceward.errors import (
     ResultUnavailable,
     ResultWarning,
     StoreError,
+    UnknownNeed,
     UnknownStatus,
 )
 from onceward.once import Once
@@ -55,6 +56,7 @@ __all__ = [
     "ResultUnavailable",
     "ResultWarning",
     "StoreError",
+    "UnknownNeed",
     "UnknownStatus",
     "current",
 ]

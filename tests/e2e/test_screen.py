@@ -15,7 +15,7 @@ from command_line import Cli
 from onceward import Once, terminal
 from onceward.aws import on_sqs
 from onceward.cli.sqs_report import Heard, SqsReport
-from onceward.core.record import Write
+from onceward.testing.bench import claim_of
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJm\x07"
 HOSTILE = f"a{CLIPBOARD}\x1b[2J\x9b31m\u202egnp\u2066\u2028b\x7f\r\nonceward: all is well"
@@ -33,7 +33,17 @@ def hostile(cli):
     once = cli.once()
     for key, status in ((f"n:{HOSTILE}", "PARKED"), (f"m:{HOSTILE}", "RELEASED"), (f"o:{HOSTILE}", "COMPLETED")):
         text = HOSTILE if status != "PARKED" else None
-        write = Write(key, status, HOSTILE, 0, 0, 1, HOSTILE, text, HOSTILE, None, 0.0, None)
+        write = claim_of(
+            key,
+            HOSTILE,
+            status=status,
+            fingerprint=HOSTILE,
+            result=text,
+            error=HOSTILE,
+            worker=HOSTILE,
+            lease=0.0,
+            keep=None,
+        )
         once.acquire("any").release()
         from onceward.core.drivers import drive
 

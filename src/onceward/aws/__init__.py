@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from onceward.aws.events.notices import on_eventbridge, on_s3, on_sns
     from onceward.aws.events.sqs import on_sqs, on_sqs_fifo
     from onceward.aws.events.streams import on_dynamodb_stream, on_kinesis
+    from onceward.aws.sqs.producer import send, send_async
     from onceward.aws.sqs.queue import Queue
     from onceward.aws.sqs.worker import SqsWorker
     from onceward.consumers.delivery import BatchFailed, Delivery, MalformedEvent, MalformedRecord
@@ -46,6 +47,8 @@ __all__ = [
     "on_sns",
     "on_sqs",
     "on_sqs_fifo",
+    "send",
+    "send_async",
 ]
 
 _HOMES = {
@@ -68,6 +71,8 @@ _HOMES = {
     "on_sns": ".events.notices",
     "on_sqs": ".events.sqs",
     "on_sqs_fifo": ".events.sqs",
+    "send": ".sqs.producer",
+    "send_async": ".sqs.producer",
 }
 
 

@@ -128,7 +128,7 @@ class Run:
         """Take in what came of claiming, and line up what may begin."""
         for item, answer, bid in zip(chunk, answers, bids, strict=True):
             if isinstance(answer, Won):
-                item.claim = claim = self._guard.held(answer, bid.policy)
+                item.claim = claim = self._guard.held(answer, bid.policy, told=self._guard.observers.are_listening())
                 claim.deadline = self._deadline
                 heartbeat.HEARTBEAT.watch(claim)
             elif self._batch.values and isinstance(answer, Replay) and type(answer.record.result) is Elsewhere:

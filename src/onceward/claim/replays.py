@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from onceward.core.clock import Clock
 from onceward.core.policy import Policy
-from onceward.core.protocol import Verdict
+from onceward.core.protocol import Verdict, unknown_needs
 from onceward.core.record import Elsewhere, Record
 from onceward.core.steps import Refused, Replay
-from onceward.errors import Busy, Mismatch, Parked, ResultUnavailable, UnknownStatus
+from onceward.errors import Busy, Mismatch, Parked, ResultUnavailable, UnknownNeed, UnknownStatus
 from onceward.results.firmly import firmly
 from onceward.results.outcomes import opened_note, sealing
 
@@ -110,13 +110,14 @@ class Replays:
         return Answer(self.recorded(known.record))
 
 
-def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | Parked | UnknownStatus:
+def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | Parked | UnknownNeed | UnknownStatus:
     """Return why a key cannot be had, as an error."""
     record = refused.record
     if refused.verdict is Verdict.UNKNOWN:
-        return UnknownStatus(record.key, record.status)
+        needs = unknown_needs(record)
+        return UnknownNeed(record.key, needs) if needs else UnknownStatus(record.key, record.status)
     if refused.verdict is Verdict.MISMATCH:
         return Mismatch(record.key)
     if refused.verdict is Verdict.PARKED:
-        return Parked(record.key, record.attempts, opened_note(record.error, policy))
-    return Busy(record.key, refused.wait)
+        return Parked(record.key, record.attempts, opened_note(record.error, policy), record.worker)
+    return Busy(record.key, refused.wait, record.worker)

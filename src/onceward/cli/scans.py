@@ -86,7 +86,7 @@ def _namespaces(store: str, prefix: str, status: str | None, *, json: bool) -> N
                 for record in page.records:
                     name = record.key.partition(":")[0]
                     count, last = found.get(name, (0, 0.0))
-                    found[name] = count + 1, max(last, last_change(record, now)[1])
+                    found[name] = count + 1, max(last, last_change(record, now))
                 shown.update(sum(count for count, _ in found.values()))
         except KeyboardInterrupt:
             stopped = True

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
-from onceward.core.protocol import STATUSES
+from onceward.core.protocol import is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Purged
 from onceward.stores.locks import owns, reentered, watch_forks
@@ -46,7 +46,7 @@ class MemoryStore(OneByOne, Observed):
 
     async def exchange_async(self, request: object) -> object:
         """Run one request under the lock, which nobody holds for long."""
-        return self.exchange(request)
+        return type(self).exchange(self, request)  # the object's own may tell of it, and so does this one's
 
     def insert(self, write: Write) -> Steps[Reply]:
         """Write if the key is absent."""
@@ -125,7 +125,7 @@ class MemoryStore(OneByOne, Observed):
     def _purge(self, limit: int) -> int:
         now = self._clock()
         expired = [r for r in self.records.values() if r.expires_at is not None and r.expires_at <= now]
-        gone = [r.key for r in expired if r.status in STATUSES][:limit]  # another status may mean that it is needed
+        gone = [r.key for r in expired if is_known(r)][:limit]  # a newer version may still need another
         for key in gone:
             self._forget(key)
         return len(gone)

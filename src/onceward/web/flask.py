@@ -14,7 +14,8 @@ from onceward.core.policy import Options
 from onceward.http.answer import PENDING, Answer
 from onceward.http.endpoint import endpoint_rules
 from onceward.http.guarded import Guarded
-from onceward.http.rules import Passed, Rules
+from onceward.http.rules import Rules
+from onceward.http.verdict import PassedRequest
 from onceward.once import check_once
 from onceward.web.environ import ask
 from onceward.web.sending import Held, Passage, Sending, claim
@@ -79,7 +80,7 @@ def idempotent(
                 return called(*args, **kwargs)
             if isinstance(asked, Answer):
                 return _response(asked)
-            if isinstance(asked, Passed):
+            if isinstance(asked, PassedRequest):
                 with asked:
                     response = _called(lambda: called(*args, **kwargs))
                 asked.answered(response.status_code)

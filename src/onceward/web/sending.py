@@ -14,8 +14,8 @@ from onceward.http.answer import CUT_SHORT, PENDING, Answer, Recorded
 from onceward.http.exchange import Exchange, Unrecorded
 from onceward.http.guarded import Guarded
 from onceward.http.recording import Recording
-from onceward.http.rules import Ask
 from onceward.http.trouble import tell
+from onceward.http.verdict import KeyedRequest
 from onceward.results.outcomes import GivenBack
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class Passage:
         return part
 
 
-def claim(guarded: Guarded, ask: Ask) -> "Held | Answer":
+def claim(guarded: Guarded, ask: KeyedRequest) -> "Held | Answer":
     """Claim the key of a request, or return what its client gets without its handler.
 
     Raises:

@@ -11,8 +11,8 @@ from onceward.http.answer import CUT_SHORT, Answer, Recorded
 from onceward.http.exchange import Exchange, Unrecorded
 from onceward.http.guarded import Guarded
 from onceward.http.recording import Recording
-from onceward.http.rules import Ask
 from onceward.http.trouble import tell
+from onceward.http.verdict import KeyedRequest
 from onceward.results.outcomes import GivenBack
 from onceward.web.sending import Held, Passage
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 _RUNNING: Final[set["asyncio.Task[None]"]] = set()
 
 
-async def claim_async(guarded: Guarded, ask: Ask) -> "HeldAsync | Answer":
+async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldAsync | Answer":
     """As :func:`onceward.web.sending.claim`, for a coroutine."""
     key, exchange = guarded.begin(ask)
     try:

@@ -23,8 +23,9 @@ from onceward.aws.sqs.facts import read_facts
 from onceward.aws.sqs.message import Attribute, Message
 from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.aws.sqs.serving import record_of
-from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.errors import OncewardError, StoreError
+from onceward.testing.bench import claim_of
 from servers import Fault, Proxy, Refuse, numbers
 
 _NUMBERS = numbers()
@@ -492,7 +493,8 @@ def message(body, **attributes):
 
 
 def held(status, attempts=3, lease_until=0.0):
-    return Record("k", status, "o", 1, 1, lease_until, attempts, None, None, "e", 0.0, None)
+    made = claim_of("k", "o", status=status, attempts=attempts, error="e", keep=None).at(1e-6)
+    return made._replace(beat=1, lease_until=lease_until)
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def once(url, proxy):
 
 def test_a_first_call_is_two_requests_and_a_duplicate_one(once, proxy):
     assert once.run("k", charge, 1) == {"receipt": 1}
-    assert proxy.actions == ["PutItem", "PutItem"]
+    assert proxy.actions == ["PutItem", "UpdateItem"]
     proxy.seen.clear()
     assert once.run("k", charge, 1) == {"receipt": 1}
     assert proxy.actions == ["PutItem"]
@@ -88,7 +88,7 @@ def test_a_coroutine_sends_no_more(url, proxy):
         await once.run_async("warm", handler)
         proxy.seen.clear()
         assert await once.run_async("k", handler) == 1
-        assert proxy.actions == ["PutItem", "PutItem"]
+        assert proxy.actions == ["PutItem", "UpdateItem"]
         proxy.seen.clear()
         assert await once.run_async("k", handler) == 1
         assert proxy.actions == ["PutItem"]
@@ -108,7 +108,7 @@ def test_a_busy_key_is_one_request(once, proxy):
 def test_a_failed_handler_is_two_requests(once, proxy):
     with pytest.raises(RuntimeError):
         once.run("k", fail)
-    assert proxy.actions == ["PutItem", "PutItem"]
+    assert proxy.actions == ["PutItem", "UpdateItem"]
 
 
 def test_a_takeover_is_three_requests(url, proxy, make):
@@ -121,7 +121,7 @@ def test_a_takeover_is_three_requests(url, proxy, make):
     claim = once.acquire("k", lease=10)
     assert claim.attempt == 2
     claim.complete(1)
-    assert proxy.actions == ["PutItem", "PutItem", "PutItem"]
+    assert proxy.actions == ["PutItem", "UpdateItem", "UpdateItem"]
 
 
 def test_a_cached_duplicate_is_no_request(url, proxy):
@@ -135,7 +135,7 @@ def test_a_cached_duplicate_is_no_request(url, proxy):
 def test_a_process_that_has_seen_no_answer_asks_first(url, proxy):
     once = Once(url)
     once.run("k", charge, 1)
-    assert proxy.actions == ["GetItem", "PutItem", "PutItem"]
+    assert proxy.actions == ["GetItem", "PutItem", "UpdateItem"]
     assert proxy.seen[0].body["ConsistentRead"] is False
 
 
@@ -216,7 +216,7 @@ def test_a_result_that_no_item_can_hold_completes_all_the_same(once, proxy):
         assert wide.run("k", huge) == noise
     with pytest.raises(ResultUnavailable, match="blobs="):
         wide.run("k", huge)
-    assert proxy.actions == ["PutItem", "PutItem", "PutItem"]
+    assert proxy.actions == ["PutItem", "UpdateItem", "PutItem"]
 
 
 def test_transact_cannot_pass_a_busy_key_over_and_says_so(url):
@@ -431,7 +431,7 @@ def test_every_request_tells_what_it_cost(proxy, table, awaiting):
     assert [(one.action, one.units, one.error) for one in told] == [
         ("dynamodb:GetItem", 0.5, ""),
         ("dynamodb:PutItem", 1.0, ""),
-        ("dynamodb:PutItem", 1.0, ""),
+        ("dynamodb:UpdateItem", 1.0, ""),
     ]
     run("k")
     assert (told[-1].units, told[-1].error) == (None, "ConditionalCheckFailed")

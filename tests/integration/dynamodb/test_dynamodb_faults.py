@@ -494,7 +494,7 @@ def test_without_the_store_a_failed_handlers_own_error_is_raised_and_a_note_tell
 
     with pytest.raises(Declined, match="card") as caught:
         desk.run(handler)
-    assert any("PutItem" in note for note in caught.value.__notes__)
+    assert any("UpdateItem" in note for note in caught.value.__notes__)
     assert desk.record().status == (RELEASED if gone == GONE["no reply comes back"] else IN_PROGRESS)
 
 

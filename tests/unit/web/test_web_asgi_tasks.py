@@ -64,18 +64,14 @@ def test_handlers_that_begin_together_may_wait_for_one_and_the_same_thing(once):
 
 
 def test_a_scope_that_is_cancelled_as_its_handler_has_just_begun_ends_there(once):
-    scopes = []
-
     async def app(scope, receive, send):
         with anyio.CancelScope() as giving_up:
-            scopes.append(giving_up)
+            asyncio.get_running_loop().call_soon(giving_up.cancel)
             await anyio.sleep_forever()
         await asgi.answer(send, body=b"gave up")
 
     async def main():
-        request = asyncio.ensure_future(serve(AsgiIdempotency(app, once)))
-        asyncio.get_running_loop().call_soon(lambda: scopes.pop().cancel())
-        return (await request).body
+        return (await serve(AsgiIdempotency(app, once))).body
 
     assert run(main()) == b"gave up"
     assert asgi.statuses(once) == [COMPLETED]

@@ -257,7 +257,7 @@ def content(facts: Facts) -> Iterator[Finding]:
             "deduplication",
             f"{queue.name} deduplicates by content",
             "two operations whose messages are alike, sent within 5 minutes, become one; message attributes are not compared",
-            "switch ContentBasedDeduplication off, and send a MessageDeduplicationId for each operation, as once.send does",
+            "switch ContentBasedDeduplication off, and send a MessageDeduplicationId for each operation, as onceward.aws.send does",
             _DEDUP,
         )
     else:

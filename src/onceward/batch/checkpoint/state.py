@@ -47,9 +47,8 @@ class Held(Generic[T]):
 class Buffer(Generic[T]):
     """The items that wait for a flush, and what has gone wrong."""
 
-    def __init__(self, guard: Guard, name: str, reader: Reader[T], limits: Limits) -> None:
+    def __init__(self, guard: Guard, reader: Reader[T], limits: Limits) -> None:
         self.guard = guard
-        self._name = name
         self._reader = reader
         self._limits = limits
         self._held: dict[str, Held[T]] = {}
@@ -70,7 +69,7 @@ class Buffer(Generic[T]):
     def check_own(self) -> None:
         """Raise ForkedClaim in such a process."""
         if self.inherited:
-            raise ForkedClaim(f"the checkpoint of {self._name}")
+            raise ForkedClaim(f"the checkpoint of {self.guard.name}")
 
     # --- what has gone wrong ------------------------------------------------------------------------------------------
 
@@ -118,7 +117,7 @@ class Buffer(Generic[T]):
         Raises:
             KeyMissing, Mismatch, TypeError: it cannot be added; the others are not touched.
         """
-        key = ledger_key(self._name, self._reader.key(item))
+        key = ledger_key(self.guard.name, self._reader.key(item))
         fingerprint = self._reader.fingerprint(item)
         held = self._held.get(key)
         if held is None:

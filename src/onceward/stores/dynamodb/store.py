@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, cast
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
-from onceward.core.protocol import STATUSES
+from onceward.core.protocol import is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.errors import StoreError
@@ -137,7 +137,7 @@ class DynamoStore(Observed):
             last = {part.name: items[-1][part.name] for part in self.layout.parts} if items else start
         gone = 0
         records, damaged = self._sorted(items)
-        records = [record for record in records if record.status in STATUSES]  # another may mean that it is needed
+        records = [record for record in records if is_known(record)]  # a newer version may still need another
         for first in range(0, len(records), batch.STATEMENTS):
             calls = tuple(self.requests.delete(record) for record in records[first : first + batch.STATEMENTS])
             for one, deleted in zip(calls, (yield from self.ask_many(calls)), strict=True):
@@ -333,7 +333,7 @@ class DynamoStore(Observed):
             now = clock.latest()
             record = _whole(write.at(now))
             item = self.layout.item(record)
-        call = self.requests.put(item, seen)
+        call = self.requests.write(item, seen)
         answer: Answer = yield call
         if answer.status == 200:
             clock.learn(answer)
@@ -380,7 +380,8 @@ def _whole(record: Record) -> Record:
     """DynamoDB's TTL wants whole seconds."""
     if record.expires_at is None or record.expires_at.is_integer():
         return record
-    return Record(*record[:-1], float(math.ceil(record.expires_at)))  # half of the time of _replace
+    fields = (*record[:11], float(math.ceil(record.expires_at)), *record[12:])  # half of the time of _replace
+    return tuple.__new__(Record, fields)
 
 
 def _token(last: Item | None) -> str | None:

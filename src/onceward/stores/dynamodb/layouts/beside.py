@@ -145,18 +145,18 @@ class Beside(Layout, ABC):
             error = f"recorded as {told} by another system"
         taken = until if status == IN_PROGRESS else (expires or 0.0)
         return Record(
-            cast("str", item[self.holder.name]["S"])[len(self.holder.prefix) :],
-            status,
-            json.dumps(seen, separators=(",", ":")),
-            int(taken * 1e6),
-            _FOREIGN,
-            until,
-            1,
-            None,
-            result,
-            error,
-            until,  # they do not tell when they began; this is the earliest time that they do tell
-            expires,
+            key=cast("str", item[self.holder.name]["S"])[len(self.holder.prefix) :],
+            status=status,
+            owner=json.dumps(seen, separators=(",", ":")),
+            fence=int(taken * 1e6),
+            beat=_FOREIGN,
+            lease_until=until,
+            attempts=1,
+            fingerprint=None,
+            result=result,
+            error=error,
+            created_at=until,  # they do not tell when they began; this is the earliest time that they do tell
+            expires_at=expires,
         )
 
     def key_in(self, item: Mapping[str, Value]) -> str:
