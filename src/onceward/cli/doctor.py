@@ -8,9 +8,9 @@ import typer
 
 from onceward import terminal
 from onceward.aws.doctor.diagnosis import diagnosis
-from onceward.aws.doctor.facts import LEVELS, Finding, Level
 from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse
 from onceward.core.policy import Policy
+from onceward.stores.inspection import LEVELS, Finding, Level
 
 UNSAFE, UNSEEN = 1, 2
 _DEFAULTS = Policy()

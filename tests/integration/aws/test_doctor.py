@@ -15,8 +15,13 @@ import pytest
 from command_line import Cli
 from onceward import Once, Policy
 from onceward.aws.doctor.diagnosis import diagnosis
-from onceward.aws.doctor.facts import Facts, File, QueueSettings, Table, Trigger, days
-from onceward.aws.doctor.look import Look, _kind, _lagging, _name
+from onceward.aws.doctor.facts import Facts, QueueSettings, Trigger, days
+from onceward.aws.doctor.look import Look, _name
+from onceward.stores.dynamodb.inspection import _lagging
+from onceward.stores.dynamodb.table import Table
+from onceward.stores.inspection import InMemory
+from onceward.stores.memory import MemoryStore
+from onceward.stores.sqlite.inspection import File, _kind
 from servers import Proxy, Refuse, numbers
 
 _NUMBERS = numbers()
@@ -160,7 +165,7 @@ RULES = [
     (file(kind="tmpfs"), "warning", "file", "gone after a restart"),
     (file(writable=False), "error", "file", "let this user write"),
     (file(free=50 * 2**20), "warning", "free space", "50 MiB are left"),
-    (SAFE._replace(ledger="memory:", triggers=()), "error", "ledger", "gone with its process"),
+    (SAFE._replace(ledger=InMemory(MemoryStore()), triggers=()), "error", "ledger", "gone with its process"),
 ]
 
 

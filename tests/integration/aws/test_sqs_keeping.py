@@ -15,10 +15,11 @@ from onceward.aws.dead_letters.letters import Refusal
 from onceward.aws.dead_letters.redrive import Redrive
 from onceward.aws.dead_letters.unparking import unpark_to
 from onceward.aws.sqs.facts import ATTEMPTS, QueueFacts, bounded, warnings
-from onceward.aws.sqs.keeping import End, Place, keeping
-from onceward.aws.sqs.kept import alike, kept_text, read_kept
+from onceward.aws.sqs.kept import alike, alike_texts, kept_text, read_kept
 from onceward.aws.sqs.message import Attribute, Message
 from onceward.aws.sqs.queue import Queue, QueueError
+from onceward.consumers import keeping as kept_in_ledger
+from onceward.consumers.keeping import End, Place
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.core.protocol import message_in, parked_anew
@@ -39,6 +40,10 @@ ATTRIBUTES = {
 }
 MESSAGE = Message("m-1", "r-1", 'not "JSON" é\n', {"ApproximateReceiveCount": "1"}, ATTRIBUTES)
 TEXT = kept_text(MESSAGE, ARN)
+
+
+def keeping(store, place, text):
+    return kept_in_ledger.keeping(store, place, text, alike_texts)
 
 
 @pytest.fixture
@@ -306,7 +311,7 @@ def test_a_message_that_the_ledger_has_no_room_for_stays(once, made, ministack, 
     record = record_of(once, "shop:1")
     assert (record.status, record.result, record.error) == (PARKED, None, "OSError: poison")
     assert "has no room for the 2" in caplog.text
-    assert "Give the queue a redrive policy, or the worker a max_result=" in caplog.text
+    assert "Give the queue a dead-letter queue, or the worker a max_result=" in caplog.text
 
 
 def test_a_table_has_room_for_what_fits_into_an_item_and_says_again_why_the_key_is_parked(url):

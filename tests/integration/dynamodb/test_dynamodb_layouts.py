@@ -86,7 +86,8 @@ def test_fields_stand_under_the_names_given(opened, dynoxide):
     store = opened(Layout("id={key}", names=NAMES))
     do(store, store.insert(claim_of("k", "me")))
     (item,) = dynoxide.items(store.requests.table)
-    assert item.keys() == {"id", "st", "o", "fence", "b", "lease_until", "attempts", "created_at", "ttl"}
+    fields = {"id", "st", "o", "fence", "b", "lease_until", "attempts", "created_at", "ttl", "updated_at", "worker"}
+    assert item.keys() == fields
 
 
 STRANGERS = [

@@ -6,9 +6,9 @@ No I/O: ``redrive.py`` asks the queues and the ledger.
 from typing import Final, Literal, NamedTuple
 
 from onceward.aws.events.sqs import Unwrap, message_delivery
+from onceward.aws.sqs.broker import record_of
 from onceward.aws.sqs.facts import read_facts
 from onceward.aws.sqs.message import Attribute, Message, Outgoing, entry_of, size_of
-from onceward.aws.sqs.serving import record_of
 from onceward.consumers.delivery import KEY_ATTRIBUTE, Delivery
 from onceward.consumers.reader import Reader
 from onceward.core.policy import Policy

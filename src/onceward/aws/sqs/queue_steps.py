@@ -11,9 +11,10 @@ from typing import Any, Final, cast
 
 from onceward.aws.sqs.address import Address
 from onceward.aws.sqs.message import Message, Outgoing, chunks, entry_of, read_message
+from onceward.consumers.broker import BrokerError
 from onceward.core.clock import boottime
 from onceward.core.drivers import Sleep, Steps
-from onceward.errors import OncewardError, StoreError
+from onceward.errors import StoreError
 from onceward.wire.calls import Answer, Call, Service
 from onceward.wire.clock import ServerClock
 from onceward.wire.codes import EXPIRED, FIXES, PASSING, SKEWED, code_of, message_of, passes, short
@@ -32,7 +33,7 @@ _FIXES: Final = {
 }
 
 
-class QueueError(OncewardError):
+class QueueError(BrokerError):
     """The queue refused a request, or gave no answer.
 
     Attributes:
@@ -44,6 +45,7 @@ class QueueError(OncewardError):
     def __init__(self, message: str, *, code: str = "", transient: bool = False, unsure: bool = False) -> None:
         super().__init__(message)
         self.code = code
+        self.gone = code == "QueueDoesNotExist"
         self.transient = transient
         self.unsure = unsure
 

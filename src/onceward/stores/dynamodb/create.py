@@ -6,10 +6,12 @@ what somebody else keeps there, or when it is asked for.
 """
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, cast
 
 from onceward.core.drivers import Sleep, Steps
 from onceward.errors import StoreError
+from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
 from onceward.stores.dynamodb.requests import DYNAMODB, Body
 from onceward.wire.calls import Answer, Call
@@ -31,6 +33,12 @@ _PAUSES: Final = (
 _WAITS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 120)  # seconds between looks at a table that is being made
 _MISSING, _IN_USE, _INVALID = "ResourceNotFound", "ResourceInUse", "Validation"
 _BACKUPS_LATER = "ContinuousBackupsUnavailable"  # what a new table answers until its backups are being kept
+
+
+def provision(store: "DynamoStore", options: AbstractSet[str]) -> Steps[list[Part]]:
+    """Make the table, with ``pitr`` or ``ttl`` as of :func:`create` (:data:`onceward.stores.capabilities.PROVISION`)."""
+    check_options(store, options, {"pitr", "ttl"})
+    return create(store, pitr="pitr" in options, ttl="ttl" in options)
 
 
 def create(store: "DynamoStore", *, pitr: bool = False, ttl: bool = False) -> Steps[list[Part]]:

@@ -58,6 +58,9 @@ class DynamoStore(Observed):
     poll = 0.25
     capabilities: Final[Mapping[str, str]] = {
         "observe": "onceward.stores.observed:observe",
+        "inspect": "onceward.stores.dynamodb.inspection:inspect",
+        "provision": "onceward.stores.dynamodb.create:provision",
+        "template": "onceward.stores.dynamodb.template:template",
         "transact": "onceward.stores.dynamodb.transact:committing",
     }
 

@@ -64,7 +64,11 @@ class SqliteStore(Observed):
     poll = 0.04  # a waiter sees a result within 100 ms of its being recorded
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
+        "migrate": "onceward.stores.sqlite.migrate:migrate",
         "observe": "onceward.stores.observed:observe",
+        "found": "onceward.stores.sqlite.provision:found",
+        "inspect": "onceward.stores.sqlite.inspection:inspect",
+        "provision": "onceward.stores.sqlite.provision:provision",
         "transaction": "onceward.stores.sqlite.session:join",
     }
 
