@@ -26,6 +26,7 @@ class SqliteStore(SqliteExchange):
     poll = 0.04  # a waiter sees a result within 100 ms of its being recorded
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
+        "migrate": "onceward.stores.sqlite.migrate:migrate",
         "observe": "onceward.stores.observed:observe",
         "found": "onceward.stores.sqlite.provision:found",
         "inspect": "onceward.stores.sqlite.inspection:inspect",
