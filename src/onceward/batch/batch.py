@@ -107,6 +107,7 @@ class Batch:
             try:
                 try:
                     run.claimed(chunk, bids, drive(many.claim_many(store, bids), store) if bids else [])
+                    run.tell()
                 except BaseException:
                     _ignoring_errors(lambda bids=bids: drive(many.abandon_many(store, bids), store))  # type: ignore[misc]  # a default
                     raise
@@ -117,6 +118,7 @@ class Batch:
                 raise
             finally:
                 _ignoring_errors(lambda: settle(run.giving_back, store))
+                run.tell()
         return run.finished()
 
     def _work_through(self, run: Run) -> None:
@@ -218,6 +220,7 @@ class Batch:
             bids = run.bids(chunk)
             try:
                 run.claimed(chunk, bids, await drive_async(many.claim_many(store, bids), store) if bids else [])
+                run.tell()
             except GeneratorExit:  # a coroutine that is closed may not await any more
                 raise
             except BaseException:
@@ -234,8 +237,10 @@ class Batch:
                 run.note(error)
                 run.abandon()
                 await _ignoring_errors_async(lambda: settle_async(run.giving_back, store))
+                run.tell()
                 raise
             await _ignoring_errors_async(lambda: settle_async(run.giving_back, store))
+            run.tell()
         return run.finished()
 
     async def _work_through_async(self, run: Run) -> None:

@@ -109,6 +109,7 @@ class Settler:
             self._items = [item for item in self._items if item.outcome is None]
         finally:
             self._busy.release()
+        self._run.tell()
 
 
 class AsyncSettler:
@@ -168,5 +169,6 @@ class AsyncSettler:
             except TimeoutError:
                 await self._rest()  # to its end, also when the event loop is being shut down
                 self._items = [item for item in self._items if item.outcome is None]
+                self._run.tell()
             else:
                 return

@@ -22,6 +22,8 @@ from onceward.core.record import COMPLETED, PARKED, RELEASED, Elsewhere
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded, ResultUnavailable
 from onceward.keys.ledger_keys import ledger_key
+from onceward.observe.events import Event, Kind, about
+from onceward.observe.logs import logger
 from onceward.results.firmly import firmly
 from onceward.results.outcomes import NO_TIME, describe
 
@@ -56,6 +58,9 @@ class Run:
         self._batch = batch
         self._guard = batch.guard
         self._clock = batch.guard.clock
+        self._told = batch.guard.observers.are_listening()
+        self._events: deque[Event] = deque()  # see tell()
+        self._asked = 0.0  # when the chunk was claimed
         self._process = forks.generation
         time_left = _checked(time_left)
         self._deadline = None if time_left is None else self._clock() + time_left
@@ -112,6 +117,7 @@ class Run:
 
     def bids(self, chunk: list[Item]) -> list[Bid]:
         """Return the bids for a chunk; an item for which there can be none gets its outcome, and leaves the chunk."""
+        self._asked = self._clock()
         policy = self._guard.policy
         if self._deadline is not None:
             policy = steps.within(self._guard.store, policy, self._deadline - self._clock())
@@ -127,8 +133,10 @@ class Run:
     def claimed(self, chunk: list[Item], bids: list[Bid], answers: list[Claimed]) -> None:
         """Take in what came of claiming, and line up what may begin."""
         for item, answer, bid in zip(chunk, answers, bids, strict=True):
+            if isinstance(answer, Refused) or (self._told and not isinstance(answer, Exception)):
+                self._events += self._guard.events_of(answer, self._asked)
             if isinstance(answer, Won):
-                item.claim = claim = self._guard.held(answer, bid.policy, told=self._guard.observers.are_listening())
+                item.claim = claim = self._guard.held(answer, bid.policy, told=self._told)
                 claim.deadline = self._deadline
                 heartbeat.HEARTBEAT.watch(claim)
             elif self._batch.values and isinstance(answer, Replay) and type(answer.record.result) is Elsewhere:
@@ -204,7 +212,9 @@ class Run:
                         break
                     if item.claim is not None:
                         self._any = item.begun = True
-                        self._began[item.index] = self._clock()
+                        self._began[item.index] = began = self._clock()
+                        if item.claim.story is not None:
+                            item.claim.story.began = began
                         if lane:
                             self._waiting[item.index] = lane
                         return item
@@ -229,6 +239,7 @@ class Run:
         claim = item.held
         item.value, item.error = value, error
         if error is not None and claim.completed_in_vain(error):
+            claim.let_go()
             self._leave_claimed(item, error)
             return
         if item.end is None and claim.settled is None:
@@ -323,6 +334,7 @@ class Run:
             late = yield from self._end_together([item for item, _ in late], leases=2)
         for item, error in late:
             item.trouble = ResultNotRecorded(item.key, item.value, str(error)) if item.error is None else error
+            item.held.telling.note("not_recorded", item.held.record, error=error)
 
     def _end_together(self, todo: list[Item], leases: int) -> Steps[list[tuple[Item, OncewardError]]]:
         """End claims, in one exchange where the store can; return those that were not recorded in time, and why."""
@@ -363,6 +375,8 @@ class Run:
     def _settled(self, item: Item) -> None:
         claim = item.held
         heartbeat.HEARTBEAT.forget(claim)
+        if claim.story is not None:
+            claim.story.hand_over(self._events)
         error, status = item.error, _ENDED.get(claim.settled or "", "failed")
         if item.trouble is not None:
             status = "failed"
@@ -390,6 +404,8 @@ class Run:
             yield from many.give_back(self._guard.store, claims, self._clock, lambda: limit)
             for item in idle:
                 item.held.let_go()
+                if self._told:
+                    self._events.append(about("released", item.held.record))
 
     def abandon(self) -> None:
         """Renew no more what an interrupt has kept from its handler, though it was taken to have begun; nothing runs any more."""
@@ -401,6 +417,15 @@ class Run:
         """Tell with ``interrupt``, which is raised instead of the outcomes, what could not be recorded."""
         for trouble in [item.trouble for item in self._chunk if item.begun and item.trouble is not None][:_TOLD]:
             interrupt.add_note(f"onceward: and then {trouble}")
+
+    def tell(self) -> None:
+        """Tell observers what has happened; called where no lock is held and no store is asked."""
+        while self._events:
+            try:
+                event = self._events.popleft()
+            except IndexError:  # another thread was faster
+                return
+            self._guard.observers.tell(event)
 
     # --- telling ----------------------------------------------------------------------------------------------------
 
@@ -418,6 +443,7 @@ class Run:
                 )
                 self._report(item, met)
             outcomes.append(met)
+        self.tell()
         return outcomes
 
     def _shared(self, item: Item, first: Item) -> Outcome:
@@ -426,17 +452,21 @@ class Run:
         other = _differ(item, first)
         if not met.ok:  # which says nothing about another input
             return Outcome("deferred", item.record, item.key) if other else met._replace(record=item.record)
+        before = first.replay or Replay(first.held.record, None)
+        if self._told:
+            self._events.append(about("mismatch" if other else "replayed", before.record))
         if other:
             return Outcome("mismatch", item.record, item.key, None, Mismatch(item.key))
-        return self._answered(item, first.replay or Replay(first.held.record, None))
+        return self._answered(item, before)
 
     def _report(self, item: Item, outcome: Outcome) -> None:
         item.outcome = outcome
+        if self._told and outcome.status in {"malformed", "deferred"}:
+            kind: Kind = "malformed" if outcome.status == "malformed" else "deferred"
+            self._events.append(Event(kind, outcome.key, self._batch.name, error=outcome.error))
         if outcome.ok and self._batch.on_outcome is None:
             return
-        import logging
-
-        log = logging.getLogger("onceward")
+        log = logger()
         if not outcome.ok:
             _log(log, outcome)
         if self._batch.on_outcome is not None:
@@ -510,6 +540,4 @@ def _warn(claim: HeldClaim) -> None:
     try:
         claim.warn()
     except Warning as warning:
-        import logging
-
-        logging.getLogger("onceward").warning("%s", warning)
+        logger().warning("%s", warning)

@@ -68,6 +68,11 @@ class Story:
         self._over = False
         self._events.clear()
 
+    def hand_over(self, events: deque[Event]) -> None:
+        """Move what was noted to ``events``, which are told with those of other claims."""
+        while self._events:
+            events.append(self._events.popleft())
+
     def tell(self) -> None:
         """Tell what was noted. A heartbeat may do so at the same time."""
         while self._events:

@@ -25,6 +25,7 @@ from onceward.http.request import Request
 from onceward.http.route import Route
 from onceward.http.scope import Identify, Scope, Unscoped, scope_of
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
+from onceward.observe.logs import logger
 
 MIB: Final = 1 << 20
 _ESCAPED: Final = 6  # bytes that JSON takes for one byte of text, at most
@@ -220,9 +221,7 @@ class Rules:
         try:
             return bool(self._records(status))
         except Exception:
-            import logging
-
-            logging.getLogger("onceward").exception("record(%d) raised; the answer is recorded", status)
+            logger().exception("record(%d) raised; the answer is recorded", status)
             return True
 
     def failed(self, status: int, began: bool | None) -> bool:
