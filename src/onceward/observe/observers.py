@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from onceward.observe import logs
@@ -60,6 +61,30 @@ class Observers:
                 self.given[number],
                 kind,
             )
+
+
+class DeferredObservers(Observers):
+    """Observers that are told when a ``with`` block is left: what goes on in it holds a lock."""
+
+    def __init__(self, observers: Observers) -> None:
+        super().__init__(observers.given)
+        self._observers = observers
+        self._waiting: deque[Event] = deque()
+
+    def tell(self, *events: Event) -> None:
+        """Keep events until :meth:`__exit__`."""
+        self._waiting += events
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        while self._waiting:
+            try:
+                event = self._waiting.popleft()
+            except IndexError:  # another thread was faster
+                return
+            self._observers.tell(event)
 
 
 def _always() -> bool:

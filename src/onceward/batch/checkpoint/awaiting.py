@@ -34,6 +34,10 @@ class AsyncCheckpoint(Generic[T]):
     async def add(self, item: T) -> Added:
         """As :meth:`Checkpoint.add`, awaiting it."""
         self._refuse_itself()
+        with self._buffer.told:
+            return await self._add(item)
+
+    async def _add(self, item: T) -> Added:
         await self._lock.acquire()  # not `async with`, which an interrupt can leave without a release
         try:
             self._buffer.check_open()
@@ -65,12 +69,13 @@ class AsyncCheckpoint(Generic[T]):
     async def flush(self) -> None:
         """As :meth:`Checkpoint.flush`, awaiting it."""
         self._refuse_itself()
-        await self._lock.acquire()
-        try:
-            self._buffer.check_open()
-            await self._flush()
-        finally:
-            self._lock.release()
+        with self._buffer.told:
+            await self._lock.acquire()
+            try:
+                self._buffer.check_open()
+                await self._flush()
+            finally:
+                self._lock.release()
 
     async def close(self, error: BaseException | None) -> None:
         """As :meth:`Checkpoint.close`, awaiting it."""
@@ -82,16 +87,17 @@ class AsyncCheckpoint(Generic[T]):
             return
         self._refuse_itself()
         self._buffer.closed = True
-        async with self._lock:
-            if self._watcher is not None:
-                self._watcher.cancel()  # it waits, for its time or for the lock: nothing is cut off
-            if error is None:
-                self._buffer.check()
-                await self._flush()
-            else:
-                self._buffer.note(error)
-                held = self._buffer.take()
-                await settle_async(lambda: self._buffer.giving_back(held, error), self._buffer.guard.store)
+        with self._buffer.told:
+            async with self._lock:
+                if self._watcher is not None:
+                    self._watcher.cancel()  # it waits, for its time or for the lock: nothing is cut off
+                if error is None:
+                    self._buffer.check()
+                    await self._flush()
+                else:
+                    self._buffer.note(error)
+                    held = self._buffer.take()
+                    await settle_async(lambda: self._buffer.giving_back(held, error), self._buffer.guard.store)
 
     def _refuse_itself(self) -> None:
         self._buffer.check_own()

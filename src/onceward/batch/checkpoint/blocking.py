@@ -54,7 +54,7 @@ class Checkpoint(Generic[T]):
             Exception: from the flush, of this item or of others before it.
         """
         self._refuse_itself()
-        with self._lock:
+        with self._buffer.told, self._lock:
             self._buffer.check_open()
             asked = self._buffer.asked(item)
             if asked is None:
@@ -90,7 +90,7 @@ class Checkpoint(Generic[T]):
             OncewardError: the checkpoint has failed before, or is closed.
         """
         self._refuse_itself()
-        with self._lock:
+        with self._buffer.told, self._lock:
             self._buffer.check_open()
             self._flush()
 
@@ -100,7 +100,7 @@ class Checkpoint(Generic[T]):
             return
         self._refuse_itself()
         self._buffer.closed = True
-        with self._lock:
+        with self._buffer.told, self._lock:
             self._wake.notify_all()
             if error is None:
                 self._buffer.check()

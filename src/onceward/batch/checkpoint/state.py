@@ -18,6 +18,8 @@ from onceward.core.protocol import Outcome
 from onceward.core.record import COMPLETED
 from onceward.errors import ForkedClaim, LeaseLost, Mismatch, OncewardError, ResultNotRecorded, StoreError
 from onceward.keys.ledger_keys import ledger_key
+from onceward.observe.events import about
+from onceward.observe.observers import DeferredObservers
 
 T = TypeVar("T")
 _TOLD: Final = 3  # keys that an error about many of them names
@@ -49,6 +51,7 @@ class Buffer(Generic[T]):
 
     def __init__(self, guard: Guard, reader: Reader[T], limits: Limits) -> None:
         self.guard = guard
+        self.told = guard.observers = DeferredObservers(guard.observers)  # left when no lock is held
         self._reader = reader
         self._limits = limits
         self._held: dict[str, Held[T]] = {}
@@ -235,6 +238,7 @@ class Buffer(Generic[T]):
         claims = [(one.claim.record, one.claim.policy) for one in held]
         try:
             yield from many.give_back(self.guard.store, claims, self.guard.clock, lambda: limit)
+            self.guard.observers.tell(*[about("released", one.claim.record) for one in held])
         except OncewardError as trouble:  # they stay claimed to the end of their leases
             error.add_note(f"onceward: and then, when {len(held)} keys were to be given back: {trouble}")
 
@@ -266,11 +270,13 @@ class Buffer(Generic[T]):
         except OncewardError as error:  # the store stayed away until the leases were over
             for one, _ in todo:
                 one.trouble = error
+                one.claim.telling.note("not_recorded", one.claim.record, error=error)
             return
         for (one, end), answer in zip(todo, answers, strict=True):
             try:
                 if isinstance(answer, StoreError):
                     one.trouble = answer
+                    one.claim.telling.note("not_recorded", one.claim.record, error=answer)
                 elif answer is not None:
                     one.claim.ended(answer, end, "record its end")
                 else:
@@ -281,6 +287,7 @@ class Buffer(Generic[T]):
     def _forget(self, held: Sequence[Held[T]]) -> None:
         for one in held:
             heartbeat.HEARTBEAT.forget(one.claim)
+            one.claim.tell()
 
 
 _E = TypeVar("_E", bound=Exception)
