@@ -18,7 +18,7 @@ from onceward.stores.contract import Store
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from onceward.batch.batch import Batch, Group, Outcome
+    from onceward.batch.batch import Batch, Group
     from onceward.batch.checkpoint.blocking import Flush
     from onceward.batch.checkpoint.context import CheckpointContext
     from onceward.batch.windows import At
@@ -276,7 +276,6 @@ class Once:
         name: str | None = None,
         concurrency: int = 1,
         group: "Group | None" = None,
-        on_outcome: "Callable[[Outcome], None] | None" = None,
         **options: Unpack[Options],
     ) -> "Batch":
         """Return a handler for batches: ``once.batch(charge, key="order.id").run(orders)`` handles each once.
@@ -292,7 +291,6 @@ class Once:
             concurrency: how many handlers run at a time: threads for ``run``, tasks for ``run_async``.
             group: called with a record; those that it gives the same value (but None) are handled one after another, in the
                 order given, and when one is not done the rest of them is deferred.
-            on_outcome: called with each outcome once it is recorded, from any thread of the batch; for metrics.
             **options: see :class:`onceward.Policy`. ``on_busy`` and ``cache`` mean nothing here: who is busy is reported.
 
         Raises:
@@ -306,9 +304,7 @@ class Once:
         def read(record: object) -> Reading:
             return Reading((record,), *source.read((record,), {}))
 
-        return Batch(
-            self, function, read, name=name, concurrency=concurrency, group=group, on_outcome=on_outcome, **options
-        )
+        return Batch(self, function, read, name=name, concurrency=concurrency, group=group, **options)
 
     def checkpoint(
         self,

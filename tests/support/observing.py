@@ -1,6 +1,7 @@
-"""Once with an observer, for tests of faces."""
+"""What happens, for tests: the events of a Once, and the outcomes of batches that a face makes."""
 
 from onceward import Once
+from onceward.batch.runner import Run
 from onceward.observe import Event
 
 
@@ -12,3 +13,25 @@ def told_of(once, told, name="told"):
             told.append((event.kind, event.route))
 
     return Once(once.store, name=name, observe=[observe])
+
+
+def note_outcomes(tell):
+    """Have ``tell`` called with each outcome of any batch in this process, from now on and until the next call."""
+    Noted.tell = staticmethod(tell)
+
+
+class Noted:
+    """Who is told of outcomes."""
+
+    tell = staticmethod(lambda outcome: None)
+
+
+def _noting(report):
+    def reported(run, item, outcome):
+        report(run, item, outcome)
+        Noted.tell(outcome)
+
+    return reported
+
+
+Run._report = _noting(Run._report)

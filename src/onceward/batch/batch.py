@@ -44,7 +44,7 @@ class Batch:
     """A handler for batches of records, from ``once.batch(...)``. One may serve any number of threads and event loops.
 
     Adapters make one themselves, with ``read(record)`` to read records in their own way; what it raises makes that record
-    malformed. Without ``values`` a recorded result that is kept elsewhere is not fetched. The other arguments are those of :meth:`Once.batch`.
+    malformed. ``heard`` is called with each outcome once it is recorded, from any thread of the batch. Without ``values`` a recorded result that is kept elsewhere is not fetched. The other arguments are those of :meth:`Once.batch`.
     """
 
     def __init__(
@@ -56,22 +56,21 @@ class Batch:
         name: str | None = None,
         concurrency: int = 1,
         group: Group | None = None,
-        on_outcome: Callable[[Outcome], None] | None = None,
+        heard: Callable[[Outcome], None] | None = None,
         values: bool = True,
         **options: Unpack[Options],
     ) -> None:
         if type(concurrency) is not int or concurrency < 1:
             raise ValueError(f"concurrency={concurrency!r}: give how many handlers may run at a time, at least 1")
-        for option, hook in (("group", group), ("on_outcome", on_outcome)):
-            if hook is not None:
-                check_hook(option, hook)
+        if group is not None:
+            check_hook("group", group)
         # Who is busy is reported, and nobody is answered from memory.
         refuse_guarded(function)
         self.guard, handler = once.guards.for_function(function, name, {**options, "on_busy": "raise", "cache": 0})
         self.name = self.guard.name
         self.read = read
         self.group = group
-        self.on_outcome = on_outcome
+        self.heard = heard
         self.concurrency = concurrency
         self.values = values
         self.typical = 0.0  # seconds that a handler takes, a moving average

@@ -464,16 +464,16 @@ class Run:
         if self._told and outcome.status in {"malformed", "deferred"}:
             kind: Kind = "malformed" if outcome.status == "malformed" else "deferred"
             self._events.append(Event(kind, outcome.key, self._batch.name, error=outcome.error))
-        if outcome.ok and self._batch.on_outcome is None:
+        if outcome.ok and self._batch.heard is None:
             return
         log = logger()
         if not outcome.ok:
             _log(log, outcome)
-        if self._batch.on_outcome is not None:
+        if self._batch.heard is not None:
             try:
-                self._batch.on_outcome(outcome)
+                self._batch.heard(outcome)
             except Exception:
-                log.exception("%s: on_outcome raised, which changes nothing", outcome.key)
+                log.exception("%s: what hears of outcomes raised, which changes nothing", outcome.key)
 
 
 def _end(item: Item) -> End:
@@ -531,7 +531,7 @@ def _without_payload(error: BaseException | None) -> str:
         return "" if error is None else describe(error)  # our own words
     return (
         f"{type(error).__name__} from {type(error.__cause__).__name__}, whose text may quote the payload and is not logged. "
-        "Look at the message where it came from; on_outcome= is given the error itself"
+        "Look at the message where it came from; an observer of Once(observe=[...]) is given the error itself"
     )
 
 

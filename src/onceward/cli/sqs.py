@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from onceward.aws.sqs.worker import SqsWorker
+from onceward.batch.outcomes import Outcome
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
 from onceward.cli.sqs_report import Heard, SqsReport
 from onceward.errors import OncewardError
@@ -111,7 +112,7 @@ def sqs(
     once = opened(store)
     report = SqsReport(as_json=as_json)
     try:
-        worker = SqsWorker(
+        worker = _ReportedWorker(
             once,
             queue,
             imported(call),
@@ -123,13 +124,12 @@ def sqs(
             visibility=visibility,
             wait=wait,
             grace=grace,
-            on_outcome=report.outcome,
             lease=lease,
             max_attempts=max_attempts,
         )
     except (ValueError, TypeError) as error:
         refuse(str(error), USAGE)
-    report.stop = worker.stop
+    worker.report, report.stop = report, worker.stop
     status, end = _run(worker, report, until_empty=until_empty)
     report.summary(end)
     once.close()
@@ -140,6 +140,17 @@ def sqs(
         sys.stderr.flush()
         os._exit(status)  # a called function may still run in its thread; its key stays claimed to the end of its lease
     raise typer.Exit(status)
+
+
+class _ReportedWorker(SqsWorker):
+    """A worker that reports each message."""
+
+    wants_values = True
+    report: SqsReport
+
+    def told(self, outcome: Outcome) -> None:
+        super().told(outcome)
+        self.report.outcome(outcome)
 
 
 def _run(worker: SqsWorker, report: SqsReport, *, until_empty: bool) -> tuple[int, str]:

@@ -43,12 +43,13 @@ class Worker(Generic[M]):
         backoff: seconds for which a message stays away after it failed, at first and at most.
         grace: seconds that running handlers have after a stop before they are interrupted, which leaves their keys claimed;
             None is as long as they take.
-        on_outcome: called with each message's outcome once it is recorded, in the event loop; for metrics.
         **options: see :class:`onceward.Policy`. ``on_busy`` and ``cache`` mean nothing here.
 
     Raises:
         ValueError, TypeError: an argument is not valid, or does not fit the handler.
     """
+
+    wants_values = False  # whether told() has a use for results that are kept outside of their records
 
     def __init__(
         self,
@@ -62,7 +63,6 @@ class Worker(Generic[M]):
         concurrency: int = 10,
         backoff: tuple[float, float] = (1.0, 900.0),
         grace: float | None = None,
-        on_outcome: "Callable[[Outcome], None] | None" = None,
         **options: Unpack[Options],
     ) -> None:
         check_once(once, "Worker({}, broker, charge)")
@@ -80,12 +80,11 @@ class Worker(Generic[M]):
             name=name,
             concurrency=concurrency,
             group=(lambda delivery: delivery.group) if broker.ordered else None,
-            on_outcome=self._told,
-            values=on_outcome is not None,
+            heard=self.told,
+            values=self.wants_values,
             **options,
         )
         self._backoff, self._grace = Backoff(*backoff), grace
-        self._on_outcome = on_outcome
         self._lock = threading.Lock()
         self._began = self._asked = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -178,8 +177,7 @@ class Worker(Generic[M]):
             with self._lock:
                 self._loop = None
 
-    def _told(self, outcome: "Outcome") -> None:
+    def told(self, outcome: "Outcome") -> None:
+        """Take in what became of a message, once that is recorded; for programs that tell a person of it, by a subclass."""
         assert self._serving is not None
         self._serving.told(outcome)
-        if self._on_outcome is not None:
-            self._on_outcome(outcome)

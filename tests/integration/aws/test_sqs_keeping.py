@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from command_line import Cli, until
+from observing import note_outcomes
 from onceward import Mismatch, Once, Parked, StoreError
 from onceward.aws import SqsWorker
 from onceward.aws.dead_letters import redrive
@@ -68,7 +69,8 @@ def made(aws, ministack, monkeypatch):
 def drain(once, queue, handler, **options):
     """Work until the queue has nothing more to give; return what became of the messages, in order."""
     told = []
-    options = {"key": "id", "wait": 0, "backoff": (0, 0), "on_outcome": lambda o: told.append(o.status), **options}
+    note_outcomes(lambda outcome: told.append(outcome.status))
+    options = {"key": "id", "wait": 0, "backoff": (0, 0), **options}
     SqsWorker(once, queue, handler, **options).run(until_empty=True)
     return told
 
@@ -76,7 +78,8 @@ def drain(once, queue, handler, **options):
 def work(once, queue, handler, condition, **options):
     """Work until the condition holds; return what became of the messages, in order."""
     told = []
-    options = {"key": "id", "wait": 1, "backoff": (0, 0), "on_outcome": lambda o: told.append(o.status), **options}
+    note_outcomes(lambda outcome: told.append(outcome.status))
+    options = {"key": "id", "wait": 1, "backoff": (0, 0), **options}
     worker = SqsWorker(once, queue, handler, **options)
     thread = threading.Thread(target=worker.run)
     thread.start()

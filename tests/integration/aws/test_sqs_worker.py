@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from observing import note_outcomes
 from onceward import Claim, Once, StoreError
 from onceward.aws import Delivery, SqsWorker, on_sqs
 from onceward.aws.sqs.message import Message
@@ -66,7 +67,8 @@ def numbered(count):
 def drain(once, queue, handler, **options):
     """Work until the queue is empty; return the outcomes."""
     outcomes = []
-    options = {"key": "id", "name": "test", "wait": 1, "on_outcome": outcomes.append, **options}
+    note_outcomes(outcomes.append)
+    options = {"key": "id", "name": "test", "wait": 1, **options}
     SqsWorker(once, queue, handler, **options).run(until_empty=True)
     return outcomes
 
@@ -196,7 +198,8 @@ def test_a_message_whose_delete_was_lost_replays_and_is_deleted(once, made, fron
         Refuse("AccessDenied") if seen.action == "DeleteMessageBatch" and not next(refusals) else None
     )
     told = []
-    with working(once, queue, ran.append, visibility=1, on_outcome=lambda o: told.append(o.status)):
+    note_outcomes(lambda o: told.append(o.status))
+    with working(once, queue, ran.append, visibility=1):
         until(lambda: ministack.left(queue) == 0, "the delete")
 
     assert ran == [{"id": 1}]
@@ -290,7 +293,8 @@ def test_a_fifo_queue_keeps_the_order_of_each_group_when_messages_fail(once, mad
         done.append(order)
 
     told = []
-    with working(once, queue, handler, backoff=(0, 0), on_outcome=told.append):
+    note_outcomes(told.append)
+    with working(once, queue, handler, backoff=(0, 0)):
         until(lambda: ministack.left(queue) == 0, "the end")
 
     for group in "abc":
@@ -565,7 +569,8 @@ def test_a_handler_that_outlasts_the_grace_is_interrupted_and_its_key_stays_clai
         began.set()
         await asyncio.sleep(PATIENCE)
 
-    with working(once, queue, handler, grace=0.2, visibility=60, backoff=(0, 0), on_outcome=told.append):
+    note_outcomes(told.append)
+    with working(once, queue, handler, grace=0.2, visibility=60, backoff=(0, 0)):
         assert began.wait(PATIENCE)
 
     assert [outcome.status for outcome in told] == ["failed"]
@@ -634,7 +639,8 @@ def test_while_the_ledger_is_away_nothing_runs_and_one_message_is_tried_at_a_tim
     def handler(order):
         ran.append(order["id"])
 
-    with working(ledger, queue, handler, concurrency=5, backoff=(0, 1), on_outcome=lambda o: told.append(o.status)):
+    note_outcomes(lambda o: told.append(o.status))
+    with working(ledger, queue, handler, concurrency=5, backoff=(0, 1)):
         until(lambda: "ReceiveMessage" in front.actions, "a start")
         away.set()
         for order in numbered(30):

@@ -23,7 +23,15 @@ async def count_once(order: dict, claim: Claim) -> int:
     return await claim.transact_async([{"Update": count}], order["id"])
 
 
-SqsWorker(
+class Printing(SqsWorker):
+    """Says what became of each message."""
+
+    def told(self, outcome):
+        super().told(outcome)
+        print(outcome.status, flush=True)
+
+
+Printing(
     Once(LEDGER),
     QUEUE,
     count_once,
@@ -33,5 +41,4 @@ SqsWorker(
     visibility=VISIBILITY,
     backoff=(1.0, 4.0),
     wait=2,
-    on_outcome=lambda outcome: print(outcome.status, flush=True),
 ).run()

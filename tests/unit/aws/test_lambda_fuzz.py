@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from test_lambda_reading import HASHED, THREE, aggregate
 
 import lambda_events as events
+from observing import note_outcomes
 from onceward import KeyMissing, Once
 from onceward.aws import (
     BatchFailed,
@@ -104,7 +105,9 @@ def test_no_record_of_any_event_is_lost(wrapper, options, event, data):
     event = data.draw(mutated(event))
     outcomes, ran = [], []
 
-    @wrapper(Once(MemoryStore(), name="n"), on_outcome=outcomes.append, **options)
+    note_outcomes(outcomes.append)
+
+    @wrapper(Once(MemoryStore(), name="n"), **options)
     def handle(payload):
         ran.append(payload)
         return "made"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 import lambda_events as events
+from observing import note_outcomes
 from onceward import Busy, Claim, Mismatch, Once, Parked, ResultUnavailable, current
 from onceward.aws import (
     DROPPED,
@@ -117,7 +118,8 @@ def test_messages_of_one_event_are_handled_side_by_side_when_asked_for(once):
 
 def test_busy_parked_mismatched_and_malformed_messages_are_all_reported(once, effects):
     outcomes = []
-    handle = on_sqs(once, key="id", fingerprint="total", on_outcome=outcomes.append)(effects.make)
+    note_outcomes(outcomes.append)
+    handle = on_sqs(once, key="id", fingerprint="total")(effects.make)
     claim = once.acquire(1, name="n")
     once.acquire(2, name="n").park("broken")
     handle(events.sqs({"id": 3, "total": 1}))
@@ -533,10 +535,11 @@ def test_a_task_that_was_left_running_goes_on_in_the_next_invocation(once):
         return await kept[0]
 
     values = []
-    outcomes = on_sqs(once, name="again", on_outcome=lambda outcome: values.append(outcome.value))(handle.__wrapped__)
+    note_outcomes(lambda outcome: values.append(outcome.value))
+    outcomes = on_sqs(once, name="again")(handle.__wrapped__)
     assert failed(handle(events.sqs("a"))) == []
     assert failed(outcomes(events.sqs("b"))) == []
-    assert values == ["alive"]
+    assert values == [None, "alive"]
 
 
 def test_coroutines_of_one_event_run_side_by_side_when_asked_for(once):

@@ -15,6 +15,7 @@ import pytest
 
 import lambda_events as events
 from lambda_events import changed
+from observing import note_outcomes
 from onceward import Claim, KeyMissing, Once
 from onceward.aws import (
     BatchFailed,
@@ -112,7 +113,9 @@ def test_an_envelope_of_sns_in_sqs_is_taken_off_when_asked_for(once):
 def test_a_message_without_an_envelope_is_malformed_when_one_is_to_be_taken_off(once):
     outcomes = []
 
-    @on_sqs(once, unwrap="sns", on_outcome=outcomes.append)
+    note_outcomes(outcomes.append)
+
+    @on_sqs(once, unwrap="sns")
     def handle(payload):
         raise AssertionError
 
@@ -188,7 +191,9 @@ def test_an_aggregate_that_cannot_be_read_is_one_malformed_record(once, message,
         user_records(aggregate(message))
     outcomes = []
 
-    @on_kinesis(once, on_outcome=outcomes.append)
+    note_outcomes(outcomes.append)
+
+    @on_kinesis(once)
     def handle(payload):
         return None
 
@@ -252,7 +257,9 @@ def test_dynamodb_keys_by_event_id(once):
 def test_a_change_that_is_none_is_malformed(once, value):
     outcomes = []
 
-    @on_dynamodb_stream(once, on_outcome=outcomes.append)
+    note_outcomes(outcomes.append)
+
+    @on_dynamodb_stream(once)
     def handle(change):
         return None
 
@@ -394,7 +401,8 @@ def test_a_record_of_another_source_among_right_ones_is_malformed_alone(once, wr
     (right,) = WRAPPERS[wrapper]["Records"]
     (strange,) = foreign["Records"]
     outcomes, payloads = [], []
-    handle = wrapper(once, on_outcome=outcomes.append)(payloads.append)
+    note_outcomes(outcomes.append)
+    handle = wrapper(once)(payloads.append)
     try:
         handle({"Records": [right, strange]})
     except BatchFailed as error:  # it has no identifier by which this source could be told of it
@@ -447,7 +455,9 @@ def test_an_event_without_records_is_a_success(once, wrapper):
 def test_a_record_that_cannot_be_read_harms_no_other(once, wrapper, event, status):
     outcomes, ran = [], []
 
-    @wrapper(once, on_outcome=outcomes.append)
+    note_outcomes(outcomes.append)
+
+    @wrapper(once)
     def handle(payload):
         ran.append(payload)
         return payload
@@ -554,7 +564,8 @@ def converted(function, event, wrapper=on_sqs):
 
     spy.__annotations__ = function.__annotations__
     outcomes = []
-    wrapper(Once(MemoryStore(), name="n"), on_outcome=outcomes.append)(spy)(event)
+    note_outcomes(outcomes.append)
+    wrapper(Once(MemoryStore(), name="n"))(spy)(event)
     return outcomes[0].error or seen[0]
 
 
@@ -697,7 +708,9 @@ def test_a_type_that_is_defined_later_is_read_when_it_is_needed(once, monkeypatc
 
     outcomes = []
 
-    @on_sqs(once, name="never", on_outcome=outcomes.append)
+    note_outcomes(outcomes.append)
+
+    @on_sqs(once, name="never")
     def never(order: Nothing) -> None:
         raise AssertionError
 
@@ -705,7 +718,7 @@ def test_a_type_that_is_defined_later_is_read_when_it_is_needed(once, monkeypatc
     handle(events.sqs({"id": 1}))
     assert seen == [Order(1)]
     assert never(events.sqs({"id": 1})) == {"batchItemFailures": [{"itemIdentifier": "m-0"}]}
-    assert "its annotations name 'Nothing'" in str(outcomes[0].error)
+    assert "its annotations name 'Nothing'" in str(outcomes[-1].error)
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------
@@ -745,7 +758,9 @@ def test_a_key_is_a_jmespath_over_the_payload_or_a_callable(once, key, expected)
 def test_a_key_that_is_missing_is_malformed_and_nothing_runs(once, key):
     outcomes = []
 
-    @on_sqs(once, key=key, on_outcome=outcomes.append)
+    note_outcomes(outcomes.append)
+
+    @on_sqs(once, key=key)
     def handle(order: dict) -> None:
         raise AssertionError
 

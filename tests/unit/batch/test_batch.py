@@ -810,7 +810,9 @@ def test_each_outcome_is_told_once_when_it_is_recorded(form, once):
         if order["id"] == "bad":
             raise ValueError
 
-    outcomes = form.run(form.batch(once, handle, on_outcome=tell), [*orders("a", "bad", "a"), {}])
+    batch = form.batch(once, handle)
+    batch.heard = tell
+    outcomes = form.run(batch, [*orders("a", "bad", "a"), {}])
     assert sorted(statuses(told)) == sorted(statuses(outcomes)) == ["done", "failed", "malformed", "replayed"]
 
 

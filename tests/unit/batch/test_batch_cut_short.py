@@ -12,6 +12,7 @@ import weakref
 import pytest
 
 from batches import PATIENCE, batch_of, orders, standing, statuses, within_patience
+from observing import note_outcomes
 from onceward import LeaseLost, Once, current
 from onceward.claim.heartbeat import HEARTBEAT
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Reply
@@ -126,7 +127,8 @@ def test_a_handler_that_is_cancelled_after_it_has_completed_its_claim_is_told_as
         await asyncio.sleep(PATIENCE)
 
     async def main():
-        batch = batch_of(once, handle, on_outcome=told.append)
+        note_outcomes(told.append)
+        batch = batch_of(once, handle)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(batch.run_async(orders("a", "b")), 0.1)
 

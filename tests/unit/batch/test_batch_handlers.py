@@ -144,16 +144,14 @@ class Awaiting:
 
 
 @pytest.mark.parametrize("hook", [coroutine, functools.partial(coroutine), Awaiting(), AsyncMock()])
-@pytest.mark.parametrize("option", ["group", "on_outcome"])
-def test_hooks_that_would_have_to_be_awaited_are_refused(once, option, hook):
-    with pytest.raises(TypeError, match=option):
-        batch_of(once, lambda order: 1, **{option: hook})
+def test_a_group_that_would_have_to_be_awaited_is_refused(once, hook):
+    with pytest.raises(TypeError, match="group"):
+        batch_of(once, lambda order: 1, group=hook)
 
 
 @pytest.mark.parametrize("hook", [print, int, [].append, operator.itemgetter("id"), Mock(return_value=1)])
-@pytest.mark.parametrize("option", ["group", "on_outcome"])
-def test_hooks_of_any_other_kind_are_taken(once, option, hook):
-    assert batch_of(once, lambda order: 1, **{option: hook})
+def test_a_group_of_any_other_kind_is_taken(once, hook):
+    assert batch_of(once, lambda order: 1, group=hook)
 
 
 class Strange:
@@ -208,7 +206,7 @@ class Exit(BaseException):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("awaiting", [False, True])
-def test_an_exit_out_of_on_outcome_loses_no_outcome(once, awaiting, caplog):
+def test_an_exit_as_an_outcome_is_taken_in_loses_no_outcome(once, awaiting, caplog):
     told = []
 
     def tell(outcome):
@@ -222,7 +220,8 @@ def test_an_exit_out_of_on_outcome_loses_no_outcome(once, awaiting, caplog):
     async def handle_async(order):
         await asyncio.sleep(4 * LINGER if order["id"] == "slow" else 0)
 
-    batch = batch_of(once, handle_async if awaiting else handle, on_outcome=tell)
+    batch = batch_of(once, handle_async if awaiting else handle)
+    batch.heard = tell
     records = orders("a", "b", "c", "slow")
     outcomes = within_patience(batch.run_async(records)) if awaiting else batch.run(records)
     assert statuses(outcomes) == ["done"] * 4

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from observing import note_outcomes
 from onceward import Once, StoreError
 from onceward.consumers.broker import Broker, BrokerError
 from onceward.consumers.delivery import Delivery, MalformedRecord
@@ -108,7 +109,8 @@ def record(once, key):
 
 def drain(once, broker, handler, **options):
     told = []
-    worker = Worker(once, broker, handler, on_outcome=lambda outcome: told.append(outcome.status), **options)
+    note_outcomes(lambda outcome: told.append(outcome.status))
+    worker = Worker(once, broker, handler, **options)
     worker.run(until_empty=True)
     assert broker.held == []
     assert broker.closed

@@ -27,13 +27,11 @@ class Settings(Options, total=False):
             default the source's own key.
         fingerprint: the same, or True for the whole payload: what must not change under one key.
         name: the namespace of the keys; by default the function's module and qualified name.
-        on_outcome: called with each record's outcome once it is recorded, from any thread; for metrics.
     """
 
     key: "KeySource | None"
     fingerprint: "KeySource | bool | None"
     name: str | None
-    on_outcome: "Callable[[Outcome], None] | None"
 
 
 class LambdaHandler(Protocol[T_co]):
@@ -99,7 +97,6 @@ def _wrapped(
     key: "KeySource | None" = None,
     fingerprint: "KeySource | bool | None" = None,
     name: str | None = None,
-    on_outcome: "Callable[[Outcome], None] | None" = None,
     **options: Unpack[Options],
 ) -> LambdaHandler[T]:
     from onceward.batch.batch import Batch
@@ -112,8 +109,7 @@ def _wrapped(
         name=name,
         concurrency=source.concurrency,
         group=source.group,
-        on_outcome=on_outcome,
-        values=source.values or on_outcome is not None,
+        values=source.values,
         **options,
     )
 

@@ -13,7 +13,6 @@ from onceward.core.policy import Options
 from onceward.once import check_once
 
 if TYPE_CHECKING:
-    from onceward.batch.outcomes import Outcome
     from onceward.claim.signatures import KeySource
     from onceward.once import Once
 
@@ -46,7 +45,6 @@ class SqsWorker(Worker[Message]):
         backoff: seconds for which a message stays away after it failed, at first and at most.
         grace: seconds that running handlers have after a stop before they are interrupted, which leaves their keys claimed;
             None is as long as they take.
-        on_outcome: called with each message's outcome once it is recorded, in the event loop; for metrics.
         **options: see :class:`onceward.Policy`. ``on_busy`` and ``cache`` mean nothing here. ``max_attempts`` is 10 when it
             is not given and the queue has no redrive policy; a malformed message, or one with another input under its key,
             is kept after so many receives.
@@ -70,7 +68,6 @@ class SqsWorker(Worker[Message]):
         wait: float = LONGEST_WAIT,
         backoff: tuple[float, float] = (1.0, 900.0),
         grace: float | None = None,
-        on_outcome: "Callable[[Outcome], None] | None" = None,
         **options: Unpack[Options],
     ) -> None:
         check_once(once, "SqsWorker({}, 'orders', charge)")
@@ -85,6 +82,5 @@ class SqsWorker(Worker[Message]):
             concurrency=concurrency,
             backoff=backoff,
             grace=grace,
-            on_outcome=on_outcome,
             **options,
         )
