@@ -31,7 +31,7 @@ def fuzz(form, ledger, calls, how="signal"):
         [sys.executable, str(FUZZ), form, ledger, str(calls), "7", how],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
