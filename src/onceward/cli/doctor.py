@@ -66,11 +66,11 @@ def doctor(
         refuse("name what to look at: --queue, --store, or both", USAGE)
     if function is not None and queue is None:
         refuse("--function needs --queue, whose event source mappings are looked at", USAGE)
-    from onceward.aws.doctor.look import Look
+    from onceward.aws.doctor.look import Inspection
 
     try:
         policy = Policy(lease=lease, retention=_seconds(retention), max_attempts=max_attempts).checked()
-        look = Look(policy, function)
+        look = Inspection(policy, function)
         if queue is not None:
             look.queue(queue)
     except (ValueError, TypeError) as error:

@@ -14,7 +14,7 @@ from onceward.errors import OncewardError
 from onceward.terminal import line, quoted
 
 if TYPE_CHECKING:
-    from onceward.aws.dead_letters.redrive import Fate, Redrive, Waiting
+    from onceward.aws.dead_letters.redrive import Backlog, Fate, Redrive
     from onceward.once import Once
     from onceward.stores.ledger import Ledger
 
@@ -137,7 +137,7 @@ class _Told:
         self._counts = dict.fromkeys(_OUTCOMES, 0)
         self._without = 0  # messages without a record
 
-    def all(self, run: "Redrive", waiting: "Waiting") -> int:
+    def all(self, run: "Redrive", waiting: "Backlog") -> int:
         """Do it, and return the exit status."""
         stop = Stop()
         stop.listen()

@@ -8,7 +8,7 @@ from onceward.core.drivers import Steps, drive
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.stores.dynamodb.table import Table
 from onceward.stores.inspection import Gaps, Unanswered
-from onceward.wire.calls import Answer, Call
+from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of
 from onceward.wire.sdk import client_of
 
@@ -72,7 +72,7 @@ def _answer(store: "DynamoStore", action: str, body: Mapping[str, object]) -> St
         StoreError: it was refused, or no answer came.
     """
     call = Call(DYNAMODB, action, body)
-    answer: Answer = yield from store.ask(call, gone=400)
+    answer: ServiceAnswer = yield from store.ask(call, gone=400)
     if answer.status == 200:
         return cast("Mapping[str, Any]", answer.body)
     if code_of(answer) == "ResourceNotFound":

@@ -23,7 +23,7 @@ from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout, reason
 from onceward.stores.dynamodb.replies import member, page, units, won
 from onceward.stores.dynamodb.requests import Requests
 from onceward.stores.observed import Observed, Tell
-from onceward.wire.calls import Answer, Call, Many, ObjectCall
+from onceward.wire.calls import Call, Many, ObjectCall, ServiceAnswer
 from onceward.wire.clock import ServerClock
 from onceward.wire.codes import EXPIRED, SKEWED, code_of, message_of, passes
 from onceward.wire.wires import Wires
@@ -37,7 +37,7 @@ class Sent(NamedTuple):
     records: list[Record]
     now: float
     calls: tuple[Call, ...]
-    answers: "list[Answer | StoreError]"
+    answers: "list[ServiceAnswer | StoreError]"
 
 
 class DynamoStore(Observed):
@@ -126,7 +126,7 @@ class DynamoStore(Observed):
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         """Delete the record if it is still the version seen."""
         call = self.requests.delete(seen)
-        answer = yield from self.heard(call, cast("Answer", (yield call)))
+        answer = yield from self.heard(call, cast("ServiceAnswer", (yield call)))
         return (yield from self.reply(call, answer, seen if isinstance(seen, Record) else None, 0.0))
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
@@ -181,16 +181,16 @@ class DynamoStore(Observed):
             pairs = zip(request.calls, replies, strict=True)
             return [told for one, met in pairs for told in self.told_of(one, met, seconds)]
         action = faults.name_of(cast("Call | ObjectCall", request))
-        if not isinstance(reply, Answer):
+        if not isinstance(reply, ServiceAnswer):
             return [StoreRequest(self.url, action, seconds, type(reply).__name__)]
         code = "" if reply.status == 200 else code_of(reply)
         return [StoreRequest(self.url, action, reply.received - reply.sent, code, units(reply))]
 
     # --- asking, for the verbs here and in the modules beside ---------------------------------------------------------
 
-    def ask(self, call: Call | ObjectCall, *, gone: int = 200) -> Steps[Answer]:
+    def ask(self, call: Call | ObjectCall, *, gone: int = 200) -> Steps[ServiceAnswer]:
         """Send a call and return its answer; raises StoreError when it is an error other than the status ``gone``."""
-        answer = yield from self.heard(call, cast("Answer", (yield call)))
+        answer = yield from self.heard(call, cast("ServiceAnswer", (yield call)))
         if answer.status not in {200, gone}:
             raise self.failure(call, answer)
         return answer
@@ -205,11 +205,11 @@ class DynamoStore(Observed):
             records, items, now = yield from self.stamped(writes)
             calls = calls_of(items)
             answers = yield from self.ask_many(calls, again=False)
-            if not again or not any(isinstance(answer, Answer) and self.may_renew(answer) for answer in answers):
+            if not again or not any(isinstance(answer, ServiceAnswer) and self.may_renew(answer) for answer in answers):
                 break
         return Sent(records, now, calls, answers)
 
-    def ask_many(self, calls: tuple[Call, ...], *, again: bool = True) -> Steps[list[Answer | StoreError]]:
+    def ask_many(self, calls: tuple[Call, ...], *, again: bool = True) -> Steps[list[ServiceAnswer | StoreError]]:
         """Send calls side by side and return their answers, refusals among them; or the error of one that got none."""
         got: Sequence[object]
         if len(calls) > 1:
@@ -219,11 +219,11 @@ class DynamoStore(Observed):
                 got = [(yield calls[0])]
             except StoreError as error:
                 got = [error]
-        answers: list[Answer | StoreError] = []
+        answers: list[ServiceAnswer | StoreError] = []
         for call, answer in zip(calls, got, strict=True):
             if isinstance(answer, StoreError):
                 answers.append(answer)
-            elif isinstance(answer, Answer):
+            elif isinstance(answer, ServiceAnswer):
                 try:
                     answers.append((yield from self.heard(call, answer, again=again)))
                 except StoreError as error:
@@ -232,16 +232,16 @@ class DynamoStore(Observed):
                 raise cast("Exception", answer)
         return answers
 
-    def heard(self, call: Call | ObjectCall, answer: Answer, *, again: bool = True) -> Steps[Answer]:
+    def heard(self, call: Call | ObjectCall, answer: ServiceAnswer, *, again: bool = True) -> Steps[ServiceAnswer]:
         """Take in an answer: the time, and whether the same call is worth signing anew, once."""
         while True:
             (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
             if not again or not self.may_renew(answer):
                 return answer
             again = False
-            answer = cast("Answer", (yield call))
+            answer = cast("ServiceAnswer", (yield call))
 
-    def may_renew(self, answer: Answer) -> bool:
+    def may_renew(self, answer: ServiceAnswer) -> bool:
         """Tell whether a signature was refused, and may be accepted with the server's time or with new credentials."""
         code = "" if answer.status == 200 else code_of(answer)
         return code in SKEWED or (code in EXPIRED and self._wires.renew())
@@ -269,7 +269,13 @@ class DynamoStore(Observed):
         return records, items, now
 
     def reply(
-        self, call: Call, answer: Answer | StoreError, record: Record | None, now: float, *, inserted: bool = False
+        self,
+        call: Call,
+        answer: ServiceAnswer | StoreError,
+        record: Record | None,
+        now: float,
+        *,
+        inserted: bool = False,
     ) -> Steps[Reply]:
         """Return what the answer to a conditional write says; ``record`` stands if it was made, stamped ``now``."""
         if isinstance(answer, StoreError):
@@ -316,7 +322,7 @@ class DynamoStore(Observed):
                 damaged.append(error.damaged)
         return records, damaged
 
-    def failure(self, call: Call | ObjectCall, answer: Answer) -> StoreError:
+    def failure(self, call: Call | ObjectCall, answer: ServiceAnswer) -> StoreError:
         """Return the error that an answer is."""
         return faults.failure(
             code_of(answer),
@@ -337,7 +343,7 @@ class DynamoStore(Observed):
             record = _whole(write.at(now))
             item = self.layout.item(record)
         call = self.requests.write(item, seen)
-        answer: Answer = yield call
+        answer: ServiceAnswer = yield call
         if answer.status == 200:
             clock.learn(answer)
             return won(record, answer, now)

@@ -26,7 +26,7 @@ from onceward.stores.sqlite.anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite.clock import RESOLUTION
 from onceward.stores.sqlite.file import SqliteFile, translated
 from onceward.stores.sqlite.place import CHECK_EVERY
-from onceward.stores.sqlite.requests import Delete, Each, Insert, Load, Purge, Request, Scan, Swap, find
+from onceward.stores.sqlite.requests import Delete, Each, Insert, Load, Purge, Scan, SqlRequest, Swap, find
 
 if TYPE_CHECKING:
     from threading import RLock  # a class to the type checker, and a function when it runs
@@ -46,7 +46,7 @@ class Job:
     reply: object = None
     error: Exception | None = None
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: SqlRequest) -> None:
         self.request = request
 
 
@@ -142,7 +142,7 @@ class SqliteStore(Observed):
 
     def exchange(self, request: object) -> object:
         """Run one request: a read at once, a write in the next transaction."""
-        asked: Request = request  # type: ignore[assignment]  # the verbs yield nothing else
+        asked: SqlRequest = request  # type: ignore[assignment]  # the verbs yield nothing else
         if not asked.writes:
             return self._read(asked.run)
         if self._is_writing():
@@ -164,7 +164,7 @@ class SqliteStore(Observed):
 
     async def exchange_async(self, request: object) -> object:
         """Run one request: a read at once, for it never waits; a write in the store's writer thread."""
-        asked: Request = request  # type: ignore[assignment]  # the verbs yield nothing else
+        asked: SqlRequest = request  # type: ignore[assignment]  # the verbs yield nothing else
         if not self._file.is_open:  # opening may have to make the schema, and to wait for it
             await self._in_thread(Job(_OPEN))
         if not asked.writes:

@@ -64,7 +64,7 @@ class Writer:
         self._end()
 
 
-class Told(NamedTuple):
+class ToldFutures(NamedTuple):
     """Futures that a loop was told of, and when. An interrupt that strikes as ``_wake`` begins leaves them as they were."""
 
     at: float
@@ -73,12 +73,12 @@ class Told(NamedTuple):
 
 
 def _serve(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]") -> None:
-    told: list[Told] = []
+    told: list[ToldFutures] = []
     while _serve_one(store, queue, told):
         pass  # and nothing else of one round is kept alive while the next is waited for
 
 
-def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]", told: list[Told]) -> bool:
+def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]", told: list[ToldFutures]) -> bool:
     taken: list[Waiting | None] = []
     try:
         taken.append(queue.get(timeout=AGAIN if told else None))
@@ -106,7 +106,7 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
             loop.call_soon_threadsafe(_wake, futures)
         except RuntimeError:  # the loop was closed: nobody waits any more
             continue
-        told.append(Told(now, loop, futures))
+        told.append(ToldFutures(now, loop, futures))
     return None not in taken
 
 
