@@ -24,6 +24,7 @@ from onceward.core.record import Reply, Write
 from onceward.core.register import Register
 from onceward.core.steps import CLAIM_PATIENCE, fetched, persist
 from onceward.keys.ledger_keys import ledger_key
+from onceward.observe.logs import logger
 from onceward.results.outcomes import describe
 
 if TYPE_CHECKING:
@@ -152,9 +153,7 @@ class Keeper(Generic[M]):
         if room is None or size <= room:
             end = await drive_async(keeping(store, place, text, self._broker.alike), store)
         if (says := self._says(end, place, size)) is not None:
-            import logging
-
-            logging.getLogger("onceward").warning("queue %s: message %s %s", self._broker.name, delivery.id, says)
+            logger().warning("queue %s: message %s %s", self._broker.name, delivery.id, says)
         return end
 
     def _says(self, end: KeepOutcome, place: Place, size: int) -> str | None:

@@ -4,6 +4,7 @@ import re
 import zlib
 from hashlib import sha256
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
@@ -96,8 +97,6 @@ class Encoder:
         return self._signers.get(service) or self._signers.setdefault(service, Signer(self._endpoints.region, service))
 
     def _object(self, call: ObjectCall, credentials: Credentials, at: float) -> WireRequest:
-        from urllib.parse import quote
-
         origin, start = self._endpoints.bucket(call.bucket)
         path = start + quote(call.key, safe="/~")
         content = call.content or b""

@@ -1,6 +1,5 @@
 """What the doctor finds: each rule as a table, and then real queues, functions, tables and files."""
 
-import itertools
 import json
 import os
 import pty
@@ -23,9 +22,9 @@ from onceward.stores.dynamodb.table import Table
 from onceward.stores.inspection import InMemory
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.inspection import File, _kind
-from servers import Proxy, Refuse
+from servers import Proxy, Refuse, numbers
 
-_NUMBERS = itertools.count()
+_NUMBERS = numbers()
 DAY = 86400
 ARN = "arn:aws:sqs:eu-west-1:1:orders"
 QUEUE = QueueSettings("orders", ARN, visibility=60, retention=4 * DAY, wait=20, dead_letters=f"{ARN}-dlq", receives=5)

@@ -26,9 +26,9 @@ from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.errors import OncewardError, StoreError
 from onceward.testing.bench import claim_of
-from servers import Fault, Proxy, Refuse
+from servers import Fault, Proxy, Refuse, numbers
 
-_NUMBERS = itertools.count()
+_NUMBERS = numbers()
 KEYED = {"onceward-key": {"DataType": "String", "StringValue": "first"}}
 
 

@@ -29,9 +29,9 @@ from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.ledger import KeepsMessage
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before, late, twice
-from servers import Proxy, Refuse
+from servers import Proxy, Refuse, numbers
 
-NAMES = itertools.count()
+NAMES = numbers()
 ARN = "arn:aws:sqs:eu-west-1:000000000000:orders"
 ATTRIBUTES = {
     "trace": Attribute("String", "t-1"),

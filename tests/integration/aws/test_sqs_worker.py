@@ -27,9 +27,9 @@ from onceward.consumers.polling import Polls
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, delay
 from places import SOURCES
-from servers import Refuse
+from servers import Refuse, numbers
 
-NAMES = itertools.count()
+NAMES = numbers()
 PATIENCE = 30.0  # seconds that something may take on a slow machine
 
 

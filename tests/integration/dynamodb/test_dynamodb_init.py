@@ -1,7 +1,6 @@
 """`onceward init` for DynamoDB: what it sends, what it leaves alone, and that its templates say the same."""
 
 import asyncio
-import itertools
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +15,9 @@ from onceward.stores.dynamodb.create import create
 from onceward.stores.dynamodb.template import HANDLER, OPERATOR, printed
 from onceward.testing.bench import claim_of
 from onceward.wire.calls import Call, ServiceAnswer
-from servers import Refuse
+from servers import Refuse, numbers
 
-_NUMBERS = itertools.count()
+_NUMBERS = numbers()
 
 
 @pytest.fixture

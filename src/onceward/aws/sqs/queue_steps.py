@@ -15,6 +15,7 @@ from onceward.consumers.broker import BrokerError
 from onceward.core.clock import boottime
 from onceward.core.drivers import Sleep, Steps
 from onceward.errors import StoreError
+from onceward.observe.logs import logger
 from onceward.wire.calls import Call, Service, ServiceAnswer
 from onceward.wire.clock import ServerClock
 from onceward.wire.codes import EXPIRED, FIXES, PASSING, SKEWED, code_of, message_of, passes, short
@@ -113,12 +114,8 @@ class QueueSteps:
         told = (yield from self._ask(call, tries)).get("Messages") or []
         messages = [message for one in told if (message := read_message(one)) is not None]
         if len(messages) < len(told):
-            import logging
-
             damaged = len(told) - len(messages)
-            logging.getLogger("onceward").warning(
-                "queue %s: %d message(s) arrived damaged", self._address.name, damaged
-            )
+            logger().warning("queue %s: %d message(s) arrived damaged", self._address.name, damaged)
         return messages
 
     def delete_many(self, receipts: Iterable[str]) -> Steps[list[QueueError | None]]:
