@@ -118,7 +118,7 @@ INSPECT: Final[Capability[Callable[[], Inspected]]] = Capability("inspect", "be 
 FOUND: Final[Capability[Callable[[], bool]]] = Capability("found", "tell whether it is there")
 
 
-def check_options(store: Store, options: AbstractSet[str], known: AbstractSet[str] = frozenset()) -> None:
-    """Raise ValueError when ``options`` has one that means nothing for ``store``."""
+def check_options(url: str, options: AbstractSet[str], known: AbstractSet[str] = frozenset()) -> None:
+    """Raise ValueError when ``options`` has one that means nothing for the ledger at ``url``."""
     for option in sorted(options - known):
-        raise ValueError(f"{store.url}: --{option} means nothing for this ledger; leave it out")
+        raise ValueError(f"{url}: --{option} means nothing for this ledger; leave it out")

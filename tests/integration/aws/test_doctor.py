@@ -17,8 +17,8 @@ from onceward import Once, Policy
 from onceward.aws.doctor.diagnosis import diagnosis
 from onceward.aws.doctor.facts import Facts, QueueSettings, Trigger, days
 from onceward.aws.doctor.look import Inspection, _name
+from onceward.stores.dynamodb.facts import Table
 from onceward.stores.dynamodb.inspection import _lagging
-from onceward.stores.dynamodb.table import Table
 from onceward.stores.inspection import InMemory
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.inspection import File, _kind

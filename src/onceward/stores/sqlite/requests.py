@@ -11,7 +11,7 @@ from onceward.core.protocol import NEEDS, STATUSES
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, Page
-from onceward.stores.sqlite import damage as sqlite_damage
+from onceward.stores.sqlite import damage
 from onceward.stores.sqlite.schema import COLUMNS, HIGH, TABLE
 
 # A plus makes a column an expression, which has no declared type that a converter of the user's connection could take.
@@ -109,7 +109,7 @@ class Delete(SqlRequest):
         """Delete where owner, fence and beat are as seen."""
         seen = self.seen
         if isinstance(seen, Damaged):
-            gone = connection.execute(*sqlite_damage.deletion(TABLE, seen)).rowcount == 1
+            gone = connection.execute(*damage.deletion(TABLE, seen)).rowcount == 1
             return Reply(gone, None if gone else find(connection, seen.key), now)
         if connection.execute(DELETE, (seen.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
             return Reply(True, seen, now)
@@ -177,10 +177,10 @@ class Scan(SqlRequest):
     def run(self, connection: sqlite3.Connection, now: float) -> Page:
         """Read one page, and a row more to know whether it is the last."""
         bounds = (self.after, self.prefix, self.prefix + "\U0010ffff", self.limit + 1)
-        rows = sqlite_damage.rows(connection, SCAN, bounds)
+        rows = damage.rows(connection, SCAN, bounds)
         page = rows[: self.limit]
-        records = [Record._make(row) for row in page if sqlite_damage.is_whole(row)]
-        damaged = [sqlite_damage.damaged(row) for row in page if not sqlite_damage.is_whole(row)]
+        records = [Record._make(row) for row in page if damage.is_whole(row)]
+        damaged = [damage.damaged(row) for row in page if not damage.is_whole(row)]
         keys = [row[0] for row in page if isinstance(row[0], str)]
         return Page(records, keys[-1] if len(rows) > self.limit and keys else None, now, tuple(damaged))
 
@@ -194,9 +194,9 @@ def find(connection: sqlite3.Connection, key: str) -> Record | None:
     try:
         row = connection.execute(SELECT, (key,)).fetchone()
     except sqlite3.OperationalError:  # text that is not UTF-8, or worse
-        row = sqlite_damage.rows(connection, SELECT, (key,))[0]
+        row = damage.rows(connection, SELECT, (key,))[0]
     if row is None:
         return None
-    if not sqlite_damage.is_whole(row):
-        raise sqlite_damage.damage(row)
+    if not damage.is_whole(row):
+        raise damage.damage(row)
     return Record._make(row)

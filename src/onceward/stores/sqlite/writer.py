@@ -7,27 +7,38 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from onceward.core.clock import boottime
+from onceward.stores.sqlite.requests import SqlRequest
 
 if TYPE_CHECKING:
     import asyncio
-
-    from onceward.stores.sqlite.store import Job
 
 
 AGAIN: Final = 1.0  # seconds after which a loop is told once more
 
 
+class Job:
+    """A write that waits for its transaction. Whoever has ``looked`` for the key to be absent spares the commit that."""
+
+    looked = False
+    done = False
+    reply: object = None
+    error: Exception | None = None
+
+    def __init__(self, request: SqlRequest) -> None:
+        self.request = request
+
+
 class Writes(Protocol):
     """What the thread needs of its store."""
 
-    def write(self, jobs: "Sequence[Job]") -> None:
+    def write(self, jobs: Sequence[Job]) -> None:
         """Open the file, and commit the jobs that write; their replies or errors are in them afterwards."""
 
 
 class Waiting(NamedTuple):
     """A job, and the future of the loop that waits for it."""
 
-    job: "Job"
+    job: Job
     loop: "asyncio.AbstractEventLoop"
     done: "asyncio.Future[None]"
 
@@ -47,7 +58,7 @@ class Writer:
         serve = (self._store, self._queue)
         threading.Thread(target=_serve, args=serve, name="onceward-sqlite-writer", daemon=True).start()
 
-    def put(self, job: "Job") -> "asyncio.Future[None]":
+    def put(self, job: Job) -> "asyncio.Future[None]":
         """Have ``job`` committed; await what is returned. A caller that is cancelled does not stop it."""
         import asyncio
 
