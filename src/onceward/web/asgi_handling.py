@@ -20,7 +20,7 @@ from onceward.http.trouble import tell
 from onceward.observe.logs import logger
 from onceward.results.outcomes import GivenBack
 from onceward.web.asgi_cut import BEGAN, UNROUTED, is_unrouted
-from onceward.web.asgi_delivery import Delivery
+from onceward.web.asgi_delivery import AsgiDelivery
 from onceward.web.asgi_messages import Application, Receive, Scope, Send
 
 _NOTHING: Final = object()
@@ -33,7 +33,7 @@ _EXTENSIONS: Final = ("http.response.pathsend", "http.response.zerocopysend", "h
 _RUNNING: Final[set[asyncio.Future[None]]] = set()
 
 
-class Handling(Delivery):
+class AsgiHandling(AsgiDelivery):
     """One request whose key is claimed."""
 
     def __init__(
