@@ -1,12 +1,13 @@
 """Claims in the hand: a block that runs once for a key."""
 
+from functools import partial
 from types import TracebackType
 
 from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim
-from onceward.claim.replays import Answer
-from onceward.claim.scope import CURRENT
+from onceward.claim.replays import CallOutcome
+from onceward.claim.running import CURRENT, insist, insist_async
 from onceward.core.drivers import was_settled
 from onceward.errors import Completed, OncewardError
 
@@ -25,17 +26,7 @@ class ClaimContext:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            try:
-                self._leave(error)
-            except BaseException as met:
-                if self._is_cut_short(met):
-                    self._leave(error)
-                raise
-        except BaseException as met:  # a second interrupt came before the first was dealt with
-            if self._is_cut_short(met):
-                self._leave(error)
-            raise
+        insist(partial(self._leave, error), self._is_cut_short)
 
     async def __aenter__(self) -> Claim:
         return self._entered(await self._guard.enter_async(self._key, None))
@@ -43,17 +34,7 @@ class ClaimContext:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            try:
-                await self._leave_async(error)
-            except BaseException as met:
-                if self._is_cut_short(met) and not isinstance(met, GeneratorExit):
-                    await self._leave_async(error)
-                raise
-        except BaseException as met:  # as above
-            if self._is_cut_short(met) and not isinstance(met, GeneratorExit):
-                await self._leave_async(error)
-            raise
+        await insist_async(partial(self._leave_async, error), self._is_cut_short)
 
     def _leave(self, error: BaseException | None) -> None:
         """End the claim as its block has ended. It may be called anew when it was interrupted."""
@@ -81,7 +62,7 @@ class ClaimContext:
         """Tell whether ``met`` came before the claim was ended."""
         return self._claim is not None and not isinstance(met, OncewardError) and not was_settled(met)
 
-    def _entered(self, entry: HeldClaim | Answer) -> HeldClaim:
+    def _entered(self, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:
         try:
             self._claim = claim = claimed(self._key, entry)
             CURRENT.set(claim)
@@ -100,8 +81,8 @@ class ClaimContext:
         return claim
 
 
-def claimed(key: str, entry: HeldClaim | Answer) -> HeldClaim:
+def claimed(key: str, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:
     """Return the claim that was won; raises Completed with the recorded answer."""
-    if isinstance(entry, Answer):
+    if isinstance(entry, CallOutcome):
         raise Completed(key, entry.value)
     return entry
