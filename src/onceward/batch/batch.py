@@ -20,7 +20,7 @@ from onceward.claim.arguments import check_hook
 from onceward.claim.called import OVER, RAISED, RETURNED, Call
 from onceward.claim.factory import refuse_guarded
 from onceward.claim.held import HeldClaim
-from onceward.claim.running import insist, run_under, run_under_async
+from onceward.claim.running import run_under, run_under_async
 from onceward.core import many
 from onceward.core.drivers import drive, drive_async, settle, settle_async
 from onceward.core.policy import Options
@@ -144,7 +144,15 @@ class Batch:
                 run.abandon()
             raise
         finally:
-            insist(settler.close, lambda _: True)
+            try:
+                try:
+                    settler.close()
+                except BaseException:
+                    settler.close()
+                    raise
+            except BaseException:  # a second interrupt came before the first was dealt with
+                settler.close()
+                raise
         if interrupts:
             raise interrupts[0]
 

@@ -1,13 +1,12 @@
 """Claims in the hand: a block that runs once for a key."""
 
-from functools import partial
 from types import TracebackType
 
 from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim
 from onceward.claim.replays import CallOutcome
-from onceward.claim.running import CURRENT, insist, insist_async
+from onceward.claim.running import CURRENT
 from onceward.core.drivers import was_settled
 from onceward.errors import Completed, OncewardError
 
@@ -26,7 +25,17 @@ class ClaimContext:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        insist(partial(self._leave, error), self._is_cut_short)
+        try:  # here, and not in a function of its own: an interrupt as that is entered would be missed
+            try:
+                self._leave(error)
+            except BaseException as met:
+                if self._is_cut_short(met):
+                    self._leave(error)
+                raise
+        except BaseException as met:  # a second interrupt came before the first was dealt with
+            if self._is_cut_short(met):
+                self._leave(error)
+            raise
 
     async def __aenter__(self) -> Claim:
         return self._entered(await self._guard.enter_async(self._key, None))
@@ -34,7 +43,17 @@ class ClaimContext:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await insist_async(partial(self._leave_async, error), self._is_cut_short)
+        try:  # as above
+            try:
+                await self._leave_async(error)
+            except BaseException as met:
+                if self._is_cut_short(met) and not isinstance(met, GeneratorExit):
+                    await self._leave_async(error)
+                raise
+        except BaseException as met:
+            if self._is_cut_short(met) and not isinstance(met, GeneratorExit):
+                await self._leave_async(error)
+            raise
 
     def _leave(self, error: BaseException | None) -> None:
         """End the claim as its block has ended. It may be called anew when it was interrupted."""

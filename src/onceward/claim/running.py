@@ -123,36 +123,6 @@ async def run_under_async(
             CURRENT.set(claim.outer)
 
 
-def insist(act: Callable[[], None], is_cut_short: Callable[[BaseException], bool]) -> None:
-    """Call ``act``, and again when it was interrupted, which ``is_cut_short(error)`` tells."""
-    try:
-        try:
-            act()
-        except BaseException as error:
-            if is_cut_short(error):
-                act()
-            raise
-    except BaseException as error:  # a second interrupt came before the first was dealt with
-        if is_cut_short(error):
-            act()
-        raise
-
-
-async def insist_async(act: Callable[[], Awaitable[None]], is_cut_short: Callable[[BaseException], bool]) -> None:
-    """As :func:`insist`, for a coroutine."""
-    try:
-        try:
-            await act()
-        except BaseException as error:
-            if not isinstance(error, GeneratorExit) and is_cut_short(error):
-                await act()
-            raise
-    except BaseException as error:  # as above
-        if not isinstance(error, GeneratorExit) and is_cut_short(error):
-            await act()
-        raise
-
-
 def is_cut_short(call: Call, error: BaseException) -> bool:
     """Tell whether ``error`` came between the handler's end and what is made of it."""
     if OVER in call or isinstance(error, OncewardError) or was_settled(error):
