@@ -2,11 +2,10 @@
 
 Each name is loaded when it is first asked for, so a function pays at its cold start for its own source only. The packages:
 
-- ``events``: Lambda. A module for each family of sources, from an event to deliveries; and what they share: ``delivery`` (a record,
-  decoded), ``reader`` (from a function's signature to its arguments), ``handler``, ``loop`` and ``response``.
-- ``sqs``: ``queue`` (the client; its steps in ``queue_steps``, with ``message`` and ``address``), ``producer``, and the ``worker``:
-  ``serving`` (from messages to outcomes and back), ``polling`` with ``callers``, ``visibility``, ``acknowledge``, ``facts``, and
-  ``keeping`` (in the ledger, what no dead-letter queue takes) with ``kept``.
+- ``events``: Lambda. A module for each family of sources, from an event to deliveries; and what they share: ``handler``, ``loop``
+  and ``response``.
+- ``sqs``: ``queue`` (the client; its steps in ``queue_steps``, with ``message`` and ``address``), ``producer``, and the ``worker``
+  over its ``broker``: ``visibility``, ``acknowledge``, ``facts``, and ``kept`` (a message as the ledger keeps it).
 - ``dead_letters``: ``redrive``, ``moving`` (one message, whatever is killed), ``letters`` (what is to become of it), ``unparking``.
 - ``doctor``: ``look`` reads the ``facts``; ``queue``, ``mapping`` and ``ledger`` judge them.
 """

@@ -26,7 +26,10 @@ class MemoryStore(OneByOne, Observed):
     resolution = 0.0
     poll = 0.02
     max_result = 256 * 1024
-    capabilities: Final[Mapping[str, str]] = {"observe": "onceward.stores.observed:observe"}
+    capabilities: Final[Mapping[str, str]] = {
+        "inspect": "onceward.stores.inspection:InMemory",
+        "observe": "onceward.stores.observed:observe",
+    }
 
     def __init__(self, clock: Clock = boottime) -> None:
         self.records: dict[str, Record] = {}

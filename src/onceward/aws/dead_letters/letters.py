@@ -6,9 +6,9 @@ No I/O: ``redrive.py`` asks the queues and the ledger.
 from typing import Final, Literal, NamedTuple
 
 from onceward.aws.events.sqs import Unwrap, message_delivery
+from onceward.aws.sqs.broker import record_of
 from onceward.aws.sqs.facts import read_facts
 from onceward.aws.sqs.message import Attribute, Message, Outgoing, entry_of, size_of
-from onceward.aws.sqs.serving import record_of
 from onceward.consumers.delivery import KEY_ATTRIBUTE, Delivery
 from onceward.consumers.reader import Reader
 from onceward.core.policy import Policy
@@ -29,7 +29,7 @@ class Refusal(OncewardError):
     """A message stays in the dead-letter queue, for the reason that this says."""
 
 
-class Reading(NamedTuple):
+class LetterReading(NamedTuple):
     """What is read from a message.
 
     Attributes:
@@ -82,7 +82,7 @@ class Letters:
             return False  # a function of the expression was given a part that this message does not have
         return found is not None and found is not False and found not in ("", [], {})
 
-    def read(self, message: Message) -> Reading:
+    def read(self, message: Message) -> LetterReading:
         """Return the keys of a message.
 
         Raises:
@@ -90,7 +90,7 @@ class Letters:
         """
         try:
             found = self._reader.read(self._delivery(message))
-            return Reading(origin(message), ledger_key(self.name, found.key), found.fingerprint)
+            return LetterReading(origin(message), ledger_key(self.name, found.key), found.fingerprint)
         except (OncewardError, TypeError) as error:
             raise Refusal(f"its key cannot be read: {error}") from error
 

@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from onceward.aws.doctor.facts import Check, Facts, Finding, QueueSettings, days
+from onceward.aws.doctor.facts import Check, Facts, QueueSettings, days
 from onceward.aws.sqs.facts import ATTEMPTS
+from onceward.stores.inspection import Finding
 
 _DEAD: Final = "SQS Developer Guide, Using dead-letter queues in Amazon SQS"
 _KEPT: Final = "SQS Developer Guide, Setting-up dead-letter queue retention in Amazon SQS"

@@ -16,6 +16,7 @@ from onceward.claim.replays import CallOutcome
 from onceward.claim.running import run_under
 from onceward.core.drivers import settle
 from onceward.errors import OncewardError, ResultUnavailable
+from onceward.observe.logs import logger
 
 T = TypeVar("T")
 Added = Literal["added", "buffered", "replayed"]
@@ -183,8 +184,4 @@ class Checkpoint(Generic[T]):
 
 def log_on_done(error: Exception) -> None:
     """Log that the user's ``on_done`` raised ``error``."""
-    import logging
-
-    logging.getLogger("onceward").error(
-        "a checkpoint's on_done raised, which changes nothing in the ledger", exc_info=error
-    )
+    logger().error("a checkpoint's on_done raised, which changes nothing in the ledger", exc_info=error)
