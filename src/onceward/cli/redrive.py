@@ -17,7 +17,7 @@ from onceward.once import Once
 from onceward.terminal import line, quoted
 
 if TYPE_CHECKING:
-    from onceward.aws.dead_letters.redrive import Fate, Waiting
+    from onceward.aws.dead_letters.redrive import Backlog, Fate
     from onceward.stores.ledger import Ledger
 
 _OUTCOMES = ("moved", "finished", "dropped", "refused", "filtered", "failed")
@@ -136,7 +136,7 @@ class _Told:
         self._counts = dict.fromkeys(_OUTCOMES, 0)
         self._without = 0  # messages without a record
 
-    def all(self, run: "Redrive", waiting: "Waiting") -> int:
+    def all(self, run: "Redrive", waiting: "Backlog") -> int:
         """Do it, and return the exit status."""
         stop = Stop()
         stop.listen()

@@ -10,7 +10,7 @@ from contextvars import Context, copy_context
 from typing import Any, Final
 
 from onceward.claim.held import HeldClaim
-from onceward.claim.scope import CURRENT
+from onceward.claim.running import CURRENT
 from onceward.errors import OncewardError
 from onceward.http.answer import CUT_SHORT, Answer, Recorded
 from onceward.http.exchange import Exchange, Unrecorded
@@ -20,7 +20,7 @@ from onceward.http.trouble import tell
 from onceward.observe.logs import logger
 from onceward.results.outcomes import GivenBack
 from onceward.web.asgi_cut import BEGAN, UNROUTED, is_unrouted
-from onceward.web.asgi_delivery import Delivery
+from onceward.web.asgi_delivery import AsgiDelivery
 from onceward.web.asgi_messages import Application, Receive, Scope, Send
 
 _NOTHING: Final = object()
@@ -33,7 +33,7 @@ _EXTENSIONS: Final = ("http.response.pathsend", "http.response.zerocopysend", "h
 _RUNNING: Final[set[asyncio.Future[None]]] = set()
 
 
-class Handling(Delivery):
+class AsgiHandling(AsgiDelivery):
     """One request whose key is claimed."""
 
     def __init__(

@@ -15,7 +15,7 @@ from onceward.stores.contract import Part
 from onceward.stores.dynamodb.items import Layout
 from onceward.stores.dynamodb.requests import DYNAMODB, Body
 from onceward.stores.dynamodb.table import DynamoTable
-from onceward.wire.calls import Answer, Call
+from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of, message_of
 
 _PAUSES: Final = (
@@ -202,7 +202,7 @@ def _recovery(store: DynamoTable) -> Steps[Part]:
     table = {"TableName": store.requests.table}
     update = Call(DYNAMODB, "UpdateContinuousBackups", {**table, "PointInTimeRecoverySpecification": recovery()})
     part = Part("point-in-time recovery", made=False)
-    answer: Answer | None = None
+    answer: ServiceAnswer | None = None
     try:
         for pause in _PAUSES:
             answer = yield from _asked(store, Call(DYNAMODB, "DescribeContinuousBackups", table), _MISSING)
@@ -218,18 +218,18 @@ def _recovery(store: DynamoTable) -> Steps[Part]:
         raise StoreError(f"{error}. {part.what} was not enabled", transient=error.transient) from error
 
 
-def _recovers(answer: Answer) -> bool:
+def _recovers(answer: ServiceAnswer) -> bool:
     body = cast("Mapping[str, Mapping[str, Mapping[str, str]]]", answer.body)
     recovery_ = body.get("ContinuousBackupsDescription", {}).get("PointInTimeRecoveryDescription", {})
     return recovery_.get("PointInTimeRecoveryStatus") == "ENABLED"
 
 
-def _told(answer: Answer, what: str, *names: str) -> list[str | None]:
+def _told(answer: ServiceAnswer, what: str, *names: str) -> list[str | None]:
     described = cast("Mapping[str, Mapping[str, str]]", answer.body).get(what, {})
     return [described.get(name) for name in names]
 
 
-def _asked(store: DynamoTable, call: Call, *expected: str) -> Steps[Answer]:
+def _asked(store: DynamoTable, call: Call, *expected: str) -> Steps[ServiceAnswer]:
     """Send a call and return its answer, also when it is one of the errors expected; ask again what passes by itself."""
     for pause in (*_PAUSES, None):
         answer = yield from store.ask(call, gone=400)

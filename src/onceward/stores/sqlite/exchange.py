@@ -22,7 +22,7 @@ from onceward.stores.observed import Observed
 from onceward.stores.sqlite.anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite.file import SqliteFile, translated
 from onceward.stores.sqlite.place import CHECK_EVERY
-from onceward.stores.sqlite.requests import Load, Purge, Request, find
+from onceward.stores.sqlite.requests import Load, Purge, SqlRequest, find
 from onceward.stores.sqlite.writer import Job, Writer
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class SqliteExchange(Observed):
 
     def exchange(self, request: object) -> object:
         """Run one request: a read at once, a write in the next transaction."""
-        asked: Request = request  # type: ignore[assignment]  # the verbs yield nothing else
+        asked: SqlRequest = request  # type: ignore[assignment]  # the verbs yield nothing else
         if not asked.writes:
             return self._read(asked.run)
         if self._is_writing():
@@ -90,7 +90,7 @@ class SqliteExchange(Observed):
 
     async def exchange_async(self, request: object) -> object:
         """Run one request: a read at once, because it never waits, and a write in the store's writer thread."""
-        asked: Request = request  # type: ignore[assignment]  # the verbs yield nothing else
+        asked: SqlRequest = request  # type: ignore[assignment]  # the verbs yield nothing else
         if not self._file.is_open:  # opening can make the schema, and wait for the file
             await self._in_thread(Job(_OPEN))
         if not asked.writes:

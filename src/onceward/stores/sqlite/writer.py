@@ -7,7 +7,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from onceward.core.clock import boottime
-from onceward.stores.sqlite.requests import Request
+from onceward.stores.sqlite.requests import SqlRequest
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,7 +24,7 @@ class Job:
     reply: object = None
     error: Exception | None = None
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: SqlRequest) -> None:
         self.request = request
 
 
@@ -75,7 +75,7 @@ class Writer:
         self._end()
 
 
-class Told(NamedTuple):
+class ToldFutures(NamedTuple):
     """Futures that a loop was told of, and when. If an interrupt strikes as ``_wake`` begins, they are still not done."""
 
     at: float
@@ -84,12 +84,12 @@ class Told(NamedTuple):
 
 
 def _serve(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]") -> None:
-    told: list[Told] = []
+    told: list[ToldFutures] = []
     while _serve_one(store, queue, told):
         pass  # a function of its own, so that its variables do not live until the next round
 
 
-def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]", told: list[Told]) -> bool:
+def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]", told: list[ToldFutures]) -> bool:
     taken: list[Waiting | None] = []
     try:
         taken.append(queue.get(timeout=AGAIN if told else None))
@@ -117,7 +117,7 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
             loop.call_soon_threadsafe(_wake, futures)
         except RuntimeError:  # the loop was closed: nobody waits any more
             continue
-        told.append(Told(now, loop, futures))
+        told.append(ToldFutures(now, loop, futures))
     return None not in taken
 
 
