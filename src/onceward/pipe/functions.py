@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from onceward.claim.handler_codec import codec_of
-from onceward.claim.scope import current
+from onceward.claim.running import current
 from onceward.claim.signatures import describe
 from onceward.pipe.attempt import Attempt
 from onceward.pipe.output import Output, Value

@@ -16,9 +16,9 @@ from command_line import Cli
 from onceward import Once, Policy
 from onceward.aws.doctor.diagnosis import diagnosis
 from onceward.aws.doctor.facts import Facts, QueueSettings, Trigger, days
-from onceward.aws.doctor.look import Look, _name
+from onceward.aws.doctor.look import Inspection, _name
+from onceward.stores.dynamodb.facts import Table
 from onceward.stores.dynamodb.inspection import _lagging
-from onceward.stores.dynamodb.table import Table
 from onceward.stores.inspection import InMemory
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.inspection import File, _kind
@@ -410,7 +410,7 @@ def test_backups_that_nobody_may_look_at_are_skipped_and_not_ok(cli, proxy, url)
 
 def test_a_clock_that_is_off_is_told(proxy, url):
     proxy.date = lambda: time.time() - 3600
-    look = Look(Policy())
+    look = Inspection(Policy())
     once = Once(url)
     look.ledger(once.store)
     once.close()

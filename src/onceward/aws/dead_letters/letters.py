@@ -29,7 +29,7 @@ class Refusal(OncewardError):
     """A message stays in the dead-letter queue, for the reason that this says."""
 
 
-class Reading(NamedTuple):
+class LetterReading(NamedTuple):
     """What is read from a message.
 
     Attributes:
@@ -82,7 +82,7 @@ class Letters:
             return False  # a function of the expression was given a part that this message does not have
         return found is not None and found is not False and found not in ("", [], {})
 
-    def read(self, message: Message) -> Reading:
+    def read(self, message: Message) -> LetterReading:
         """Return the keys of a message.
 
         Raises:
@@ -90,7 +90,7 @@ class Letters:
         """
         try:
             found = self._reader.read(self._delivery(message))
-            return Reading(origin(message), ledger_key(self.name, found.key), found.fingerprint)
+            return LetterReading(origin(message), ledger_key(self.name, found.key), found.fingerprint)
         except (OncewardError, TypeError) as error:
             raise Refusal(f"its key cannot be read: {error}") from error
 
