@@ -63,7 +63,7 @@ def test_the_same_holds_for_a_ledger_on_a_disk(form, tmp_path):
 @pytest.mark.parametrize("form", ["single", "checkpoint"])
 def test_the_same_holds_for_an_exception_that_another_thread_throws(form):
     struck, _, swallowed, said = fuzz(form, "memory:", 300, "thread")
-    assert swallowed <= struck / 100, said  # Python itself ignores it in callbacks of weak references
+    assert swallowed <= struck / 100, said
 
 
 @pytest.mark.parametrize("form", ["call", "await"])
