@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from onceward.batch.checkpoint.blocking import Flush
     from onceward.batch.checkpoint.context import CheckpointContext
     from onceward.batch.windows import At
-    from onceward.claim.signatures import Handler, KeySource
+    from onceward.claim.handler import Handler
     from onceward.claim.transaction import Transaction
     from onceward.keys.namesakes import Namesakes
+    from onceward.keys.reading import KeySource
     from onceward.stores.ledger import Ledger
 
 P = ParamSpec("P")
@@ -89,7 +90,8 @@ class Once:
         """Guard a function or coroutine function, as in ``@once(key="order.id", lease=60)``.
 
         Args:
-            key: a JMESPath expression over the arguments by name, or a callable given those of them that it names.
+            key: a JMESPath expression that begins with a parameter, as ``order.id`` does for ``def charge(order)``, or a
+                callable that is given those of the arguments that it names.
             fingerprint: the same, or True for all arguments: what must not change under one key.
             name: the namespace of the keys; default the function's module and qualified name. A function that you rename or
                 move forgets its keys, and every effect runs again: give it ``name="old_module.old_name"``. A lambda and a
@@ -279,7 +281,7 @@ class Once:
 
         Args:
             function: handles one record, its only argument (but for the claim); a coroutine function for ``run_async``.
-            key: as for a decorated function, over the function's argument by its name.
+            key: as for a decorated function.
             fingerprint: the same.
             name: the namespace of the keys; default the function's module and qualified name, as when it is decorated.
             concurrency: how many handlers run at a time: threads for ``run``, tasks for ``run_async``.
@@ -292,9 +294,10 @@ class Once:
             ValueError, TypeError: an option is not valid or does not fit the function.
         """
         from onceward.batch.batch import Batch, Reading
-        from onceward.claim import signatures as inputs
+        from onceward.claim.handler import describe
+        from onceward.keys.signatures import CallReader
 
-        source = inputs.Inputs(function, key, fingerprint, inputs.describe(function).parameter)
+        source = CallReader(function, key, fingerprint, describe(function).claim)
 
         def read(record: object) -> Reading:
             return Reading((record,), *source.read((record,), {}))
@@ -333,7 +336,7 @@ class Once:
             flush: writes a list of items, in the order they were added, and raises when it cannot. A process that dies in it,
                 or before it is recorded, leaves the keys to be taken over, and their items to be written again: derive the
                 name of what is written from the items, or write what replaces itself.
-            key: a JMESPath expression over an item, or a callable that is given it.
+            key: a JMESPath expression that begins with ``item``, as in "item.id", or a callable that is given the item.
             fingerprint: the same, or True for the whole item: what must not change under one key.
             name: the namespace of the keys; default the flush's module and qualified name. Give one when the flush closes
                 over what changes from block to block.
@@ -357,13 +360,13 @@ class Once:
             ValueError, TypeError: an option is not valid.
         """
         from onceward.batch.checkpoint.context import CheckpointContext
-        from onceward.batch.checkpoint.items import Limits, Reader
+        from onceward.batch.checkpoint.items import ItemReader, Limits
         from onceward.batch.checkpoint.state import Buffer
 
         named = self._named(name, flush)
         guard = self._claim_guard({**options, "on_busy": "raise", "final": (), "cache": 0})
         limits = Limits(count, bytes, age).checked()
-        return CheckpointContext(Buffer(guard, named, Reader(key, fingerprint, size), limits), flush, on_done)
+        return CheckpointContext(Buffer(guard, named, ItemReader(key, fingerprint, size), limits), flush, on_done)
 
     def per(
         self,
@@ -493,37 +496,36 @@ class Once:
     ) -> Callable[..., object]:
         from functools import wraps
 
-        from onceward.claim import signatures as inputs
+        from onceward.claim.handler import describe
+        from onceward.keys.signatures import CallReader
 
-        handler = inputs.describe(function)
-        read = inputs.Inputs(function, key, fingerprint, handler.parameter)
+        handler = describe(function)
+        reader = CallReader(function, key, fingerprint, handler.claim)
         prefix = self._named(name, function)
         guard = self._handler_guard(function, handler, policy)
-        check = self.class_check(name, prefix, function)
-        if check is not None:
-            read.before(check)
+        read = reader.under(prefix, self.class_check(name, prefix, function))
 
         def key_of(*args: object, **kwargs: object) -> str:
             """Return the key in the ledger of a call with these arguments."""
-            return ledger_key(prefix, read.read(args, kwargs)[0])
+            return read(args, kwargs)[0]
 
         if handler.is_async:
 
             @wraps(function)
             async def call_async(*args: object, **kwargs: object) -> object:
-                found, print_ = read.read(args, kwargs)
-                return await guard.call_async(ledger_key(prefix, found), print_, function, args, kwargs)
+                found, print_ = read(args, kwargs)
+                return await guard.call_async(found, print_, function, args, kwargs)
 
             wrapper: Callable[..., object] = call_async
         else:
 
             @wraps(function)
             def call(*args: object, **kwargs: object) -> object:
-                found, print_ = read.read(args, kwargs)
-                return guard.call(ledger_key(prefix, found), print_, function, args, kwargs)
+                found, print_ = read(args, kwargs)
+                return guard.call(found, print_, function, args, kwargs)
 
             wrapper = call
-        wrapper.__signature__ = read.signature  # type: ignore[attr-defined]  # inspect reads it
+        wrapper.__signature__ = reader.signature  # type: ignore[attr-defined]  # inspect reads it
         wrapper.key_of = key_of  # type: ignore[attr-defined]  # documented at __call__
         return wrapper
 
@@ -535,9 +537,9 @@ class Once:
             return self._guards[function] if method is None else self._methods[_class_of(method)][method.__func__]
         except (KeyError, TypeError):
             pass
-        from onceward.claim import signatures as inputs
+        from onceward.claim.handler import describe
 
-        handler = inputs.describe(function)
+        handler = describe(function)
         if handler.is_async and not is_async:
             raise TypeError(
                 f"{handler.name}() is a coroutine function: await once.run_async(...) instead of once.run(...)"
@@ -557,14 +559,14 @@ class Once:
         self, function: Callable[..., object], name: str | None, options: Options
     ) -> "tuple[str, Guard, Handler]":
         """Return the namespace, the guard and the description of a handler; for batches and adapters."""
-        from onceward.claim import signatures as inputs
+        from onceward.claim.handler import describe
 
         if hasattr(function, "key_of"):
             raise TypeError(
                 f"{getattr(function, '__qualname__', function)} is guarded already: give the function without its decorator"
             )
         policy = _policy(self.policy, options)
-        handler = inputs.describe(function)
+        handler = describe(function)
         guard = self._handler_guard(function, handler, policy)
         return self._named(name, function), guard, handler
 

@@ -15,12 +15,12 @@ from onceward.core.clock import boottime
 from onceward.core.policy import Policy
 from onceward.errors import Mismatch, OncewardError
 from onceward.keys.ledger_keys import checked_name, ledger_key
-from onceward.keys.paths import Path as KeyPath
+from onceward.keys.paths import StrictPath
 from onceward.once import Once
 from onceward.pipe.call import Call
 from onceward.pipe.commands import Command
-from onceward.pipe.jobs import Reader
-from onceward.pipe.lines import STDIN, Lines
+from onceward.pipe.jobs import LineReader
+from onceward.pipe.lines import LINE, STDIN, Lines
 from onceward.pipe.progress import shown
 from onceward.pipe.report import Rejects, Report
 from onceward.pipe.run import STORE, Run
@@ -34,16 +34,16 @@ _COMMANDS = "onceward.pipe"  # the namespace under which each name's command is 
 HELP = r"""
 Run COMMAND once for each key in a stream of NDJSON lines, ever.
 
-The line is the command's standard input, and {JMESPATH} in its arguments is replaced by what the line holds there, never
+The line is the command's standard input. {line.id} in its arguments is replaced by the id of the line, never
 through a shell ({{ and }} are literal braces). Code for a shell must be the same for every line: give it arguments, as in
-[bold]-- sh -c 'charge "$1"' sh '{id}'[/bold]. Its output is recorded and printed; a duplicate prints the recorded output.
+[bold]-- sh -c 'charge "$1"' sh '{line.id}'[/bold]. Its output is recorded and printed; a duplicate prints the recorded output.
 When the command fails, its key is given back, and the next run tries it again. Stopped by ctrl-C, kill -9 or a reboot, the
 same command line again does only what is left; several at once, on one ledger, share the work.
 
 The command finds ONCEWARD_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE and ONCEWARD_DERIVED_KEY in its environment. The last is a
 UUID that is the same on every attempt: hand it to services that take idempotency keys.
 
-Example: [bold]onceward pipe orders.ndjson --key order.id -- ./charge.sh --amount '{amount}'[/bold]
+Example: [bold]onceward pipe orders.ndjson --key line.id -- ./charge.sh --amount '{line.amount}'[/bold]
 
 Exit status: [bold]0[/bold] every line is done; [bold]1[/bold] some failed, are parked or busy; [bold]2[/bold] usage;
 [bold]3[/bold] all are done but malformed lines; [bold]4[/bold] the ledger failed; [bold]130[/bold] interrupted;
@@ -54,7 +54,7 @@ FilesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="FILE", help="NDJSON files; none, or -, is the standard input.")
 ]
 KeyOption = Annotated[
-    str, typer.Option("--key", metavar="JMESPATH", help=r"What identifies a line: order.id, or \[shop, number].")
+    str, typer.Option("--key", metavar="JMESPATH", help=r"What identifies a line: line.id, or \[line.shop, line.id].")
 ]
 JobsOption = Annotated[
     int, typer.Option("--jobs", "-j", min=1, max=MOST_JOBS, metavar="N", help="Lines to handle at a time.")
@@ -101,12 +101,14 @@ def pipe(
     stop = Stop()
     sources = files or [STDIN]
     try:
-        path = KeyPath(key)
         policy = Policy(lease=lease, max_attempts=max_attempts, retention=None).checked()
         prefix = checked_name(name)
         _check_command(call, context.obj or [], sources)
         _check_files(sources, rejects)
-        handler: Handler = Command(context.obj, stop, once.store.max_result) if call is None else Call(call)
+        function = None if call is None else Call(call)
+        roots = LINE if function is None else function.roots
+        path = StrictPath(key, "key", roots)
+        handler: Handler = function or Command(context.obj, stop, once.store.max_result)
     except (ValueError, TypeError) as error:
         refuse(str(error), USAGE)
     try:
@@ -115,7 +117,7 @@ def pipe(
         lines = Lines(sources, stop, spill.add)
         report = Report(shown(lines.total), stop, as_json=as_json, new_only=new_only)
         runner = Runner(once.store, policy, handler, lease + WAIT_BEYOND if wait is None else wait)
-        reader = Reader(prefix, path, handler.prepare)
+        reader = LineReader(prefix, path, roots, handler.prepare)
         status = Run(lines, reader, runner, report, stop=stop, rejects=spill).run(jobs)
         runner.close()
     finally:
@@ -130,7 +132,7 @@ def _check_command(call: str | None, argv: Sequence[str], sources: Sequence[str]
     if call is None and not argv:
         missing = next((name for name in sources if name != STDIN and not Path(name).exists()), None)
         hint = "" if missing is None else f" ({missing} is no file; is it the command?)"
-        raise ValueError(f"no command: put it after --, as in: onceward pipe FILE --key id -- ./charge.sh{hint}")
+        raise ValueError(f"no command: put it after --, as in: onceward pipe FILE --key line.id -- ./charge.sh{hint}")
 
 
 def _check_files(sources: Sequence[str], rejects: str | None) -> None:

@@ -407,5 +407,5 @@ def _recording(record: Callable[[int], bool] | Collection[int]) -> Callable[[int
 
 def _where(route: Route) -> str:
     return (
-        f"the header {route.key}" if route.read is None else f"the field {route.key.removeprefix('body:')} of the body"
+        f"the header {route.key}" if route.read is None else f"the field {route.key.removeprefix('body.')} of the body"
     )

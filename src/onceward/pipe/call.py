@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import cast
 
 from onceward.claim.claim import current
+from onceward.claim.handler import describe
 from onceward.claim.handler_codec import codec_of
-from onceward.claim.signatures import describe
+from onceward.keys.signatures import given_by_place, roots_of
 from onceward.pipe.attempt import Attempt
 from onceward.pipe.output import Output, Value
 from onceward.results.codec import Codec
@@ -40,6 +41,7 @@ class Call:
         except TypeError as error:
             raise ValueError(f"--call {target}: {error}") from error
         self._parameter = handler.parameter
+        self.roots = roots_of(self._function, given_by_place(self._function, handler.claim)[:1], handler.claim)
 
     def prepare(self, value: object) -> object:
         """Return what the function is given for a parsed line: just that."""

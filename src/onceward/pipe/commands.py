@@ -18,7 +18,9 @@ from onceward.pipe.template import Template, fill
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.results.codec import Codec, NotReplayable
 
-_INSTEAD = "Give it as an argument, as in: -- sh -c 'charge \"$1\"' sh '{id}'; or read the line from the standard input"
+_INSTEAD = (
+    "Give it as an argument, as in: -- sh -c 'charge \"$1\"' sh '{line.id}'; or read the line from the standard input"
+)
 _TAIL = 800  # bytes of standard error that are recorded; the record takes 1000 characters in all
 
 
@@ -27,7 +29,7 @@ class CommandFailed(Failed):
 
 
 class Command:
-    """A command with ``{jmespath}`` in its arguments.
+    """A command with ``{line.id}`` and the like in its arguments.
 
     Args:
         argv: the command and its arguments.

@@ -6,7 +6,7 @@ import sys
 from onceward.consumers.stop import Stop
 from onceward.errors import StoreError
 from onceward.pipe.attempt import Interrupted
-from onceward.pipe.jobs import Jobs, Malformed, Reader
+from onceward.pipe.jobs import Jobs, LineReader, Malformed
 from onceward.pipe.lines import Line, Lines
 from onceward.pipe.report import Rejects, Report
 from onceward.pipe.runner import Runner, Workers
@@ -28,7 +28,7 @@ class Run:
     """
 
     def __init__(
-        self, lines: Lines, reader: Reader, runner: Runner, report: Report, *, rejects: Rejects, stop: Stop
+        self, lines: Lines, reader: LineReader, runner: Runner, report: Report, *, rejects: Rejects, stop: Stop
     ) -> None:
         self._lines, self._reader, self._runner = lines, reader, runner
         self._report, self._rejects, self._stop = report, rejects, stop

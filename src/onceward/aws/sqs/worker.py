@@ -15,7 +15,7 @@ from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import LONGEST_HOLD, LONGEST_WAIT
 from onceward.aws.sqs.serving import Serving, StoppableBatch
 from onceward.claim.arguments import check_once
-from onceward.consumers.reader import Reader
+from onceward.consumers.reader import DeliveryReader
 from onceward.core.drivers import drive_async
 from onceward.core.policy import Options
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from onceward.batch.outcomes import Outcome
-    from onceward.claim.signatures import KeySource
+    from onceward.keys.reading import KeySource
     from onceward.once import Once
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -96,7 +96,7 @@ class SqsWorker:
         self._batch = StoppableBatch(
             once,
             handler,
-            Reader(handler, key, fingerprint).read,
+            DeliveryReader(handler, key, fingerprint).read,
             name=name,
             concurrency=concurrency,
             group=(lambda delivery: delivery.group) if self.queue.fifo else None,
