@@ -12,12 +12,14 @@ class Roots(NamedTuple):
         fault: what is wrong with any other name, for an error: "names no parameter of charge(order)".
         start: what to write before the field of a payload, such as "order"; empty when there is no input at all.
         claim: the parameter that takes the claim, which no key can be read from.
+        fixed: the name that stands for the input where no function is known; here it is a mistake.
     """
 
     names: tuple[str, ...]
     fault: str
     start: str
     claim: str | None = None
+    fixed: str | None = None
 
     def named(self, value: object) -> dict[str, object]:
         """Return the only input there is by its name; as one of several for ``*args``."""

@@ -52,7 +52,8 @@ def _right(expression: str, wrong: list[str], roots: Roots) -> str:
 
     fixed, start = expression, roots.start
     for name in wrong:
-        meant = (get_close_matches(name, roots.names, 1, _TYPO) or [f"{start}.{name}"])[0]
+        close = [start] if name == roots.fixed else get_close_matches(name, roots.names, 1, _TYPO)
+        meant = close[0] if close else f"{start}.{name}"
         fixed = re.sub(rf'(?<![\w.@"]){re.escape(name)}(?!\w)', meant, fixed)
     for right in (fixed, f"{start}{expression}", f"{start}.{expression}", f"{start} | {expression}"):
         if expression not in {right, WHOLE} and _fits(right, roots):

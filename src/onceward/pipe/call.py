@@ -13,6 +13,7 @@ from onceward.claim.handler import describe
 from onceward.claim.handler_codec import codec_of
 from onceward.keys.signatures import given_by_place, roots_of
 from onceward.pipe.attempt import Attempt
+from onceward.pipe.lines import LINE
 from onceward.pipe.output import Output, Value
 from onceward.results.codec import Codec
 
@@ -41,7 +42,8 @@ class Call:
         except TypeError as error:
             raise ValueError(f"--call {target}: {error}") from error
         self._parameter = handler.parameter
-        self.roots = roots_of(self._function, given_by_place(self._function, handler.claim)[:1], handler.claim)
+        takes = given_by_place(self._function, handler.claim)[:1]
+        self.roots = roots_of(self._function, takes, handler.claim)._replace(fixed=LINE.start)
 
     def prepare(self, value: object) -> object:
         """Return what the function is given for a parsed line: just that."""

@@ -179,13 +179,13 @@ def test_a_message_whose_key_a_worker_holds_stays(scene):
 def test_a_key_from_the_body_is_read_as_the_consumer_reads_it(scene):
     scene.dead({"order": {"id": 42}})
     scene.park(42)
-    (fate,) = scene.run(key="order.id")
+    (fate,) = scene.run(key="body.order.id")
     assert (fate.key, scene.record(42).status) == ("shop:42", RELEASED)
 
 
 def test_a_message_without_a_key_stays(scene):
     first = scene.dead({"order": {}})
-    (fate,) = scene.run(key="order.id")
+    (fate,) = scene.run(key="body.order.id")
     assert (fate.outcome, list(scene.there())) == ("refused", [first])
     assert "its key cannot be read" in fate.reason
 
@@ -193,7 +193,7 @@ def test_a_message_without_a_key_stays(scene):
 def test_a_message_in_an_envelope_of_sns_has_the_key_that_is_in_there(scene):
     scene.dead({"Type": "Notification", "MessageId": "from-sns", "Message": json.dumps({"id": "a"})})
     scene.park("from-sns")
-    (fate,) = scene.run(unwrap="sns", where="id == 'a'")
+    (fate,) = scene.run(unwrap="sns", where="body.id == 'a'")
     assert (fate.outcome, fate.key) == ("moved", "shop:from-sns")
 
 
@@ -214,7 +214,7 @@ def test_a_message_with_ten_attributes_stays_unless_its_key_is_in_the_body(scene
     assert fate.outcome == "refused"
     assert "it has 10 attributes, SQS takes no more" in fate.reason
     assert scene.record(first).status == PARKED
-    assert outcomes(scene.run(key="id")) == ["moved"]
+    assert outcomes(scene.run(key="body.id")) == ["moved"]
     assert len(next(iter(scene.there(scene.target).values()))["MessageAttributes"]) == 10
 
 
@@ -259,14 +259,19 @@ def test_a_poison_message_that_the_queue_gave_up_is_redriven_after_a_fix_and_tak
 def test_where_is_over_the_body_and_the_others_stay_and_are_met_once(scene):
     meant = {scene.dead({"total": n}) for n in range(12, 14)}
     others = {scene.dead({"total": n}) for n in range(12)} | {scene.dead("no JSON")}
-    fates = scene.run(where="total >= `12`")
+    fates = scene.run(where="body.total >= `12`")
     assert sorted(outcomes(fates)) == ["filtered"] * 13 + ["moved"] * 2
     assert {fate.message.id for fate in fates if fate.gone} == meant
     assert set(scene.there()) == others
 
 
 @pytest.mark.parametrize(
-    ("body", "where"), [({"a": 0}, "a"), ({"a": "x"}, "starts_with(a, 'x')"), ([1], "@"), ("x", "@ == 'x'")]
+    ("body", "where"), [
+        ({"a": 0}, "body.a"),
+        ({"a": "x"}, "starts_with(body.a, 'x')"),
+        ([1], "body"),
+        ("x", "body == 'x'"),
+    ],
 )
 def test_where_is_true_in_the_sense_of_jmespath(body, where):
     assert Letters("n", None, where).meant(message(body))
@@ -274,7 +279,14 @@ def test_where_is_true_in_the_sense_of_jmespath(body, where):
 
 @pytest.mark.parametrize(
     ("body", "where"),
-    [({"a": []}, "a"), ({"a": {}}, "a"), ({"a": ""}, "a"), ({}, "a"), ({"a": 1}, "starts_with(a, 'x')"), ("x", "a")],
+    [
+        ({"a": []}, "body.a"),
+        ({"a": {}}, "body.a"),
+        ({"a": ""}, "body.a"),
+        ({}, "body.a"),
+        ({"a": 1}, "starts_with(body.a, 'x')"),
+        ("x", "body.a"),
+    ],
 )
 def test_where_is_false_for_what_is_empty_missing_or_unfit(body, where):
     assert not Letters("n", None, where).meant(message(body))
@@ -316,7 +328,7 @@ def test_a_message_that_comes_back_in_the_same_run_waits_for_the_next(scene):
 
 def test_messages_stay_hidden_from_others_for_as_long_as_the_run_takes(scene):
     kept = scene.dead({"a": 1})
-    run = scene.redrive(where="b", visibility=1).run()
+    run = scene.redrive(where="body.b", visibility=1).run()
     assert next(run).outcome == "filtered"
     other = Queue(scene.dlq)
     deadline = time.monotonic() + 2.5
@@ -521,7 +533,7 @@ def test_the_key_of_a_message_is_its_attribute_or_its_id():
     assert origin(message("x", **{"onceward-key": Attribute("String", "first")})) == "first"
     assert origin(message("x", **{"onceward-key": Attribute("Binary", b"first")})) == "id"
     with pytest.raises(Refusal):
-        Letters("n", "a.b").read(message({"a": 1}))
+        Letters("n", "body.a.b").read(message({"a": 1}))
 
 
 # --- killed at every point ------------------------------------------------------------------------------------------
@@ -762,7 +774,7 @@ def test_the_command_shows_a_bar_on_a_terminal(scene, cli):
 def test_the_command_stops_when_told_and_shows_again_what_it_holds(scene, cli):
     keys = {scene.dead({"n": n}) for n in range(300)}
     scene.once.acquire("a").complete()
-    command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--where=x", "--json")
+    command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--where=body.x", "--json")
     process = cli.start(*command)
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)

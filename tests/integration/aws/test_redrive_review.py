@@ -31,7 +31,7 @@ def scene(ministack, aws, tmp_path):
 def handle(scene):
     """A consumer that compares its input, and has handled order 1 with the total 10."""
 
-    @on_sqs(scene.once, key="id", fingerprint=True)
+    @on_sqs(scene.once, key="order.id", fingerprint=True)
     def handle(order):
         scene.effects.append((order["id"], order["total"]))
 
@@ -49,13 +49,13 @@ def handle(scene):
 @pytest.mark.usefixtures("handle")
 @pytest.mark.parametrize("completed", ["drop", "rerun"])
 @pytest.mark.parametrize(
-    ("fingerprint", "why"), [(None, "say what it compares by --fingerprint"), ("@", "another input")]
+    ("fingerprint", "why"), [(None, "say what it compares by --fingerprint"), ("body", "another input")]
 )
 def test_a_message_whose_effect_was_never_made_is_not_dropped_for_the_effect_of_another(
     scene, completed, fingerprint, why
 ):
     other = scene.dead({"id": 1, "total": 99})
-    (fate,) = scene.run(key="id", fingerprint=fingerprint, completed=completed)
+    (fate,) = scene.run(key="body.id", fingerprint=fingerprint, completed=completed)
     assert (fate.outcome, list(scene.there())) == ("refused", [other])
     assert why in fate.reason
     assert scene.record(1).status == COMPLETED
@@ -66,14 +66,14 @@ def test_nor_is_it_when_an_earlier_run_had_begun_to_move_it(scene):
     other = scene.dead({"id": 1, "total": 99})
     Once(scene.once.store).acquire(other, name=module.NAME).release("killed")
     for fingerprint in (None, "@"):
-        (fate,) = scene.run(key="id", fingerprint=fingerprint)
+        (fate,) = scene.run(key="body.id", fingerprint=fingerprint)
         assert (fate.outcome, list(scene.there())) == ("refused", [other])
 
 
 @pytest.mark.parametrize(("completed", "outcome"), [("drop", "dropped"), ("rerun", "moved")])
 def test_a_message_whose_own_effect_was_made_is_dropped_or_runs_again_as_told(scene, handle, completed, outcome):
     scene.dead({"total": 10, "id": 1})
-    assert outcomes(scene.run(key="id", fingerprint="@", completed=completed)) == [outcome]
+    assert outcomes(scene.run(key="body.id", fingerprint="body", completed=completed)) == [outcome]
     assert scene.aws.left(scene.dlq) == 0
     assert handle({"id": 1, "total": 10}) == []
     assert scene.effects == [(1, 10)] * (2 if completed == "rerun" else 1)
@@ -81,8 +81,8 @@ def test_a_message_whose_own_effect_was_made_is_dropped_or_runs_again_as_told(sc
 
 def test_the_command_takes_what_the_consumer_compares(scene, handle, cli):
     scene.dead({"id": 1, "total": 99})
-    command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--name", "shop", "--key", "id")
-    told = cli.run(*command, "--fingerprint", "@", "--completed", "drop", "--yes")
+    command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--name", "shop", "--key", "body.id")
+    told = cli.run(*command, "--fingerprint", "body", "--completed", "drop", "--yes")
     assert (told.returncode, scene.aws.left(scene.dlq)) == (1, 1)
     assert b"its key was used with another input" in told.stdout
 
@@ -126,7 +126,7 @@ def test_a_message_that_has_no_room_for_its_key_stays_as_it_is_and_so_does_its_k
 def test_a_message_whose_key_is_in_its_body_is_moved_without_ours_when_there_is_no_room(narrow):
     body = json.dumps({"id": 7, "text": "x" * 980})
     narrow.dead(body)
-    assert outcomes(narrow.run(key="id")) == ["moved"]
+    assert outcomes(narrow.run(key="body.id")) == ["moved"]
     (copy,) = narrow.there(narrow.target).values()
     assert copy["Body"] == body
     assert "MessageAttributes" not in copy

@@ -76,7 +76,7 @@ def orders(*ids):
 
 
 def test_each_messages_effect_is_made_once_whatever_comes_again(once, effects):
-    handle = on_sqs(once, key="id")(effects.make)
+    handle = on_sqs(once, key="order.id")(effects.make)
     effects.failing = {2}
     assert failed(handle(events.sqs(*orders(1, 2, 3, 1)), events.Context())) == ["m-1"]
     assert effects == [1, 3]
@@ -86,7 +86,7 @@ def test_each_messages_effect_is_made_once_whatever_comes_again(once, effects):
 
 
 def test_the_function_itself_stays_within_reach(once, effects):
-    @on_sqs(once, key="id")
+    @on_sqs(once, key="order.id")
     def handle(order):
         """Make it."""
         return effects.make(order)
@@ -99,7 +99,7 @@ def test_the_function_itself_stays_within_reach(once, effects):
 def test_the_claim_can_be_reached(once):
     seen = []
 
-    @on_sqs(once, key="id")
+    @on_sqs(once, key="order.id")
     def handle(order, claim: Claim):
         assert current() is claim
         seen.append((claim.key("pay"), claim.attempt))
@@ -116,7 +116,7 @@ def test_messages_of_one_event_are_handled_side_by_side_when_asked_for(once):
 
 def test_busy_parked_mismatched_and_malformed_messages_are_all_reported(once, effects):
     outcomes = []
-    handle = on_sqs(once, key="id", fingerprint="total", on_outcome=outcomes.append)(effects.make)
+    handle = on_sqs(once, key="order.id", fingerprint="order.total", on_outcome=outcomes.append)(effects.make)
     claim = once.acquire(1, name="n")
     once.acquire(2, name="n").park("broken")
     handle(events.sqs({"id": 3, "total": 1}))
@@ -136,8 +136,8 @@ def test_busy_parked_mismatched_and_malformed_messages_are_all_reported(once, ef
 def test_an_event_of_which_all_failed_is_reported_or_raised_as_asked(once, effects):
     effects.failing = {1, 2}
     event = events.sqs(*orders(1, 2))
-    assert failed(on_sqs(once, key="id")(effects.make)(event)) == ["m-0", "m-1"]
-    raising = on_sqs(once, key="id", all_failed="raise")(effects.make)
+    assert failed(on_sqs(once, key="order.id")(effects.make)(event)) == ["m-0", "m-1"]
+    raising = on_sqs(once, key="order.id", all_failed="raise")(effects.make)
     with pytest.raises(BatchFailed, match=r"2 of 2 record\(s\)") as caught:
         raising(event)
     assert isinstance(caught.value.__cause__, Failure)
@@ -148,7 +148,7 @@ def test_an_event_of_which_all_failed_is_reported_or_raised_as_asked(once, effec
 
 def test_an_event_that_is_only_busy_or_deferred_is_no_failure_of_the_function(once, effects):
     claim = once.acquire(1, name="n")
-    handle = on_sqs(once, key="id", all_failed="raise")(effects.make)
+    handle = on_sqs(once, key="order.id", all_failed="raise")(effects.make)
     assert failed(handle(events.sqs({"id": 1}))) == ["m-0"]
     claim.release()
     assert failed(handle(events.sqs({"id": 1}), events.Context(millis=0))) == ["m-0"]
@@ -156,7 +156,7 @@ def test_an_event_that_is_only_busy_or_deferred_is_no_failure_of_the_function(on
 
 def test_a_mapping_without_partial_responses_is_told_by_an_error(once, effects):
     effects.failing = {2}
-    handle = on_sqs(once, key="id", partial=False)(effects.make)
+    handle = on_sqs(once, key="order.id", partial=False)(effects.make)
     with pytest.raises(BatchFailed, match=r"1 of 3 record\(s\)"):
         handle(events.sqs(*orders(1, 2, 3)))
     effects.failing = set()
@@ -167,7 +167,7 @@ def test_a_mapping_without_partial_responses_is_told_by_an_error(once, effects):
 def test_an_exception_that_is_the_outcome_is_acknowledged(once):
     runs = []
 
-    @on_sqs(once, key="id", final=(Failure,))
+    @on_sqs(once, key="order.id", final=(Failure,))
     def handle(order):
         runs.append(order)
         raise Failure
@@ -178,7 +178,7 @@ def test_an_exception_that_is_the_outcome_is_acknowledged(once):
 
 
 def test_what_cannot_begin_in_time_goes_back_unclaimed(once, effects):
-    handle = on_sqs(once, key="id")(effects.make)
+    handle = on_sqs(once, key="order.id")(effects.make)
     assert failed(handle(events.sqs(*orders(1, 2)), events.Context(millis=0))) == ["m-0", "m-1"]
     assert effects == []
     assert statuses(once) == {}
@@ -199,7 +199,7 @@ def test_a_context_that_tells_no_time_is_no_limit(once, effects):
         def get_remaining_time_in_millis(self):
             return None
 
-    handle = on_sqs(once, key="id")(effects.make)
+    handle = on_sqs(once, key="order.id")(effects.make)
     for number, context in enumerate((None, object(), Odd())):
         assert failed(handle(events.sqs({"id": number}), context)) == []
     assert effects == [0, 1, 2]
@@ -210,7 +210,7 @@ def test_a_context_that_tells_no_time_is_no_limit(once, effects):
 
 @pytest.mark.parametrize(("stop", "left"), [("group", ["m-1", "m-3"]), ("batch", ["m-1", "m-2", "m-3", "m-4"])])
 def test_a_fifo_queue_stops_at_the_first_failure_of_the_group_or_of_the_batch(once, effects, stop, left):
-    handle = on_sqs_fifo(once, key="id", stop=stop)(effects.make)
+    handle = on_sqs_fifo(once, key="order.id", stop=stop)(effects.make)
     event = events.fifo(*zip("aabab", orders(1, 2, 3, 4, 5), strict=True))
     effects.failing = {2}
     assert failed(handle(event)) == left
@@ -224,7 +224,7 @@ def test_a_fifo_queue_stops_at_the_first_failure_of_the_group_or_of_the_batch(on
 
 
 def test_a_fifo_message_that_is_busy_or_malformed_stops_its_group_too(once, effects):
-    handle = on_sqs_fifo(once, key="id")(effects.make)
+    handle = on_sqs_fifo(once, key="order.id")(effects.make)
     claim = once.acquire(1, name="n")
     event = events.fifo(("a", {"id": 1}), ("a", {"id": 2}), ("b", {}), ("b", {"id": 3}), ("c", {"id": 4}))
     assert failed(handle(event)) == ["m-0", "m-1", "m-2", "m-3"]
@@ -251,11 +251,11 @@ def test_fifo_groups_are_handled_side_by_side(once):
 @pytest.mark.parametrize("kind", ["kinesis", "dynamodb"])
 def test_a_stream_answers_with_the_first_that_failed_and_claims_nothing_after_it(once, effects, kind):
     if kind == "kinesis":
-        handle = on_kinesis(once, key="id")(effects.make)
+        handle = on_kinesis(once, key="order.id")(effects.make)
         event = events.kinesis(*orders(0, 1, 2, 3))
         number = events.FIRST + 1
     else:
-        handle = on_dynamodb_stream(once, key="NewImage.Id")(lambda change: effects.make({"id": change["Keys"]["Id"]}))
+        handle = on_dynamodb_stream(once, key="change.NewImage.Id")(lambda change: effects.make({"id": change["Keys"]["Id"]}))
         event = events.dynamodb(4)
         number = 11100000000000000001
     effects.failing = {1, 3}
@@ -285,7 +285,7 @@ def test_a_record_in_an_aggregate_that_failed_is_named_by_the_record_around_it(o
 
 def test_kafka_answers_with_partition_and_offset_and_keeps_each_partitions_order(once, effects):
     effects.failing = {2}
-    handle = on_kafka(once, key="id")(effects.make)
+    handle = on_kafka(once, key="order.id")(effects.make)
     event = events.kafka({0: orders(1, 2, 3), 1: orders(4, 5)})
     assert handle(event) == {
         "batchItemFailures": [
@@ -302,7 +302,7 @@ def test_kafka_answers_with_partition_and_offset_and_keeps_each_partitions_order
 
 def test_kafka_without_partial_responses_raises_and_replays(once, effects):
     effects.failing = {2}
-    handle = on_kafka(once, key="id", partial=False)(effects.make)
+    handle = on_kafka(once, key="order.id", partial=False)(effects.make)
     event = events.self_managed_kafka({0: orders(1, 2)})
     with pytest.raises(BatchFailed):
         handle(event)
@@ -329,7 +329,7 @@ def test_a_notice_that_failed_fails_the_invocation(once, effects, wrapper, event
 
 def test_an_event_of_a_bus_that_failed_raises_the_functions_own_exception(once, effects):
     effects.failing = {1}
-    handle = on_eventbridge(once, key="id")(effects.make)
+    handle = on_eventbridge(once, key="order.id")(effects.make)
     with pytest.raises(Failure):
         handle(events.eventbridge({"id": 1}))
     effects.failing = set()
@@ -339,7 +339,7 @@ def test_an_event_of_a_bus_that_failed_raises_the_functions_own_exception(once, 
 
 
 def test_an_event_of_a_bus_that_is_busy_or_late_fails_the_invocation(once, effects):
-    handle = on_eventbridge(once, key="id")(effects.make)
+    handle = on_eventbridge(once, key="order.id")(effects.make)
     claim = once.acquire(1, name="n")
     with pytest.raises(Busy):
         handle(events.eventbridge({"id": 1}))
@@ -434,7 +434,7 @@ def test_firehose_gets_a_failure_for_an_exception_that_is_the_outcome(once, capl
 
 def test_firehose_gets_a_failure_for_a_record_that_is_busy(once):
     claim = once.acquire("x", name="n")
-    (answer,) = on_firehose(once, key="@")(lambda payload: payload)(events.firehose("x"))["records"]
+    (answer,) = on_firehose(once, key="payload")(lambda payload: payload)(events.firehose("x"))["records"]
     assert (answer["result"], data_of(answer)) == ("ProcessingFailed", b"x")
     claim.release()
 
@@ -451,7 +451,7 @@ class Receipt:
 def test_an_invocation_is_answered_in_jsons_types_now_and_again(once):
     runs = []
 
-    @on_invoke(once, key="id")
+    @on_invoke(once, key="order.id")
     def handle(order: dict) -> Receipt:
         runs.append(order)
         return Receipt(order["id"], dt.datetime(2026, 11, 21, tzinfo=dt.UTC))
@@ -464,7 +464,7 @@ def test_an_invocation_is_answered_in_jsons_types_now_and_again(once):
 
 
 def test_an_invocation_raises_what_the_function_raised(once, effects):
-    handle = on_invoke(once, key="id")(effects.make)
+    handle = on_invoke(once, key="order.id")(effects.make)
     effects.failing = {1}
     with pytest.raises(Failure):
         handle({"id": 1}, events.Context())
@@ -500,13 +500,13 @@ def test_an_invocation_whose_result_was_too_large_says_so(once):
 def test_coroutine_functions_run_in_one_loop_that_outlives_the_invocation(once, effects):
     loops = set()
 
-    @on_sqs(once, key="id")
+    @on_sqs(once, key="order.id")
     async def handle(order):
         loops.add(asyncio.get_running_loop())
         await asyncio.sleep(0)
         return effects.make(order)
 
-    @on_invoke(once, key="id", name="other")
+    @on_invoke(once, key="order.id", name="other")
     async def other(order):
         loops.add(asyncio.get_running_loop())
         return effects.make(order)
@@ -603,7 +603,7 @@ import logging
 from onceward import Once
 from onceward.aws import on_invoke
 logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns when the machine is slow, too
-@on_invoke(Once("memory:"), key="id")
+@on_invoke(Once("memory:"), key="event.id")
 async def handle(event):
     return 1
 print(handle({"id": 1}))

@@ -24,11 +24,11 @@ def once(tmp_path):
 
 
 def test_a_handler_that_is_called_out_of_another_ones_thread_does_not_wait_for_it(once):
-    @on_invoke(once, key="inner")
+    @on_invoke(once, key="event.inner")
     async def inner(event):
         return threading.current_thread() is threading.main_thread()
 
-    @on_invoke(once, key="outer")
+    @on_invoke(once, key="event.outer")
     async def outer(event):
         return await asyncio.to_thread(inner, event, events.Context())
 
@@ -42,7 +42,7 @@ def test_a_handler_that_is_called_out_of_another_ones_thread_does_not_wait_for_i
 
 
 def test_each_invocation_of_a_coroutine_function_has_the_context_of_its_own_caller(once):
-    @on_invoke(once, key="id")
+    @on_invoke(once, key="event.id")
     async def tenant(event):
         found = TENANT.get()
         TENANT.set("left behind")
@@ -62,7 +62,7 @@ def test_each_invocation_of_a_coroutine_function_has_the_context_of_its_own_call
 def test_a_duplicate_of_another_groups_message_stops_its_own_group_too(once, before):
     made = []
 
-    @on_sqs_fifo(once, key="id")
+    @on_sqs_fifo(once, key="order.id")
     def handle(order):
         if order["id"] != 2:
             raise ValueError("bad")
@@ -90,7 +90,7 @@ def test_a_message_under_a_forged_key_does_not_pass_for_the_real_one_when_inputs
 
 def test_another_input_under_the_key_of_a_record_before_it_stops_the_shard(once):
     made = []
-    handle = on_kinesis(once, key="id", fingerprint=True)(lambda order: made.append((order["id"], order["v"])))
+    handle = on_kinesis(once, key="order.id", fingerprint=True)(lambda order: made.append((order["id"], order["v"])))
     answer = handle(events.kinesis({"id": 1, "v": 1}, {"id": 1, "v": 2}, {"id": 2, "v": 1}))
     assert answer == {"batchItemFailures": [{"itemIdentifier": str(events.FIRST + 1)}]}
     assert made == [(1, 1)]

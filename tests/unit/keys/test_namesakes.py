@@ -157,10 +157,10 @@ def test_two_lists_to_be_filled_are_not_one(once):
 APPLIED = {
     "decorator": lambda once, function: once(key="n")(function),
     "batch": lambda once, function: once.batch(function, key="n"),
-    "checkpoint": lambda once, function: once.checkpoint(function, key="id", count=1),
+    "checkpoint": lambda once, function: once.checkpoint(function, key="item.id", count=1),
     "per": lambda once, function: once.per("1h")(function),
-    "on_sqs": lambda once, function: on_sqs(once, key="id")(function),
-    "SqsWorker": lambda once, function: SqsWorker(once, "https://sqs.eu-west-1.amazonaws.com/1/q", function, key="id"),
+    "on_sqs": lambda once, function: on_sqs(once, key="n.id")(function),
+    "SqsWorker": lambda once, function: SqsWorker(once, "https://sqs.eu-west-1.amazonaws.com/1/q", function, key="n.id"),
 }
 
 
