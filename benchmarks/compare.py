@@ -1,7 +1,7 @@
 """Is this tree slower than an earlier commit? Both run the same work in turns, and each pair of rounds gives a ratio.
 
 Run: python benchmarks/compare.py REV [STARTS]
-It prints, for each case, the CPU of one call in both trees, and the ratio (this tree over REV) with its 95 % interval.
+The cases are those that README quotes. It prints, for each of them, the CPU of one call in both trees, and the ratio (this tree over REV) with its 95 % interval.
 Both trees are started anew STARTS times, because memory layout alone makes one process up to a tenth slower than another of
 the same code. Each start gives one ratio, the median of its rounds; the interval is that of the median of these (bootstrap).
 Both processes share one core. Imports and cold starts are timed on the wall, in fresh processes. The ledgers are in memory;
@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from measure import table
 
@@ -30,6 +31,19 @@ FRESH = {
     "import onceward": "import onceward",
     "cold start: import to the first call in memory": (
         "import onceward\nonce = onceward.Once('memory:')\n@once(key='x', name='f')\ndef f(x: int) -> int: return x\nf(1)"
+    ),
+}
+ON_DYNAMODB = """
+import asyncio, os, time
+from onceward import Once
+once = Once(os.environ["ONCEWARD_STORE"])
+"""
+FRESH_ON_DYNAMODB = {
+    "cold start: to the first claim in DynamoDB": (
+        f"{ON_DYNAMODB}\n@once(key='x', name='f')\ndef f(x: int) -> int: os._exit(0)\nf(time.time_ns())"
+    ),
+    "cold start: to the first claim in DynamoDB, awaited": (
+        f"{ON_DYNAMODB}\n@once(key='x', name='f')\nasync def f(x: int) -> int: os._exit(0)\nasyncio.run(f(time.time_ns()))"
     ),
 }
 SAMPLES = 2000  # of the bootstrap
@@ -83,10 +97,12 @@ class Worker:
         return line
 
 
-def fresh(tree: Tree, code: str) -> float:
+def fresh(tree: Tree, code: str, server: str | None) -> float:
     """Return the milliseconds of a process that runs ``code``."""
+    url = f"dynamodb://{tree.name}?region=eu-west-1&endpoint={quote(server)}" if server else ""
+    environment = tree.environment() | {"ONCEWARD_STORE": url}
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True, env=tree.environment())
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
     return (time.perf_counter() - began) * 1e3
 
 
@@ -163,9 +179,10 @@ def main() -> None:
 
 def one_start(trees: tuple[Tree, Tree], server: str | None, start: int) -> dict[str, list[Pair]]:
     """Return the figures of all cases from one pair of fresh processes."""
+    programs = FRESH | (FRESH_ON_DYNAMODB if server else {})
     seen = {
-        f"{name}, ms": pairs(lambda which, _, code=code: fresh(trees[which], code), ROUNDS)
-        for name, code in FRESH.items()
+        f"{name}, ms": pairs(lambda which, _, code=code: fresh(trees[which], code, server), ROUNDS)
+        for name, code in programs.items()
     }
     workers = [Worker(tree, server, f"{tree.name}{start}") for tree in trees]
     for name in workers[0].cases:

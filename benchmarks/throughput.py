@@ -20,7 +20,8 @@ from onceward.core.drivers import drive
 from onceward.core.many import end_many
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed
-from onceward.core.record import IN_PROGRESS, Write
+from onceward.core.record import Write
+from onceward.core.writes import first_claim
 from onceward.stores.sqlite.store import SqliteStore
 from raw_sqlite import RawLedger
 
@@ -60,7 +61,7 @@ def in_threads(first: Callable[[str], object], threads: int) -> Callable[[int], 
 
 def claims(prefix: str) -> list[Write]:
     return [
-        Write(f"{prefix}-{n}", IN_PROGRESS, os.urandom(16).hex(), 0, 0, 1, None, None, None, None, 60.0, 1e6)
+        first_claim(f"{prefix}-{n}", os.urandom(16).hex(), None, Policy(lease=60.0, retention=1e6))
         for n in range(MESSAGES)
     ]
 

@@ -8,7 +8,8 @@ once = Once("sqlite:///orders.db")
 def charge(order: dict) -> dict: ...
 """
 
-from onceward.claim.claim import Claim, current
+from onceward.claim.claim import Claim
+from onceward.claim.scope import current
 from onceward.core.policy import Policy
 from onceward.core.record import Record
 from onceward.errors import (
@@ -26,6 +27,7 @@ from onceward.errors import (
     ResultUnavailable,
     ResultWarning,
     StoreError,
+    UnknownNeed,
     UnknownStatus,
 )
 from onceward.once import Once
@@ -54,6 +56,7 @@ __all__ = [
     "ResultUnavailable",
     "ResultWarning",
     "StoreError",
+    "UnknownNeed",
     "UnknownStatus",
     "current",
 ]

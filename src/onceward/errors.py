@@ -26,15 +26,17 @@ class Busy(_KeyedError):
     Attributes:
         key: the key in the ledger.
         retry_after: seconds until its lease ends, unless it is renewed.
+        worker: who holds it, as "host/1234"; None when the record does not say.
     """
 
-    def __init__(self, key: str, retry_after: float) -> None:
+    def __init__(self, key: str, retry_after: float, worker: str | None = None) -> None:
         super().__init__(
-            f"{key}: another worker holds this key for {retry_after:.1f} s more, or longer if it renews its lease. "
+            f"{key}: another worker{(worker and f' ({worker})') or ''} holds this key for {retry_after:.1f} s more, or longer if it renews its lease. "
             "Deliver again later, or wait for its result with on_busy=SECONDS",
             key,
         )
         self.retry_after = retry_after
+        self.worker = worker
 
 
 class Reentrant(_KeyedError):
@@ -64,14 +66,16 @@ class Parked(_KeyedError):
         key: the key in the ledger.
         attempts: how many claims it had.
         last_error: what the last one ended with, or None.
+        worker: who made the last claim, as "host/1234"; None when the record does not say.
     """
 
-    def __init__(self, key: str, attempts: int, last_error: str | None) -> None:
+    def __init__(self, key: str, attempts: int, last_error: str | None, worker: str | None = None) -> None:
         super().__init__(
-            f"{key}: parked after {attempts} attempt(s); last error: {last_error or 'none recorded'}. When its cause is "
-            "mended, `onceward unpark KEY` lets it run again",
+            f"{key}: parked after {attempts} attempt(s){(worker and f', the last by {worker}') or ''}; "
+            f"last error: {last_error or 'none recorded'}. Fix its cause, then `onceward unpark KEY` lets it run again",
             key,
         )
+        self.worker = worker
         self.attempts = attempts
         self.last_error = last_error
 
@@ -133,6 +137,23 @@ class UnknownStatus(_KeyedError):
             key,
         )
         self.status = status
+
+
+class UnknownNeed(_KeyedError):
+    """The record of the key needs a feature that this version of onceward does not know, so nothing runs.
+
+    Attributes:
+        key: the key in the ledger.
+        needs: the names of the features.
+    """
+
+    def __init__(self, key: str, needs: list[str]) -> None:
+        super().__init__(
+            f"{key}: its record needs {', '.join(needs)}, which this version of onceward does not know. Nothing ran, and the "
+            "record is unchanged: deploy the newer version on all workers, then deliver again",
+            key,
+        )
+        self.needs = needs
 
 
 class EffectRefused(_KeyedError):

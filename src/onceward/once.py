@@ -1,16 +1,19 @@
 """Once: opens a store and hands out guards, claims and transactions."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from types import MethodType
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakKeyDictionary
 
+from onceward.claim.arguments import check_hook
 from onceward.claim.claim import Claim
 from onceward.claim.context import ClaimContext, claimed
 from onceward.claim.guard import Guard
 from onceward.core.clock import Clock, boottime
 from onceward.core.policy import Options, Policy
 from onceward.keys.ledger_keys import checked_name, function_name, ledger_key
+from onceward.observe.events import Observer
+from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores import open_store
 from onceward.stores.contract import Store
 
@@ -51,6 +54,8 @@ class Once:
             ``memory:``, or a store object. Nothing is opened before the first use.
         name: the namespace of all keys; by default each function has its own.
         clock: the owner's clock, in seconds that only grow; for tests.
+        observe: callables that are given each event, of this Once and of its store's requests (docs/observing.md). They are
+            called in the thread of the call, so they must be quick.
         **options: defaults for every guard, see :class:`onceward.Policy`.
 
     Raises:
@@ -58,12 +63,24 @@ class Once:
     """
 
     def __init__(
-        self, store: str | Store, *, name: str | None = None, clock: Clock = boottime, **options: Unpack[Options]
+        self,
+        store: str | Store,
+        *,
+        name: str | None = None,
+        clock: Clock = boottime,
+        observe: Iterable[Observer] = (),
+        **options: Unpack[Options],
     ) -> None:
         self.store: Store = open_store(store) if isinstance(store, str) else store
         self._name = None if name is None else checked_name(name)
         self._clock = clock
         self.policy = _policy(Policy(), options)
+        self._observers = Observers(_checked(observe)) if observe else UNOBSERVED
+        if self._observers.given:
+            from onceward.stores.capabilities import OBSERVE
+
+            if (tell := OBSERVE.of(self.store)) is not None:
+                tell(self._observers.tell_request)
         self._guards: WeakKeyDictionary[Callable[..., object], tuple[str, Guard]] = WeakKeyDictionary()
         # of bound methods, whose parameters begin after self, by class
         self._methods: WeakKeyDictionary[type, WeakKeyDictionary[Callable[..., object], tuple[str, Guard]]]
@@ -74,7 +91,7 @@ class Once:
         """Return a Once on the same store with other defaults, as in ``once.using(lease=5).run(key, function)``."""
         other = Once(self.store, name=self._name if name is None else name, clock=self._clock)
         other.policy = _policy(self.policy, options)
-        other._namesakes = self._namesakes
+        other._observers, other._namesakes = self._observers, self._namesakes
         return other
 
     # --- guarding functions ---------------------------------------------------------------------------------------
@@ -607,6 +624,15 @@ class Once:
         return own
 
 
+def _checked(observe: Iterable[Observer]) -> list[Observer]:
+    if callable(observe):
+        raise TypeError(f"observe={observe!r}: give a list, as in observe=[print]")
+    observers = list(observe)
+    for one in observers:
+        check_hook("observe", one)
+    return observers
+
+
 def _class_of(method: MethodType) -> type:
     owner = method.__self__
     return owner if isinstance(owner, type) else type(owner)
@@ -617,3 +643,19 @@ def _policy(defaults: Policy, options: Options) -> Policy:
     if unknown:
         raise TypeError(f"unknown option {', '.join(sorted(unknown))}; there are {', '.join(Policy._fields)}")
     return defaults._replace(**options).checked()
+
+
+def check_once(once: object, example: str) -> None:
+    """Raise TypeError when ``once`` is no Once: a URL, or the function of a decorator that was given nothing.
+
+    Args:
+        once: what was given.
+        example: how it is given right, with ``{}`` in the Once's place, as in ``"SqsWorker({}, 'orders', charge)"``.
+    """
+    if isinstance(once, Once):
+        return
+    if callable(once) and not isinstance(once, type) and example.startswith("@"):
+        raise TypeError(f"once={once!r}: (once) is missing: write {example.format('once')}")
+    url = once if isinstance(once, str) else "sqlite:///orders.db"
+    right = example.format(f"Once({url!r})")
+    raise TypeError(f"once={once!r}: give an Once, as in {right}")

@@ -15,10 +15,10 @@ import pytest
 
 import onceward
 from command_line import Cli
-from onceward.cli.records import details
+from onceward.cli.records import details, heading, row
 from onceward.core.drivers import drive
-from onceward.core.record import Record, Write
 from onceward.keys.ledger_keys import ledger_key
+from onceward.testing.bench import claim_of
 
 
 @pytest.fixture
@@ -107,10 +107,16 @@ def test_the_version_is_told(cli):
         (["--key", "line.id", "--", "./lost"], "/no/such/interpreter"),
         (["--key", "line.id[", "--", "cat"], "not a JMESPath expression"),
         (["--key", "line.items[].id", "--", "cat"], "projection"),
-        (["--key", "id", "--", "cat"], "key='id' does not start with line, which is the parsed line; write key='line.id'"),
+        (
+            ["--key", "id", "--", "cat"],
+            "key='id' does not start with line, which is the parsed line; write key='line.id'",
+        ),
         (["--key", "line.id", "--", "echo", "{id}"], "write {line.id}"),
         (["--key", "id", "--call", "json:loads"], "key='id' names no parameter of loads(s); write key='s.id'"),
-        (["--key", "line.id", "--call", "json:loads"], "key='line.id' names no parameter of loads(s); write key='s.id'"),
+        (
+            ["--key", "line.id", "--call", "json:loads"],
+            "key='line.id' names no parameter of loads(s); write key='s.id'",
+        ),
         (["--key", "line.id", "--", "echo", "{id"], "literal braces twice, {{ and }}"),
         (["--key", "line.id", "--", "echo", "id}"], "literal braces twice, {{ and }}"),
         (["--key", "line.id", "--", "echo", "{}"], "literal braces twice, {{ and }}"),
@@ -330,7 +336,7 @@ def recorded(cli, *keys):
     """Write completed records under keys as they stand in the ledger."""
     once = cli.once()
     for key in keys:
-        drive(once.store.insert(Write(key, "COMPLETED", "o", 0, 0, 1, None, "1", None, None, 0.0, None)), once.store)
+        drive(once.store.insert(claim_of(key, status="COMPLETED", result="1", lease=0.0, keep=None)), once.store)
     once.close()
 
 
@@ -395,13 +401,23 @@ def test_show_says_what_can_be_done_next_with_a_command_that_does_it(held, key, 
     [
         ("COMPLETED", 100.0, "30 s ago"),
         ("RELEASED", 130.4, "0 s ago"),
-        ("IN_PROGRESS", 160.0, "between 2 min ago and now, for heartbeats leave no time of their own"),
-        ("IN_PROGRESS", 100.0, "between 2 min ago and 30 s ago, for heartbeats leave no time of their own"),
+        ("IN_PROGRESS", 160.0, "40 s ago"),
+        ("IN_PROGRESS", 100.0, "40 s ago"),
     ],
 )
 def test_show_says_when_a_record_changed_last(status, lease_until, told):
-    record = Record("n:k", status, "o", 1, 0, lease_until, 1, None, None, None, 10.0, None)
+    record = claim_of("n:k", status=status).at(10.0)._replace(lease_until=lease_until, updated_at=90.0)
     assert f"last change    {told}\n" in details(record, 130.0)
+
+
+def test_show_and_ls_tell_the_worker_and_the_last_change():
+    record = claim_of("n:k", worker="shop-3/1234").at(10.0)._replace(updated_at=90.0)
+    assert "worker         shop-3/1234\n" in details(record, 130.0)
+    assert heading().split()[:6] == ["STATUS", "ATTEMPTS", "CLAIMED", "CHANGED", "KEY", "WORKER"]
+    assert (
+        " ".join(row(record, 130.0).split())
+        == "IN_PROGRESS 1 2 min ago 40 s ago n:k shop-3/1234 lease lapsed 1 min ago"
+    )
 
 
 # --- arguments that fit nothing ---------------------------------------------------------------------------------------
@@ -413,7 +429,11 @@ BYTES = os.fsdecode(b"r\xff")
     ("arguments", "status", "told"),
     [
         (["pipe", "--key", "(" * 3000, "--", "true"], 2, "is nested too deeply"),
-        (["pipe", "--key", "line.id", "--", "echo", "{" + "[" * 900 + "a" + "]" * 900 + "}"], 2, "is nested too deeply"),
+        (
+            ["pipe", "--key", "line.id", "--", "echo", "{" + "[" * 900 + "a" + "]" * 900 + "}"],
+            2,
+            "is nested too deeply",
+        ),
         (["pipe", "--key", "line.id", "--jobs", "100000", "--", "true"], 2, "1000"),
         (["pipe", "--key", "line.id", "--name", BYTES, "--", "true"], 2, "give a name in UTF-8"),
         (["ls", "--prefix", BYTES], 2, "--prefix r\\udcff: give it in UTF-8"),

@@ -53,7 +53,9 @@ def test_the_line_is_the_commands_standard_input_as_it_stands(cli):
 
 def test_lines_come_from_standard_input_when_no_file_or_a_dash_is_given(cli):
     for files in ([], ["-"]):
-        result = cli.run("pipe", *files, "--key", "line.id", "--name", f"n{len(files)}", "--", "cat", input=b'{"id":7}\n')
+        result = cli.run(
+            "pipe", *files, "--key", "line.id", "--name", f"n{len(files)}", "--", "cat", input=b'{"id":7}\n'
+        )
         assert result.stdout == b'{"id":7}\n'
 
 

@@ -161,7 +161,8 @@ def test_a_store_that_is_no_database_stops_the_run_before_it_begins(cli):
 
 def test_a_store_in_a_folder_that_does_not_exist_stops_the_run(cli):
     one_line(
-        cli.run("pipe", "--key", "line.id", "--store", "sqlite:///no/x.db", "--", "true", input=b"{}"), "cannot be opened"
+        cli.run("pipe", "--key", "line.id", "--store", "sqlite:///no/x.db", "--", "true", input=b"{}"),
+        "cannot be opened",
     )
 
 

@@ -12,11 +12,10 @@ import pytest
 
 import onceward.cli
 from command_line import Cli
-from onceward import Once
+from onceward import Once, terminal
 from onceward.aws import on_sqs
-from onceward.cli.sqs_report import Heard, Report
-from onceward.core.record import Write
-from onceward.pipe import screen
+from onceward.cli.sqs_report import Heard, SqsReport
+from onceward.testing.bench import claim_of
 
 CLIPBOARD = "\x1b]52;c;cm0gLXJm\x07"
 HOSTILE = f"a{CLIPBOARD}\x1b[2J\x9b31m\u202egnp\u2066\u2028b\x7f\r\nonceward: all is well"
@@ -34,7 +33,17 @@ def hostile(cli):
     once = cli.once()
     for key, status in ((f"n:{HOSTILE}", "PARKED"), (f"m:{HOSTILE}", "RELEASED"), (f"o:{HOSTILE}", "COMPLETED")):
         text = HOSTILE if status != "PARKED" else None
-        write = Write(key, status, HOSTILE, 0, 0, 1, HOSTILE, text, HOSTILE, None, 0.0, None)
+        write = claim_of(
+            key,
+            HOSTILE,
+            status=status,
+            fingerprint=HOSTILE,
+            result=text,
+            error=HOSTILE,
+            worker=HOSTILE,
+            lease=0.0,
+            keep=None,
+        )
         once.acquire("any").release()
         from onceward.core.drivers import drive
 
@@ -68,16 +77,16 @@ def on_a_terminal(cli, *arguments, **options):
 
 
 def test_what_is_printable_stays_and_all_else_is_escaped():
-    assert screen.line("é 漢 👍 a  b") == "é 漢 👍 a  b"
-    assert screen.line(HOSTILE) == (
+    assert terminal.line("é 漢 👍 a  b") == "é 漢 👍 a  b"
+    assert terminal.line(HOSTILE) == (
         "a\\u001b]52;c;cm0gLXJm\\u0007\\u001b[2J\\u009b31m\\u202egnp\\u2066 b\\u007f onceward: all is well"
     )
-    assert screen.lines("a\tb\r\nc\rd\x1b\U000e0001\udcff") == "a\tb\nc\nd\\u001b\\udb40\\udc01\\udcff"
+    assert terminal.lines("a\tb\r\nc\rd\x1b\U000e0001\udcff") == "a\tb\nc\nd\\u001b\\udb40\\udc01\\udcff"
 
 
 def test_escaped_json_is_the_same_json():
-    assert is_harmless(screen.json({"a": [HOSTILE]}))
-    assert json.loads(screen.json({"a": [HOSTILE]})) == {"a": [HOSTILE]}
+    assert is_harmless(terminal.json({"a": [HOSTILE]}))
+    assert json.loads(terminal.json({"a": [HOSTILE]})) == {"a": [HOSTILE]}
 
 
 PLAIN = ["n:a", "n:(a,1)", "n:it's", 'n:"1"', "n:$(id)`id`"]
@@ -89,7 +98,7 @@ UNPRINTABLE = [f"n:'\\{HOSTILE}1", "n:\udcff1"]  # they take $'...', which dash 
     [(shell, key) for shell in ("bash", "dash", "sh") for key in PLAIN] + [("bash", key) for key in UNPRINTABLE],
 )
 def test_a_shell_takes_a_quoted_key_for_what_it_is(shell, key):
-    told = subprocess.run([shell, "-c", f"printf %s {screen.quoted(key)}"], capture_output=True).stdout
+    told = subprocess.run([shell, "-c", f"printf %s {terminal.quoted(key)}"], capture_output=True).stdout
     assert told == os.fsencode(key) if "\udcff" in key else told.decode() == key
 
 
@@ -171,15 +180,15 @@ def test_pipe_shows_what_functions_print_and_raise_as_text(cli):
     cli.write("in.ndjson", {"id": "1", "text": HOSTILE})
     run = ("pipe", "in.ndjson", "--key", "line.id", "--call", "shop:work")
     assert is_harmless(cli.run(*run).stderr)
-    for terminal in ("xterm", "dumb"):
-        cli.env["TERM"] = terminal
+    for kind in ("xterm", "dumb"):
+        cli.env["TERM"] = kind
         told = on_a_terminal(cli, *run)
         assert b"\x1b]" not in told
         assert "\u202e".encode() not in told
 
 
 def test_the_log_of_sqs_is_text_and_no_line_of_it_is_forged(capfd):
-    heard = Heard(Report(as_json=False))
+    heard = Heard(SqsReport(as_json=False))
     try:
         raise ValueError(HOSTILE)
     except ValueError as error:

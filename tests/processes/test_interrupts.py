@@ -10,9 +10,9 @@ import sys
 import pytest
 
 from onceward import ForkedClaim, Once, ResultNotRecorded, ResultUnavailable, StoreError, current
-from onceward.claim.claim import CURRENT
+from onceward.claim.scope import CURRENT
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
-from onceward.results.outcomes import firmly
+from onceward.results.firmly import firmly
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, settling, when
 from places import WORKERS

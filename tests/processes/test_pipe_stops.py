@@ -221,7 +221,16 @@ def deaf(*numbers):
 
 def test_a_signal_that_pipe_was_started_to_ignore_stays_ignored_by_it_and_its_commands(cli):
     command = cli.script("slow", 'echo "$1" >> log; kill -INT $$; sleep .2; echo "$1" >> done')
-    run = [*deaf(signal.SIGINT, signal.SIGHUP), sys.executable, "-m", "onceward", "pipe", "in.ndjson", "--key", "line.id"]
+    run = [
+        *deaf(signal.SIGINT, signal.SIGHUP),
+        sys.executable,
+        "-m",
+        "onceward",
+        "pipe",
+        "in.ndjson",
+        "--key",
+        "line.id",
+    ]
     options = {"cwd": cli.folder, "env": cli.env, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen([*run, "--", command, "{line.id}"], **options)
     for count in (1, 2, 3):

@@ -18,7 +18,7 @@ from onceward.batch.threads import Helpers, without_stop_iteration
 from onceward.claim import called
 from onceward.claim.arguments import check_hook
 from onceward.claim.called import OVER, RAISED, RETURNED, Call
-from onceward.claim.claim import CURRENT
+from onceward.claim.scope import CURRENT
 from onceward.core import many
 from onceward.core.drivers import drive, drive_async, settle, settle_async
 from onceward.core.policy import Options

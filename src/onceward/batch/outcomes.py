@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-from onceward.claim.claim import Claim
+from onceward.claim.held import HeldClaim
 from onceward.core.protocol import Outcome as End
 from onceward.core.steps import Replay
 
@@ -78,7 +78,7 @@ class Item:
         self.fingerprint: str | None = None
         self.group: int | None = None  # its number in this batch
         self.first: Item | None = None  # the one of the same key before it, whose fate it shares
-        self.claim: Claim | None = None
+        self.claim: HeldClaim | None = None
         self.replay: Replay | None = None  # the record that answers it
         self.begun = False  # whether its handler was entered
         self.value: object = None
@@ -88,7 +88,7 @@ class Item:
         self.outcome: Outcome | None = None
 
     @property
-    def held(self) -> Claim:
+    def held(self) -> HeldClaim:
         """The claim, of an item that has one."""
         assert self.claim is not None
         return self.claim

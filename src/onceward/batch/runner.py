@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from onceward.batch.outcomes import Item, Outcome, Status
 from onceward.claim import forks, heartbeat
-from onceward.claim.claim import Claim
-from onceward.claim.guard import refusal
+from onceward.claim.held import HeldClaim
+from onceward.claim.replays import refusal
 from onceward.core import many, steps
 from onceward.core.drivers import Steps
 from onceward.core.many import Claimed
@@ -22,7 +22,8 @@ from onceward.core.record import COMPLETED, PARKED, RELEASED, Elsewhere
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded, ResultUnavailable
 from onceward.keys.ledger_keys import ledger_key
-from onceward.results.outcomes import NO_TIME, describe, firmly
+from onceward.results.firmly import firmly
+from onceward.results.outcomes import NO_TIME, describe
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -127,7 +128,7 @@ class Run:
         """Take in what came of claiming, and line up what may begin."""
         for item, answer, bid in zip(chunk, answers, bids, strict=True):
             if isinstance(answer, Won):
-                item.claim = claim = Claim(self._guard.store, answer, bid.policy, self._clock, self._guard.codec)
+                item.claim = claim = self._guard.held(answer, bid.policy)
                 claim.deadline = self._deadline
                 heartbeat.HEARTBEAT.watch(claim)
             elif self._batch.values and isinstance(answer, Replay) and type(answer.record.result) is Elsewhere:
@@ -166,7 +167,7 @@ class Run:
         assert isinstance(answer, Replay)
         item.replay = answer
         try:
-            value = self._guard.recorded(answer.record)
+            value = self._guard.replays.recorded(answer.record)
         except Exception as error:  # a final exception, recorded before, may be any
             return Outcome("replayed", item.record, item.key, None, error)
         return Outcome("replayed", item.record, item.key, value)
@@ -504,7 +505,7 @@ def _without_payload(error: BaseException | None) -> str:
     )
 
 
-def _warn(claim: Claim) -> None:
+def _warn(claim: HeldClaim) -> None:
     """Warn of a result that is not stored, also where warnings are errors: its record is completed all the same."""
     try:
         claim.warn()

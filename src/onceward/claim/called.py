@@ -13,8 +13,12 @@ keeps what that returns, and no interrupt can come in between::
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from onceward.claim.claim import Claim
 
 Call = defaultdict[str, object]
 RETURNED: Final = "returned"
@@ -28,6 +32,21 @@ _INSTEAD: Final = {
     AsyncGeneratorType: "an async generator, and nobody would iterate over it: return a list, or do the work in the "
     "function itself",
 }
+
+
+class ClaimParameter(NamedTuple):
+    """The parameter of a handler that takes the claim: its name, and its place if it can be given by place."""
+
+    name: str
+    place: int | None
+
+    def fill(
+        self, claim: "Claim", args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> tuple[tuple[object, ...], Mapping[str, object]]:
+        """Return the arguments of a call with the claim among them."""
+        if self.place is not None and self.place <= len(args):
+            return (*args[: self.place], claim, *args[self.place :]), kwargs
+        return args, {**kwargs, self.name: claim}
 
 
 class NotBegun(TypeError):

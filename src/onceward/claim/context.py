@@ -2,8 +2,11 @@
 
 from types import TracebackType
 
-from onceward.claim.claim import CURRENT, Claim
-from onceward.claim.guard import Answer, Guard
+from onceward.claim.claim import Claim
+from onceward.claim.guard import Guard
+from onceward.claim.held import HeldClaim
+from onceward.claim.replays import Answer
+from onceward.claim.scope import CURRENT
 from onceward.core.drivers import was_settled
 from onceward.errors import Completed, OncewardError
 
@@ -14,7 +17,7 @@ class ClaimContext:
     def __init__(self, guard: Guard, key: str) -> None:
         self._guard = guard
         self._key = key
-        self._claim: Claim | None = None
+        self._claim: HeldClaim | None = None
 
     def __enter__(self) -> Claim:
         return self._entered(self._guard.enter(self._key, None))
@@ -78,18 +81,18 @@ class ClaimContext:
         """Tell whether ``met`` came before the claim was ended."""
         return self._claim is not None and not isinstance(met, OncewardError) and not was_settled(met)
 
-    def _entered(self, entry: Claim | Answer) -> Claim:
+    def _entered(self, entry: HeldClaim | Answer) -> HeldClaim:
         try:
             self._claim = claim = claimed(self._key, entry)
             CURRENT.set(claim)
         except BaseException:  # the block is not entered, so nobody else would leave it
-            if isinstance(entry, Claim):
+            if isinstance(entry, HeldClaim):
                 CURRENT.set(entry.outer)
                 self._guard.drop(entry)
             raise
         return claim
 
-    def _held(self) -> Claim:
+    def _held(self) -> HeldClaim:
         claim = self._claim
         if claim is None:
             raise RuntimeError("this once.claim(...) was not entered")
@@ -97,7 +100,7 @@ class ClaimContext:
         return claim
 
 
-def claimed(key: str, entry: Claim | Answer) -> Claim:
+def claimed(key: str, entry: HeldClaim | Answer) -> HeldClaim:
     """Return the claim that was won; raises Completed with the recorded answer."""
     if isinstance(entry, Answer):
         raise Completed(key, entry.value)

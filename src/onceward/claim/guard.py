@@ -12,29 +12,24 @@ call has one ``try`` around handler and settling, so that no interrupt comes bet
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, cast
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from onceward.claim import called, heartbeat
-from onceward.claim.called import LAZY, OVER, RAISED, RETURNED, Call
-from onceward.claim.claim import CURRENT, Claim
+from onceward.claim.called import LAZY, OVER, RAISED, RETURNED, Call, ClaimParameter
+from onceward.claim.held import HeldClaim
+from onceward.claim.replays import Answer, Replays
+from onceward.claim.scope import CURRENT
 from onceward.core import steps
 from onceward.core.clock import Clock
 from onceward.core.drivers import drive, drive_async, settle, settle_async, was_settled
 from onceward.core.policy import Policy
-from onceward.core.protocol import Verdict
-from onceward.core.record import Elsewhere, Record
 from onceward.core.steps import Bid, Refused, Replay, Settled, Won
 from onceward.errors import (
-    Busy,
     LeaseLost,
-    Mismatch,
     OncewardError,
-    Parked,
     Reentrant,
-    ResultUnavailable,
-    UnknownStatus,
 )
-from onceward.results.outcomes import completion, firmly, opened_note, sealing, warn_of_missing
+from onceward.results.outcomes import completion, warn_of_missing
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
@@ -42,38 +37,6 @@ if TYPE_CHECKING:
 
 Function = Callable[..., object]
 _SEALED: Final = '{"$onceward":1,"sealed'  # how a sealed result begins
-
-
-class ClaimParameter(NamedTuple):
-    """The parameter of a handler that takes the claim: its name, and its place if it can be given by place."""
-
-    name: str
-    place: int | None
-
-    def fill(
-        self, claim: Claim, args: tuple[object, ...], kwargs: Mapping[str, object]
-    ) -> tuple[tuple[object, ...], Mapping[str, object]]:
-        """Return the arguments of a call with the claim among them."""
-        if self.place is not None and self.place <= len(args):
-            return (*args[: self.place], claim, *args[self.place :]), kwargs
-        return args, {**kwargs, self.name: claim}
-
-
-class Answer(NamedTuple):
-    """What a duplicate gets instead of a claim: the recorded result, or None when on_busy="skip" passes it over."""
-
-    value: object
-    replayed: bool = True
-
-
-class _Known(NamedTuple):
-    """A recorded outcome that this process remembers until ``until`` on its own clock."""
-
-    key: str
-    fingerprint: str | None
-    result: str | None
-    error: str | None
-    until: float
 
 
 class Guard:
@@ -96,7 +59,7 @@ class Guard:
         policy: Policy,
         clock: Clock,
         codec: "Codec | None" = None,
-        parameter: "ClaimParameter | None" = None,
+        parameter: ClaimParameter | None = None,
     ) -> None:
         if policy.lease < 3 * store.resolution:
             raise ValueError(
@@ -111,12 +74,10 @@ class Guard:
         self.store = store
         self.policy = policy if policy.max_result is not None else policy._replace(max_result=store.max_result)
         self.clock = clock
-        from onceward.results import codec as codecs
-
-        self._codecs = codecs
-        self.codec = codec or codecs.Codec()
+        self.replays = Replays(self.policy, clock, codec)
+        self.codec = self.replays.codec
         self._parameter = parameter
-        self._cache: dict[str, _Known] | None = {} if policy.cache else None
+        self._caches = bool(policy.cache)
 
     # --- a call ---------------------------------------------------------------------------------------------------
 
@@ -129,8 +90,8 @@ class Guard:
         kwargs: Mapping[str, object],
     ) -> object:
         """Run ``function`` once for ``key``, or return or raise what was recorded."""
-        if self._cache is not None and (known := self._cache.get(key)) is not None and self.clock() < known.until:
-            return self._recall(key, fingerprint, known)
+        if self._caches and (known := self.replays.recall(key, fingerprint)) is not None:
+            return known.value
         claim = self.enter(key, fingerprint)
         match claim:  # not type(claim): an interrupt may come after any call, and nobody would end the claim
             case Answer():
@@ -177,8 +138,8 @@ class Guard:
         kwargs: Mapping[str, object],
     ) -> object:
         """As :meth:`call`, awaiting what ``function`` returns if it can be awaited."""
-        if self._cache is not None and (known := self._cache.get(key)) is not None and self.clock() < known.until:
-            return self._recall(key, fingerprint, known)
+        if self._caches and (known := self.replays.recall(key, fingerprint)) is not None:
+            return known.value
         claim = await self.enter_async(key, fingerprint)
         match claim:  # as above
             case Answer():
@@ -219,7 +180,7 @@ class Guard:
             raise failure
         return value
 
-    def _leave(self, claim: Claim, function: Function, call: Call) -> BaseException | None:
+    def _leave(self, claim: HeldClaim, function: Function, call: Call) -> BaseException | None:
         """End ``claim`` as the handler ended; return what it failed with. It may be called anew when it was interrupted."""
         failure = called.failure(function, call)
         if failure is None:
@@ -231,7 +192,7 @@ class Guard:
         call[OVER] = True
         return failure
 
-    async def _leave_async(self, claim: Claim, function: Function, call: Call) -> BaseException | None:
+    async def _leave_async(self, claim: HeldClaim, function: Function, call: Call) -> BaseException | None:
         """As :meth:`_leave`, for a coroutine."""
         called.drop_unawaited(call)
         failure = called.failure(function, call)
@@ -244,13 +205,13 @@ class Guard:
         call[OVER] = True
         return failure
 
-    def _leave_anew(self, claim: Claim, function: Function, call: Call | None, error: BaseException) -> None:
+    def _leave_anew(self, claim: HeldClaim, function: Function, call: Call | None, error: BaseException) -> None:
         """Do what an interrupt has kept from being done, if ``error`` is one that came so late."""
         if is_cut_short(call, error):
             self._leave(claim, function, call)
 
     async def _leave_anew_async(
-        self, claim: Claim, function: Function, call: Call | None, error: BaseException
+        self, claim: HeldClaim, function: Function, call: Call | None, error: BaseException
     ) -> None:
         """As :meth:`_leave_anew`, for a coroutine."""
         if is_cut_short(call, error) and not isinstance(error, GeneratorExit):
@@ -258,15 +219,15 @@ class Guard:
 
     # --- its three parts, in two forms each -----------------------------------------------------------------------
 
-    def enter(self, key: str, fingerprint: str | None, *, value: bool = True) -> Claim | Answer:
+    def enter(self, key: str, fingerprint: str | None, *, value: bool = True) -> HeldClaim | Answer:
         """Claim ``key`` and renew it from now on, or return the recorded answer.
 
         Raises:
-            Busy, LeaseLost, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownStatus: as their docs say;
-                the handler must not run.
+            Busy, LeaseLost, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownNeed, UnknownStatus: as their
+                docs say; the handler must not run.
         """
         bid = self.bid(key, fingerprint)
-        since = self.clock() if self._cache is not None else 0.0
+        since = self.clock() if self._caches else 0.0
         try:
             outcome = drive(steps.claim(self.store, bid, value=value), self.store)
             if isinstance(outcome, Won):
@@ -279,12 +240,12 @@ class Guard:
             except Exception:  # the interrupt is what the caller must hear of; the lease ends by itself
                 pass
             raise
-        return self.answer(outcome, since)
+        return self.replays.answer(outcome, since)
 
-    async def enter_async(self, key: str, fingerprint: str | None, *, value: bool = True) -> Claim | Answer:
+    async def enter_async(self, key: str, fingerprint: str | None, *, value: bool = True) -> HeldClaim | Answer:
         """As :meth:`enter`, for a coroutine."""
         bid = self.bid(key, fingerprint)
-        since = self.clock() if self._cache is not None else 0.0
+        since = self.clock() if self._caches else 0.0
         try:
             outcome = await drive_async(steps.claim(self.store, bid, value=value), self.store)
             if isinstance(outcome, Won):
@@ -297,9 +258,9 @@ class Guard:
             except Exception:
                 pass
             raise
-        return self.answer(outcome, since)
+        return self.replays.answer(outcome, since)
 
-    def finish(self, claim: Claim, value: object) -> None:
+    def finish(self, claim: HeldClaim, value: object) -> None:
         """Record ``value``, unless the handler has ended the claim itself.
 
         Raises:
@@ -309,29 +270,29 @@ class Guard:
             if claim.settled is not None:
                 claim.check_own()
             else:
-                since = self.clock() if self._cache is not None else 0.0
+                since = self.clock() if self._caches else 0.0
                 settle(claim.success(value), self.store)
-                if self._cache is not None:
-                    self._remember(claim.record, self.policy.retention, since)
+                if self._caches:
+                    self.replays.remember(claim.record, self.policy.retention, since)
                 claim.warn()
         finally:
             heartbeat.HEARTBEAT.forget(claim)
 
-    async def finish_async(self, claim: Claim, value: object) -> None:
+    async def finish_async(self, claim: HeldClaim, value: object) -> None:
         """As :meth:`finish`, for a coroutine."""
         try:
             if claim.settled is not None:
                 claim.check_own()
             else:
-                since = self.clock() if self._cache is not None else 0.0
+                since = self.clock() if self._caches else 0.0
                 await settle_async(claim.success(value), self.store)
-                if self._cache is not None:
-                    self._remember(claim.record, self.policy.retention, since)
+                if self._caches:
+                    self.replays.remember(claim.record, self.policy.retention, since)
                 claim.warn()
         finally:
             heartbeat.HEARTBEAT.forget(claim)
 
-    def fail(self, claim: Claim, error: Exception) -> None:
+    def fail(self, claim: HeldClaim, error: Exception) -> None:
         """Record that the handler raised ``error``, unless it has ended the claim itself. Raises interrupts only."""
         try:
             if claim.settled is None and not claim.inherited:
@@ -342,7 +303,7 @@ class Guard:
         finally:
             heartbeat.HEARTBEAT.forget(claim)
 
-    async def fail_async(self, claim: Claim, error: Exception) -> None:
+    async def fail_async(self, claim: HeldClaim, error: Exception) -> None:
         """As :meth:`fail`, for a coroutine."""
         try:
             if claim.settled is None and not claim.inherited:
@@ -353,7 +314,7 @@ class Guard:
         finally:
             heartbeat.HEARTBEAT.forget(claim)
 
-    def drop(self, claim: Claim) -> None:
+    def drop(self, claim: HeldClaim) -> None:
         """Leave an interrupted handler's key claimed to the end of its lease: work that it started may still go on."""
         claim.let_go()
         heartbeat.HEARTBEAT.forget(claim)
@@ -364,20 +325,20 @@ class Guard:
 
     def commit(self, key: str, result: object, commit: steps.Commit) -> object:
         """Claim, effect and completion in one write; return ``result`` or what was recorded before."""
-        since = self.clock() if self._cache is not None else 0.0
+        since = self.clock() if self._caches else 0.0
         effect = steps.Effect(completion(self.codec, self.policy, result), commit)
         return self._committed(drive(steps.claim(self.store, self.bid(key, None), effect), self.store), result, since)
 
     async def commit_async(self, key: str, result: object, commit: steps.Commit) -> object:
         """As :meth:`commit`, for a coroutine."""
-        since = self.clock() if self._cache is not None else 0.0
+        since = self.clock() if self._caches else 0.0
         effect = steps.Effect(completion(self.codec, self.policy, result), commit)
         outcome = await drive_async(steps.claim(self.store, self.bid(key, None), effect), self.store)
         return self._committed(outcome, result, since)
 
     def _committed(self, outcome: Settled | Replay | Refused, result: object, since: float) -> object:
         if not isinstance(outcome, Settled):
-            return self.answer(outcome, since).value
+            return self.replays.answer(outcome, since).value
         warn_of_missing(outcome.record)
         return result
 
@@ -401,68 +362,16 @@ class Guard:
         bid = (key, os.urandom(16).hex(), fingerprint, self.policy, self.clock)
         return tuple.__new__(Bid, bid)  # what Bid(...) does, in half the time
 
-    def _won(self, outcome: Won) -> Claim:
+    def _won(self, outcome: Won) -> HeldClaim:
         if self.clock() >= outcome.until:  # this worker was stopped, or cut off, since it asked
             raise LeaseLost(outcome.record.key, "begin its handler")
-        claim = Claim(self.store, outcome, self.policy, self.clock, self.codec)
+        claim = self.held(outcome, self.policy)
         heartbeat.HEARTBEAT.watch(claim)
         return claim
 
-    def answer(self, outcome: Replay | Refused, since: float) -> Answer:
-        """Return what a duplicate gets, or raise why it gets nothing; ``since`` is when it asked, on the owner's clock."""
-        if isinstance(outcome, Replay):
-            self._remember(outcome.record, outcome.left, since)
-            return Answer(self.recorded(outcome.record))
-        if outcome.verdict is Verdict.BUSY and self.policy.on_busy == "skip":
-            return Answer(None, replayed=False)
-        raise refusal(outcome, self.policy)
-
-    # --- answering duplicates -------------------------------------------------------------------------------------
-
-    def recorded(self, record: "Record | _Known") -> object:
-        """Return the recorded result, or raise the recorded exception or ResultUnavailable."""
-        key, result, error = record.key, record.result, record.error
-        if result is None:
-            raise ResultUnavailable(key, opened_note(error, self.policy) or "none was stored")
-        if type(result) is Elsewhere:
-            raise ResultUnavailable(key, f"it is in {result}, and was not fetched")
-        try:
-            if type(result) is str and not result.startswith(self._codecs.ENVELOPE):
-                return self.codec.decode(result)
-            is_raised, value = self._decoded(result)
-        except self._codecs.NotReplayable as reason:
-            failed = reason
-        else:
-            if is_raised:
-                raise cast("Exception", value)
-            return value
-        unreadable = firmly(self._decoded, result, failed)  # or it raises the interrupt that was taken for it
-        raise ResultUnavailable(key, str(unreadable)) from cast("Exception", unreadable)
-
-    def _decoded(self, result: str) -> tuple[bool, object]:
-        """Return whether an exception is recorded, and it or the result."""
-        if type(result) is str and result.startswith(_SEALED):
-            result = sealing().opened(self.policy.seal, result)
-        if self._codecs.is_exception(result):
-            return True, self._codecs.decode_exception(result, self.policy.final)
-        return False, self.codec.decode(result)
-
-    def _remember(self, record: Record, seconds: float | None, since: float) -> None:
-        cache = self._cache
-        if cache is None:
-            return
-        until = float("inf") if seconds is None else since + seconds
-        cache[record.key] = _Known(record.key, record.fingerprint, record.result, record.error, until)
-        while len(cache) > self.policy.cache:
-            try:
-                del cache[next(iter(cache))]
-            except (KeyError, RuntimeError, StopIteration):  # another thread was faster
-                return
-
-    def _recall(self, key: str, fingerprint: str | None, known: _Known) -> object:
-        if fingerprint is not None and known.fingerprint is not None and fingerprint != known.fingerprint:
-            raise Mismatch(key)
-        return self.recorded(known)
+    def held(self, won: Won, policy: Policy) -> HeldClaim:
+        """Return the claim that was won under ``policy``, which may differ from the guard's in its lease."""
+        return HeldClaim(self.store, won, policy, self.clock, self.codec)
 
 
 def is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:
@@ -472,15 +381,3 @@ def is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:
     if RETURNED not in call:
         call.setdefault(RAISED, error)  # a second interrupt came before the first was noted
     return True
-
-
-def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | Parked | UnknownStatus:
-    """Return why a key cannot be had, as an error."""
-    record = refused.record
-    if refused.verdict is Verdict.UNKNOWN:
-        return UnknownStatus(record.key, record.status)
-    if refused.verdict is Verdict.MISMATCH:
-        return Mismatch(record.key)
-    if refused.verdict is Verdict.PARKED:
-        return Parked(record.key, record.attempts, opened_note(record.error, policy))
-    return Busy(record.key, refused.wait)

@@ -6,8 +6,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple, get_args, get_origin, get_type_hints
 
+from onceward.claim.called import ClaimParameter
 from onceward.claim.claim import Claim
-from onceward.claim.guard import ClaimParameter
 from onceward.keys.ledger_keys import function_name
 from onceward.keys.roots import called
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from weakref import WeakSet, ref
 
-from onceward.claim.claim import Claim
+from onceward.claim.lease import Lease
 from onceward.core import steps
 from onceward.core.clock import boottime
 from onceward.core.drivers import drive
@@ -29,7 +29,7 @@ class Heartbeat:
 
     def __init__(self) -> None:
         # Weak, so that a claim whose block was never left, or whose caller was interrupted, is not renewed for ever.
-        self._claims: dict[int, ref[Claim]] = {}
+        self._claims: dict[int, ref[Lease]] = {}
         # Callers take the lock itself: an interrupt as a condition is entered would keep it locked for ever.
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
@@ -38,7 +38,7 @@ class Heartbeat:
         self._running = False
         self._renewing: set[int] = set()  # by id(): the claims in hand keep their store alive meanwhile
 
-    def watch(self, claim: Claim) -> None:
+    def watch(self, claim: Lease) -> None:
         """Renew ``claim`` from its first beat on."""
         if (
             claim.interval <= 0 or claim.clock is not boottime
@@ -54,11 +54,11 @@ class Heartbeat:
                     # Without a thread the lease stands, claim.lost tells when it is over, and the next claim tries again.
                     self._running = started("onceward-heartbeat", self._run)
 
-    def forget(self, claim: Claim) -> None:
+    def forget(self, claim: Lease) -> None:
         """Renew ``claim`` no more."""
         self._claims.pop(claim.number, None)
 
-    def _alive(self) -> list[Claim]:
+    def _alive(self) -> list[Lease]:
         claims = []
         for number, weak in list(self._claims.items()):
             claim = weak()
@@ -100,7 +100,7 @@ class Heartbeat:
     def _beat(self) -> None:
         """Have all renewed that are due, store by store; one that is still being asked is left to that."""
         now = boottime()
-        by_store: dict[int, list[Claim]] = {}
+        by_store: dict[int, list[Lease]] = {}
         for claim in self._alive():
             if claim.over:
                 self.forget(claim)
@@ -111,7 +111,7 @@ class Heartbeat:
             if not started("onceward-renewal", self._renew, store, claims):
                 self._renew(store, claims)
 
-    def _renew(self, store: int, claims: list[Claim]) -> None:
+    def _renew(self, store: int, claims: list[Lease]) -> None:
         try:
             renew(claims)
         finally:
@@ -120,7 +120,7 @@ class Heartbeat:
                 self._wake.notify()  # the timer has slept without regard to this store
 
 
-def renew(claims: list[Claim]) -> None:
+def renew(claims: list[Lease]) -> None:
     """Renew claims of one store together; each alone when that fails, so that one that cannot be renewed harms no other."""
     claims = [claim for claim in claims if not claim.over and not claim.paused]  # since they were chosen
     if not claims:
@@ -144,7 +144,7 @@ def renew(claims: list[Claim]) -> None:
             claim.renewed(outcome)
 
 
-def _failed(claim: Claim, error: Exception) -> None:
+def _failed(claim: Lease, error: Exception) -> None:
     # A tenth of the interval, so that a lease of three intervals sees some twenty tries.
     claim.due = boottime() + min(1.0, claim.interval / 10)
     if claim.over or getattr(error, "transient", False) or claim in _WARNED:
@@ -168,7 +168,7 @@ def started(name: str, run: Callable[..., None], *args: object) -> bool:
     return True
 
 
-_WARNED: WeakSet[Claim] = WeakSet()
+_WARNED: WeakSet[Lease] = WeakSet()
 HEARTBEAT = Heartbeat()
 
 

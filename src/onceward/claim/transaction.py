@@ -3,11 +3,11 @@
 import contextlib
 from collections.abc import Callable
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from onceward.claim import forks, heartbeat
-from onceward.claim.claim import CURRENT, Claim
-from onceward.claim.guard import Guard
+from onceward.claim.claim import Claim
+from onceward.claim.scope import CURRENT
 from onceward.core import protocol, steps
 from onceward.core.drivers import Steps, drive
 from onceward.core.protocol import Outcome
@@ -15,6 +15,10 @@ from onceward.core.steps import Bid, Lost, Settled, Won
 from onceward.errors import Completed, ForkedClaim, LeaseLost, OncewardError, Parked, ResultNotRecorded, StoreError
 from onceward.stores.capabilities import TRANSACTION, Session
 from onceward.stores.contract import Store
+
+if TYPE_CHECKING:
+    from onceward.claim.guard import Guard
+    from onceward.claim.held import HeldClaim
 
 C = TypeVar("C")
 _OPEN: dict[int, int] = {}  # by id(connection): id() of the Transaction that has begun there last
@@ -25,24 +29,28 @@ class Transaction(Generic[C]):
 
     Attributes:
         connection: where the body writes its effect. It must not commit or roll back by itself.
-        claim: the claim; its ``fence``, ``attempt`` and ``key()`` are of use in the body.
         result: set it in the body to what duplicates shall get.
     """
 
     _entered = False  # and not left
 
-    def __init__(self, store: Store, connection: C, guard: Guard | None, key: str) -> None:
+    def __init__(self, store: Store, connection: C, guard: "Guard | None", key: str) -> None:
         self._join = TRANSACTION.needed(store)
         self.connection = connection
         self.result: object = None
-        self.claim: Claim
+        self._held: HeldClaim
         self._store = store
         self._guard = guard  # None when the claim was made before, by its own guard
         self._key = key
         self._session: Session
         self._bid: Bid | None = None
-        self._outer: Claim | None = None
+        self._outer: HeldClaim | None = None
         self._process = forks.generation
+
+    @property
+    def claim(self) -> Claim:
+        """The claim; its ``fence``, ``attempt`` and ``key()`` are of use in the body."""
+        return self._held
 
     def __del__(self) -> None:
         """Roll back what was begun, when an interrupt struck as the block was left: the file stays locked for all otherwise.
@@ -66,36 +74,36 @@ class Transaction(Generic[C]):
                     self._end(self._session.rollback)
         if not self._session.is_open:
             self._entered = False
-            self.claim.paused = None
+            self._held.paused = None
 
     @classmethod
-    def of_key(cls, guard: Guard, key: str, connection: C) -> "Transaction[C]":
+    def of_key(cls, guard: "Guard", key: str, connection: C) -> "Transaction[C]":
         """Claim, effect and completion in one transaction."""
         return cls(guard.store, connection, guard, key)
 
     @classmethod
-    def of_claim(cls, claim: Claim, connection: C) -> "Transaction[C]":
+    def of_claim(cls, claim: "HeldClaim", connection: C) -> "Transaction[C]":
         """Effect and completion of a claim that is held already, in one transaction."""
         made = cls(claim.store, connection, None, claim.record.key)
-        made.claim = claim
+        made._held = claim
         return made
 
     def __enter__(self) -> Self:
         if self._guard is None:
-            self.claim.check_own()
+            self._held.check_own()
         self._session = session = self._join(self.connection)
         try:
             self._execute(session.begin)
             if self._guard is None:
                 self._check_held()
             else:
-                self.claim = self._claim(self._guard)
+                self._held = self._claim(self._guard)
             self._execute(session.mark)
             _OPEN[id(self.connection)] = id(self)
             self._outer = CURRENT.get()
             self._entered = True
-            self.claim.paused = self.undo if self._guard is None else _nothing
-            CURRENT.set(self.claim)
+            self._held.paused = self.undo if self._guard is None else _nothing
+            CURRENT.set(self._held)
         except Parked:
             # What was refused may have been written down (a key parked for good): keep that.
             self._end(self._session.commit)
@@ -103,8 +111,8 @@ class Transaction(Generic[C]):
         except BaseException:
             self._end(self._session.rollback)
             self._entered = False
-            if hasattr(self, "claim") and self.claim.paused:  # interrupted at the last moment
-                self.claim.paused = None
+            if hasattr(self, "_held") and self._held.paused:  # interrupted at the last moment
+                self._held.paused = None
                 CURRENT.set(self._outer)
             raise
         return self
@@ -114,9 +122,9 @@ class Transaction(Generic[C]):
     ) -> None:
         try:
             CURRENT.set(self._outer)
-            if self.claim.inherited:  # and so is the connection: whatever is done to it here would harm the parent's
+            if self._held.inherited:  # and so is the connection: whatever is done to it here would harm the parent's
                 if error is None:
-                    self.claim.check_own()
+                    self._held.check_own()
                 return
             if self._ended_early():
                 self._park_after_early_end(error)
@@ -129,28 +137,28 @@ class Transaction(Generic[C]):
             self._end(self._session.rollback)  # unless an interrupt came before it was ended
             self._entered = False
             _OPEN.pop(id(self.connection), None)
-            self.claim.paused = None
-            if self.claim.inherited:
+            self._held.paused = None
+            if self._held.inherited:
                 pass
-            elif self.claim.settled is None and self._guard is not None:
-                self.claim.let_go()  # it was made in the transaction, and went with it
-            elif self.claim.settled is None:
-                heartbeat.HEARTBEAT.watch(self.claim)  # which has slept through its beats meanwhile
+            elif self._held.settled is None and self._guard is not None:
+                self._held.let_go()  # it was made in the transaction, and went with it
+            elif self._held.settled is None:
+                heartbeat.HEARTBEAT.watch(self._held)  # which has slept through its beats meanwhile
 
     # --- entering -------------------------------------------------------------------------------------------------
 
-    def _claim(self, guard: Guard) -> Claim:
+    def _claim(self, guard: "Guard") -> "HeldClaim":
         bid = self._bid = guard.bid(self._key, None)
         # Nobody can end a run that is under way while this transaction holds the file, so waiting for one is in vain.
         bid = self._bid = bid._replace(policy=bid.policy._replace(on_busy="raise"))
         outcome = drive(steps.claim(self._store, bid), self._session)
         if isinstance(outcome, Won):
-            return Claim(self._store, outcome, bid.policy, bid.clock, guard.codec)
-        raise Completed(self._key, guard.answer(outcome, bid.clock()).value)
+            return guard.held(outcome, bid.policy)
+        raise Completed(self._key, guard.replays.answer(outcome, bid.clock()).value)
 
     def _check_held(self) -> None:
         """Make sure that the claim is mine now; nobody can take it over while the transaction holds the file."""
-        claim = self.claim
+        claim = self._held
         if claim.settled is not None:
             raise OncewardError(f"{self._key}: this claim was ended before ({claim.settled})")
         asked = [(claim.record, claim.policy.lease)]
@@ -171,29 +179,29 @@ class Transaction(Generic[C]):
     # --- leaving --------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
-        held = self.claim.record
+        held = self._held.record
         try:
-            drive(self.claim.success(self.result)(), self._session)
+            drive(self._held.success(self.result)(), self._session)
             self._execute(self._session.commit)
         except BaseException as error:
             if not self._was_committed():
-                self.claim.reopened(held)
+                self._held.reopened(held)
                 self._record_failure(error)
                 if isinstance(error, ResultNotRecorded):
                     raise StoreError(f"{error}. The effect was rolled back with it") from error
                 raise
             if not isinstance(error, OncewardError):
                 raise  # an interrupt, such as a time limit
-        self.claim.warn()
+        self._held.warn()
 
     def _was_committed(self) -> bool:
         """After a commit that raised: roll back; if there is nothing to roll back, ask the ledger what became of it."""
-        if self._session.is_open or self.claim.settled is None:
+        if self._session.is_open or self._held.settled is None:
             with contextlib.suppress(StoreError):  # what made the commit fail is what the caller must hear
                 self._end(self._session.rollback)
             return False
         # The database may have rolled back by itself, or an interrupt came after the commit, or the disk failed in its middle.
-        mine = self.claim.record
+        mine = self._held.record
         try:
             held = drive(self._store.load(mine.key), self._store).record
         except OncewardError:
@@ -212,8 +220,8 @@ class Transaction(Generic[C]):
     def _park_after_early_end(self, error: BaseException | None) -> None:
         reason = "the body committed or rolled back the transaction itself, so its effect may or may not stand"
         if self._guard is None:
-            self.claim.paused = None
-            self.claim.park(reason)
+            self._held.paused = None
+            self._held.park(reason)
         else:
             self._again(lambda claim: self._parking(claim, reason))
         raise OncewardError(
@@ -221,11 +229,11 @@ class Transaction(Generic[C]):
             "`onceward unpark` it. Leave commit and rollback to the with statement (executescript() commits, too)"
         ) from error
 
-    def _parking(self, claim: Claim, reason: str) -> Steps[Settled | Lost]:
+    def _parking(self, claim: "HeldClaim", reason: str) -> Steps[Settled | Lost]:
         outcome: Outcome = protocol.parked(reason)
         return steps.end(self._store, claim.record, outcome, claim.policy, clock=claim.clock, until=lambda: 0.0)
 
-    def _again(self, ending: Callable[[Claim], Steps[object]]) -> None:
+    def _again(self, ending: "Callable[[HeldClaim], Steps[object]]") -> None:
         """Claim the key once more, in a transaction of its own, and end it with ``ending(claim)``."""
         assert self._bid is not None
         assert self._guard is not None
@@ -233,7 +241,7 @@ class Transaction(Generic[C]):
         try:
             outcome = drive(steps.claim(self._store, self._bid), self._session)
             if isinstance(outcome, Won):
-                claim = Claim(self._store, outcome, self._bid.policy, self._bid.clock, self._guard.codec)
+                claim = self._guard.held(outcome, self._bid.policy)
                 drive(ending(claim), self._session)
             self._execute(self._session.commit)
         finally:

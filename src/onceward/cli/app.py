@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from onceward import terminal
 from onceward.cli import demo, doctor, init, operate, pipe, redrive, scans, sqs
-from onceward.pipe import screen
 
 app = typer.Typer(
     name="onceward",
@@ -70,7 +70,7 @@ for _command in (
 def run() -> None:
     """Run the command line. What follows ``--`` after ``pipe`` is the command to run, and none of typer's business."""
     _open_standard_streams()
-    screen.guard()
+    terminal.guard()
     arguments, command = sys.argv[1:], []
     if "pipe" in arguments[:1] and "--" in arguments:
         at = arguments.index("--")

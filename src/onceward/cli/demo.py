@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.table import Table
 
 from onceward.cli.demo_chaos import Chaos
-from onceward.cli.demo_queue import LEASE, LEDGER, PAUSE, Queue, connected
-from onceward.pipe.screen import drawn
+from onceward.cli.demo_queue import LEASE, LEDGER, PAUSE, DemoQueue, connected
+from onceward.terminal import drawn
 
 DUPLICATES = 0.3  # of the messages are sent twice
 _LINE_EVERY = 2.0  # seconds, where there is no terminal
@@ -63,7 +63,7 @@ def demo(
 def _run(folder: Path, messages: list[str], seconds: float, workers: int) -> bool:
     effects = connected(folder / LEDGER)
     effects.execute("CREATE TABLE effects (message TEXT NOT NULL, worker INTEGER NOT NULL, attempt INTEGER NOT NULL)")
-    queue = Queue(folder)
+    queue = DemoQueue(folder)
     twice = queue.create(messages, DUPLICATES)
     console = Console(file=drawn(sys.stdout), highlight=False)
     console.print(

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from onceward.cli.demo_queue import PAUSE, Queue
+from onceward.cli.demo_queue import PAUSE, DemoQueue
 
 KILL_EVERY, PAUSE_EVERY = 0.5, 0.9  # seconds, on average
 
@@ -20,7 +20,7 @@ class Chaos:
         pauses: how many were stopped, to go on as zombies.
     """
 
-    def __init__(self, folder: Path, queue: Queue, workers: int, work: float) -> None:
+    def __init__(self, folder: Path, queue: DemoQueue, workers: int, work: float) -> None:
         self.kills = self.pauses = 0
         self._folder, self._queue, self._work = folder, queue, work
         self._workers = [self._start() for _ in range(workers)]

@@ -20,14 +20,14 @@ _SCHEMA = (
 )
 
 
-class Delivery(NamedTuple):
+class DemoDelivery(NamedTuple):
     """One handing over of a message."""
 
     id: int
     message: str
 
 
-class Queue:
+class DemoQueue:
     """A connection to the queue.
 
     Args:
@@ -53,7 +53,7 @@ class Queue:
         self._db.execute("COMMIT")
         return len(twice)
 
-    def receive(self) -> Delivery | None:
+    def receive(self) -> DemoDelivery | None:
         """Return the next visible message, invisible to others for a while; None when there is none now."""
         now = time.time()
         self._db.execute("BEGIN IMMEDIATE")
@@ -64,9 +64,9 @@ class Queue:
             self._db.execute("UPDATE deliveries SET visible_at = ? WHERE id = ?", (now + VISIBILITY, row[0]))
             self._tell("delivered")
         self._db.execute("COMMIT")
-        return None if row is None else Delivery(*row)
+        return None if row is None else DemoDelivery(*row)
 
-    def acknowledge(self, delivery: Delivery) -> None:
+    def acknowledge(self, delivery: DemoDelivery) -> None:
         """Delete a message for good."""
         self._db.execute("DELETE FROM deliveries WHERE id = ?", (delivery.id,))
 

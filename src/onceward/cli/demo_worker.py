@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 from onceward import Busy, Completed, LeaseLost, Once
-from onceward.cli.demo_queue import LEASE, LEDGER, Delivery, Queue, connected
+from onceward.cli.demo_queue import LEASE, LEDGER, DemoDelivery, DemoQueue, connected
 
 
 def work(folder: Path, seconds: float) -> None:
     """Handle messages until none is left; each takes about so many seconds."""
-    queue = Queue(folder, os.getpid())
+    queue = DemoQueue(folder, os.getpid())
     once = Once(f"sqlite:///{folder / LEDGER}?timeout=30", lease=LEASE, on_busy=3 * LEASE)
     effects = connected(folder / LEDGER)
     while queue.left():
@@ -35,7 +35,7 @@ def work(folder: Path, seconds: float) -> None:
         queue.acknowledge(delivery)
 
 
-def handle(once: Once, delivery: Delivery, queue: Queue, effects: sqlite3.Connection, seconds: float) -> None:
+def handle(once: Once, delivery: DemoDelivery, queue: DemoQueue, effects: sqlite3.Connection, seconds: float) -> None:
     """Claim the message, work on it, and commit the effect together with the record."""
     with once.claim(delivery.message, name="demo") as claim:
         queue.tell("claimed")

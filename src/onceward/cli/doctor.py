@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from onceward import terminal
 from onceward.aws.doctor.diagnosis import diagnosis
 from onceward.aws.doctor.facts import LEVELS, Finding, Level
 from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse
 from onceward.core.policy import Policy
-from onceward.pipe import screen
 
 UNSAFE, UNSEEN = 1, 2
 _DEFAULTS = Policy()
@@ -83,7 +83,7 @@ def doctor(
             once.close()
     findings = diagnosis(look.facts)
     if json:
-        typer.echo(screen.json({"findings": [finding._asdict() for finding in findings]}))
+        typer.echo(terminal.json({"findings": [finding._asdict() for finding in findings]}))
     elif sys.stdout.isatty():
         _show(findings)
     else:
@@ -102,7 +102,7 @@ def _seconds(text: str) -> float | None:
 
 
 def _as_text(finding: Finding) -> str:
-    lines = [f"{finding.level:<8} {finding.check}: {screen.line(finding.says)}"]
+    lines = [f"{finding.level:<8} {finding.check}: {terminal.line(finding.says)}"]
     return "\n".join(lines + [f"         {name} {text}" for name, text in _more(finding)])
 
 
@@ -117,16 +117,16 @@ def _show(findings: list[Finding]) -> None:
     for heading in ("", "check", "what is so, why that matters, and what to do"):
         table.add_column(heading)
     for finding in findings:
-        told = Text(screen.line(finding.says))
+        told = Text(terminal.line(finding.says))
         for name, text in _more(finding):
             told.append(f"\n{name} ", "bold").append(text)
         table.add_row(Text(finding.level, _COLOURS[finding.level]), Text(finding.check), told)
-    Console(file=screen.drawn(sys.stdout), highlight=False).print(table, Text(_sum(findings)))
+    Console(file=terminal.drawn(sys.stdout), highlight=False).print(table, Text(_sum(findings)))
 
 
 def _more(finding: Finding) -> list[tuple[str, str]]:
     parts = (("why:", finding.why), ("mend:", finding.mend), ("see:", finding.source))
-    return [(name, screen.line(text)) for name, text in parts if text]
+    return [(name, terminal.line(text)) for name, text in parts if text]
 
 
 def _sum(findings: list[Finding]) -> str:

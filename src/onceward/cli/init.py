@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
+from onceward import terminal
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, file_of, opened, refuse, said
 from onceward.core.drivers import drive
 from onceward.errors import OncewardError
-from onceward.pipe import screen
 from onceward.stores.contract import Part, Store
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ def init(
         once.close()
     if json:
         told = {"store": once.store.url, "parts": [part._asdict() for part in parts]}
-        typer.echo(screen.json(told))
+        typer.echo(terminal.json(told))
     elif not parts:
-        typer.echo(f"{screen.line(once.store.url)} needs nothing made")
+        typer.echo(f"{terminal.line(once.store.url)} needs nothing made")
     else:
-        typer.echo("\n".join(f"{'made' if made else 'was there'}: {screen.line(what)}" for what, made in parts))
+        typer.echo("\n".join(f"{'made' if made else 'was there'}: {terminal.line(what)}" for what, made in parts))
 
 
 def _printed(scheme: str, store: Store, kind: str, *, pitr: bool) -> str:

@@ -10,9 +10,9 @@ import typer
 
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once
-from onceward.pipe.screen import line
 from onceward.stores.contract import Store
 from onceward.stores.ledger import Ledger
+from onceward.terminal import line
 
 DEFAULT_STORE = "sqlite:///onceward.db"
 USAGE, TROUBLE, INTERRUPTED = 2, 1, 130

@@ -13,9 +13,9 @@ from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, Stor
 from onceward.cli.records import as_json, details
 from onceward.core.record import Record
 from onceward.errors import Busy
-from onceward.pipe.screen import line, quoted
 from onceward.stores.contract import Damaged
 from onceward.stores.ledger import KeepsMessage, Ledger, NotFound
+from onceward.terminal import line, quoted
 
 T = TypeVar("T")
 _LISTED = 20  # records that have one key, when it is not told which of them is meant

@@ -2,34 +2,30 @@
 
 import os
 from collections.abc import Sequence
-from hashlib import sha256
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from onceward.claim.guard import Guard
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
+from onceward.cli.pipe_report import PipeReport
 from onceward.consumers.stop import Stop
-from onceward.core.clock import boottime
-from onceward.core.policy import Policy
-from onceward.errors import Mismatch, OncewardError
-from onceward.keys.ledger_keys import checked_name, ledger_key
-from onceward.keys.paths import StrictPath
-from onceward.once import Once
-from onceward.pipe.call import Call
-from onceward.pipe.commands import Command
-from onceward.pipe.jobs import LineReader
-from onceward.pipe.lines import LINE, STDIN, Lines
-from onceward.pipe.progress import shown
-from onceward.pipe.report import Rejects, Report
-from onceward.pipe.run import STORE, Run
-from onceward.pipe.runner import Handler, Runner
-from onceward.pipe.screen import quoted
+from onceward.errors import OncewardError
+from onceward.pipe import Command, Function, NameTaken, Pipe
+from onceward.pipe.engine import Why
+from onceward.pipe.lines import STDIN
+from onceward.terminal import quoted
 
 MOST_JOBS = 1000  # each has a thread
-WAIT_BEYOND = 5.0  # seconds to wait beyond a lease, so that what a killed run left behind has lapsed
-_COMMANDS = "onceward.pipe"  # the namespace under which each name's command is remembered
+LEFT, LEDGER_FAILED = 1, 4
+STATUS: Final[dict[Why, int]] = {
+    "done": 0,
+    "left": LEFT,
+    "malformed": 3,
+    "ledger": LEDGER_FAILED,
+    "interrupted": 130,
+    "unread": 141,
+}
 
 HELP = r"""
 Run COMMAND once for each key in a stream of NDJSON lines, ever.
@@ -54,7 +50,12 @@ FilesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="FILE", help="NDJSON files; none, or -, is the standard input.")
 ]
 KeyOption = Annotated[
-    str, typer.Option("--key", metavar="JMESPATH", help=r"What identifies a line: line.id, or \[line.shop, line.id].")
+    str,
+    typer.Option(
+        "--key",
+        metavar="JMESPATH",
+        help=r"What identifies a line: line.id, or \[line.shop, line.id]. With --call, the function's parameter stands for line.",
+    ),
 ]
 JobsOption = Annotated[
     int, typer.Option("--jobs", "-j", min=1, max=MOST_JOBS, metavar="N", help="Lines to handle at a time.")
@@ -101,25 +102,37 @@ def pipe(
     stop = Stop()
     sources = files or [STDIN]
     try:
-        policy = Policy(lease=lease, max_attempts=max_attempts, retention=None).checked()
-        prefix = checked_name(name)
         _check_command(call, context.obj or [], sources)
         _check_files(sources, rejects)
-        function = None if call is None else Call(call)
-        roots = LINE if function is None else function.roots
-        path = StrictPath(key, "key", roots)
-        handler: Handler = function or Command(context.obj, stop, once.store.max_result)
+        handler = Command(context.obj, stop, once.store.max_result) if call is None else Function(call)
     except (ValueError, TypeError) as error:
         refuse(str(error), USAGE)
     try:
-        _own(once, prefix, handler)
-        spill = Rejects(rejects)
-        lines = Lines(sources, stop, spill.add)
-        report = Report(shown(lines.total), stop, as_json=as_json, new_only=new_only)
-        runner = Runner(once.store, policy, handler, lease + WAIT_BEYOND if wait is None else wait)
-        reader = LineReader(prefix, path, roots, handler.prepare)
-        status = Run(lines, reader, runner, report, stop=stop, rejects=spill).run(jobs)
-        runner.close()
+        try:
+            engine = Pipe(
+                once, handler, key=key, name=name, jobs=jobs, lease=lease, max_attempts=max_attempts, wait=wait
+            )
+        except (ValueError, TypeError) as error:
+            refuse(str(error), USAGE)
+        report = PipeReport(stop, as_json=as_json, new_only=new_only)
+        end = engine.run(sources, reporter=report, rejects=rejects, stop=stop)
+        report.summary(end.text)
+        unwritten = report.broken is not None and end.why != "unread"  # it broke at the summary
+        status = LEFT if unwritten else STATUS[end.why]
+        if end.running:
+            os._exit(status)  # a called function still runs; its key stays claimed to the end of its lease
+    except NameTaken as taken:
+        refuse(
+            str(taken),
+            USAGE,
+            f"  before: {taken.before}",
+            f"  now:    {handler.target}",
+            "Give --name to keep the two apart, so that each runs once per key, or",
+            f"  onceward clear {quoted(taken.key)} --store {quoted(once.store.url)}",
+            "to go on under the same keys: what the one has done, the other will not do.",
+        )
+    except OncewardError as error:
+        refuse(str(error), LEDGER_FAILED)
     finally:
         handler.close()
     once.close()
@@ -151,26 +164,3 @@ def _check_files(sources: Sequence[str], rejects: str | None) -> None:
             raise ValueError(f"--rejects {rejects}: that is the input itself")
     if taken is not None and (taken.is_dir() or not os.access(taken if taken.exists() else taken.parent, os.W_OK)):
         raise ValueError(f"--rejects {rejects}: cannot be written")
-
-
-def _own(once: Once, name: str, handler: Handler) -> None:
-    """Make sure that no other command used the keys of ``name`` before; ends the command otherwise."""
-    key = ledger_key(_COMMANDS, name)
-    guard = Guard(once.store, Policy(lease=5.0, retention=None, on_busy=10.0), boottime)
-    fingerprint = sha256(handler.identity.encode(errors="surrogateescape")).hexdigest()
-    try:
-        try:
-            guard.call(key, fingerprint, lambda: handler.target, (), {})
-        except Mismatch:
-            other = guard.call(key, None, lambda: None, (), {})
-            refuse(
-                f"the keys named {name!r} in this ledger belong to another command.",
-                USAGE,
-                f"  before: {other}",
-                f"  now:    {handler.target}",
-                "Give --name to keep the two apart, so that each runs once per key, or",
-                f"  onceward clear {quoted(key)} --store {quoted(once.store.url)}",
-                "to go on under the same keys: what the one has done, the other will not do.",
-            )
-    except OncewardError as error:
-        refuse(str(error), STORE)

@@ -6,11 +6,11 @@ import sys
 from onceward.core.protocol import Step, is_lapsed, is_live, last_change, message_in, next_step
 from onceward.core.record import Record
 from onceward.errors import OncewardError
-from onceward.pipe.screen import json, line, lines, quoted
 from onceward.stores.contract import Damaged
+from onceward.terminal import json, line, lines, quoted
 
 _STEPS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
-_ROW = "{:<11}  {:>8}  {:>11}  {:<32}  {}"
+_ROW = "{:<11}  {:>8}  {:>11}  {:>11}  {:<32}  {:<20}  {}"
 
 _NEXT = {
     Step.WAIT: "wait for its worker; `onceward park KEY --yes` or `onceward clear KEY --yes` refuses that worker's result",
@@ -20,7 +20,7 @@ _NEXT = {
     Step.AGAIN: "deliver it again, which runs it; or stop that with `onceward park KEY`",
     Step.UNPARK: "fix the cause, then `onceward unpark KEY` lets its next delivery run; `onceward clear KEY` forgets all of it",
     Step.SEND: "fix the cause, then `onceward unpark KEY --to QUEUE` sends its message again",
-    Step.UPGRADE: "look at it with the version of onceward that wrote it: this one does not know its status",
+    Step.UPGRADE: "look at it with the version of onceward that wrote it: this one does not know its status, or a feature that it needs",
 }
 
 
@@ -31,13 +31,15 @@ def as_json(record: Record | Damaged) -> str:
 
 def heading() -> str:
     """Return the line above the rows."""
-    return _ROW.format("STATUS", "ATTEMPTS", "CLAIMED", "KEY", "RESULT OR ERROR")
+    return _ROW.format("STATUS", "ATTEMPTS", "CLAIMED", "CHANGED", "KEY", "WORKER", "RESULT OR ERROR")
 
 
 def row(record: Record, now: float) -> str:
     """Return a record as one line, cut to the terminal's width when there is one."""
     text = line(" ".join(_outcome(record, now).split()))
-    told = _ROW.format(line(record.status), record.attempts, _claimed(record, now), quoted(record.key), text)
+    times = _claimed(record, now), relative(last_change(record, now), now)
+    worker = line(record.worker or "")
+    told = _ROW.format(line(record.status), record.attempts, *times, quoted(record.key), worker, text)
     if not sys.stdout.isatty():
         return told.rstrip()
     width = shutil.get_terminal_size().columns
@@ -57,12 +59,14 @@ def details(record: Record, now: float, options: str = "") -> str:
         "status": record.status + (" (its worker has vanished)" if is_lapsed(record, now) else ""),
         "attempts": str(record.attempts),
         "first claimed": _claimed(record, now),
-        "last change": _changed(record, now),
+        "last change": relative(last_change(record, now), now),
+        "worker": record.worker,
         "lease ends": relative(record.lease_until, now) if is_live(record, now) else None,
         "expires": "never" if record.expires_at is None else relative(record.expires_at, now),
         "error": record.error,
         **_recorded(record),
         "fingerprint": record.fingerprint,
+        "needs": record.needs,
         "fence": str(record.fence),
         "owner": record.owner,
         "next": _NEXT[next_step(record, now)].replace(" KEY", f" {quoted(record.key)}{options}"),
@@ -101,15 +105,6 @@ def relative(time: float, now: float) -> str:
 def _claimed(record: Record, now: float) -> str:
     """Return when a key was claimed; a store whose clock counts whole seconds stamps ahead of what it shows."""
     return relative(min(record.created_at, now), now)
-
-
-def _changed(record: Record, now: float) -> str:
-    """Return when a record was written last, as far as it tells."""
-    first, last = last_change(record, now)
-    if first == last:
-        return relative(last, now)
-    latest = "now" if last >= now else relative(last, now)
-    return f"between {relative(first, now)} and {latest}, for heartbeats leave no time of their own"
 
 
 def _outcome(record: Record, now: float) -> str:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from onceward import terminal
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
+from onceward.cli.progress import shown
 from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
-from onceward.pipe import screen
-from onceward.pipe.progress import shown
-from onceward.pipe.screen import line, quoted
+from onceward.terminal import line, quoted
 
 if TYPE_CHECKING:
     from onceward.aws.dead_letters.redrive import Fate, Redrive, Waiting
@@ -34,11 +34,14 @@ NameOption = Annotated[
 KeyOption = Annotated[
     str | None,
     typer.Option(
-        metavar="JMESPATH", help="The consumer's key=, over the body.", show_default="its default, the message id"
+        metavar="JMESPATH",
+        help="The consumer's key=, with body for its parameter.",
+        show_default="its default, the message id",
     ),
 ]
 WhereOption = Annotated[
-    str | None, typer.Option(metavar="JMESPATH", help="Only messages for whose body this is true.", show_default="all")
+    str | None,
+    typer.Option(metavar="JMESPATH", help="Only messages for which this is true, as body.amount.", show_default="all"),
 ]
 UnwrapOption = Annotated[
     Literal["sns"] | None, typer.Option(help="The consumer's unwrap=: the messages are in SNS's envelopes.")
@@ -46,7 +49,9 @@ UnwrapOption = Annotated[
 FingerprintOption = Annotated[
     str | None,
     typer.Option(
-        metavar="JMESPATH", help="The consumer's fingerprint=, over the body; @ when that is True.", show_default="none"
+        metavar="JMESPATH",
+        help="The consumer's fingerprint=, with body for its parameter; body when that is True.",
+        show_default="none",
     ),
 ]
 CompletedOption = Annotated[
@@ -160,7 +165,7 @@ class _Told:
             shows.stop()
         if self._json:
             summary = {**self._counts, "hidden": waiting.hidden, "dry_run": self._dry_run, "name": self._name}
-            typer.echo(screen.json({"summary": summary}))
+            typer.echo(terminal.json({"summary": summary}))
         typer.echo(f"onceward: {self._summary()}{'; stopped' if stop.asked else ''}", err=True)
         self._hint()
         if trouble is not None:
@@ -226,4 +231,4 @@ def _as_json(fate: "Fate") -> str:
         "key": fate.key,
         "record": None if fate.record is None else fate.record._asdict(),
     }
-    return screen.json(told)
+    return terminal.json(told)

@@ -8,10 +8,10 @@ from urllib.parse import quote, unquote
 
 import typer
 
+from onceward import terminal
 from onceward.cli.ledgers import DEFAULT_STORE, INTERRUPTED, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, heading, relative, row
 from onceward.core.protocol import STATUSES, VIEWS, last_change
-from onceward.pipe import screen
 from onceward.stores.contract import Damaged
 
 PrefixOption = Annotated[str, typer.Option(metavar="P", help="Only keys that start with P.")]
@@ -86,7 +86,7 @@ def _namespaces(store: str, prefix: str, status: str | None, *, json: bool) -> N
                 for record in page.records:
                     name = record.key.partition(":")[0]
                     count, last = found.get(name, (0, 0.0))
-                    found[name] = count + 1, max(last, last_change(record, now)[1])
+                    found[name] = count + 1, max(last, last_change(record, now))
                 shown.update(sum(count for count, _ in found.values()))
         except KeyboardInterrupt:
             stopped = True
@@ -94,9 +94,9 @@ def _namespaces(store: str, prefix: str, status: str | None, *, json: bool) -> N
             shown.clear()
         rows = sorted(found.items(), key=lambda row: -row[1][1])
         if json:
-            told = [screen.json({"namespace": name, "records": n, "last_write": last}) for name, (n, last) in rows]
+            told = [terminal.json({"namespace": name, "records": n, "last_write": last}) for name, (n, last) in rows]
         else:
-            told = [f"{n:>10}  {relative(last, now):>11}  {screen.quoted(name)}" for name, (n, last) in rows]
+            told = [f"{n:>10}  {relative(last, now):>11}  {terminal.quoted(name)}" for name, (n, last) in rows]
             told.insert(0, f"{'RECORDS':>10}  {'LAST WRITE':>11}  NAMESPACE")
         if rows:
             typer.echo("\n".join(told))
@@ -124,7 +124,7 @@ def purge(
             stopped = True
         told = {"purged": gone} if point is None else {"purged": gone, "next": _token(point)}
         text = f"{gone} {'or more ' if stopped else ''}expired record(s) deleted"
-        typer.echo(screen.json(told) if json else text)
+        typer.echo(terminal.json(told) if json else text)
         if stopped:
             _stopped("stopped", point)
         if point is not None:
@@ -160,7 +160,7 @@ def stats(
         counts, point = so_far
         if json:
             told = counts if point is None else {**counts, "next": _token(point)}
-            typer.echo(screen.json(told))
+            typer.echo(terminal.json(told))
         elif counts:
             typer.echo("\n".join(f"{name:<12} {count:>10}" for name, count in counts.items()))
         if stopped:
@@ -187,18 +187,18 @@ class _Counted:
             self._draw("\r\033[K")
 
     def _draw(self, text: str) -> None:
-        print(text, end="", flush=True, file=screen.drawn(sys.stderr))
+        print(text, end="", flush=True, file=terminal.drawn(sys.stderr))
 
 
 def _damaged(damaged: Sequence[Damaged], *, json: bool) -> list[str]:
     """Say which records cannot be read, and return what programs are told of them."""
     for one in damaged:
         _say(
-            screen.line(
-                f"skipped {screen.quoted(one.key)}, which cannot be read: {one.why}; `onceward clear KEY` deletes it"
+            terminal.line(
+                f"skipped {terminal.quoted(one.key)}, which cannot be read: {one.why}; `onceward clear KEY` deletes it"
             )
         )
-    return [screen.json({"key": one.key, "damaged": one.why}) for one in damaged] if json else []
+    return [terminal.json({"key": one.key, "damaged": one.why}) for one in damaged] if json else []
 
 
 def _token(point: str) -> str:
@@ -218,7 +218,7 @@ def _in_utf_8(option: str, text: str) -> str:
 
 
 def _next(point: str) -> str:
-    return screen.json({"next": _token(point)})
+    return terminal.json({"next": _token(point)})
 
 
 def _say(text: str) -> None:

@@ -10,9 +10,9 @@ import typer
 
 from onceward.aws.sqs.worker import SqsWorker
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
-from onceward.cli.sqs_report import Heard, Report
+from onceward.cli.sqs_report import Heard, SqsReport
 from onceward.errors import OncewardError
-from onceward.pipe.call import imported
+from onceward.pipe.functions import imported
 
 DONE, LEFT, ONLY_MALFORMED, FAILED, INTERRUPTED, BROKEN = 0, 1, 3, 4, 130, 141
 _TICK = 0.2  # seconds between two looks at what is in flight
@@ -42,13 +42,18 @@ CallOption = Annotated[
 ]
 KeyOption = Annotated[
     str | None,
-    typer.Option("--key", metavar="JMESPATH", help="What identifies a message: order.id.", show_default="its id"),
+    typer.Option(
+        "--key",
+        metavar="JMESPATH",
+        help="What identifies a message: order.id for def charge(order).",
+        show_default="its id",
+    ),
 ]
 FingerprintOption = Annotated[
     str | None,
     typer.Option(
         metavar="JMESPATH",
-        help="What must not change under one key; @ is the whole message.",
+        help="What must not change under one key; order is the whole message for def charge(order).",
         show_default="nothing is compared",
     ),
 ]
@@ -109,7 +114,7 @@ def sqs(
 ) -> None:
     """Work until told to stop; ends with the exit status that HELP tells of."""
     once = opened(store)
-    report = Report(as_json=as_json)
+    report = SqsReport(as_json=as_json)
     try:
         worker = SqsWorker(
             once,
@@ -142,7 +147,7 @@ def sqs(
     raise typer.Exit(status)
 
 
-def _run(worker: SqsWorker, report: Report, *, until_empty: bool) -> tuple[int, str]:
+def _run(worker: SqsWorker, report: SqsReport, *, until_empty: bool) -> tuple[int, str]:
     """Work; return the exit status and, if it was not the end of the queue, how it ended."""
     log = logging.getLogger("onceward")
     heard = Heard(report)

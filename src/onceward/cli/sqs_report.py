@@ -8,17 +8,17 @@ from collections import deque
 from collections.abc import Callable
 
 from onceward.batch.outcomes import Outcome
+from onceward.cli.progress import shown
 from onceward.errors import OncewardError
 from onceward.pipe.output import Value
-from onceward.pipe.progress import shown
-from onceward.pipe.screen import json, line
 from onceward.results.outcomes import describe
+from onceward.terminal import json, line
 
 KINDS = ("done", "replayed", "failed", "busy", "parked", "mismatch", "malformed", "deferred")
 _WINDOW = 5.0  # seconds over which the rate is taken
 
 
-class Report:
+class SqsReport:
     """Counts and tells; safe to be used by many threads.
 
     Args:
@@ -106,7 +106,7 @@ class Report:
 class Heard(logging.Handler):
     """Hears the log of onceward for a report."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: SqsReport) -> None:
         super().__init__(logging.INFO if report.as_json else logging.WARNING)
         self._report = report
         self._format = logging.Formatter()

@@ -29,6 +29,7 @@ class Verdict(Enum):
 
 
 STATUSES = frozenset({IN_PROGRESS, COMPLETED, RELEASED, PARKED})
+NEEDS: frozenset[str] = frozenset()  # the features that this version knows
 
 
 class Look(NamedTuple):
@@ -75,6 +76,12 @@ RULES: tuple[Rule, ...] = (
         Verdict.UNKNOWN,
     ),
     Rule(
+        "any",
+        "needs a feature not known to this version",
+        lambda k: bool((h := k.held) and h.needs and unknown_needs(h)),
+        Verdict.UNKNOWN,
+    ),
+    Rule(
         IN_PROGRESS,
         "same owner as mine",
         lambda k: bool((h := k.held) and h.owner == k.owner and h.status == IN_PROGRESS),
@@ -104,6 +111,16 @@ RULES: tuple[Rule, ...] = (
     Rule("IN_PROGRESS or RELEASED", "attempts used up", _used_up, Verdict.PARK),
     Rule("IN_PROGRESS or RELEASED", "lease lapsed, or given back", lambda _: True, Verdict.NEXT),
 )
+
+
+def unknown_needs(record: Record) -> list[str]:
+    """Return the features that a record needs and this version does not know."""
+    return [need for need in record.needs.split() if need not in NEEDS] if record.needs else []
+
+
+def is_known(record: Record) -> bool:
+    """Tell whether this version knows what a record means; another one must not be changed."""
+    return record.status in STATUSES and not unknown_needs(record)
 
 
 def decide(held: Record | None, now: float, owner: str, fingerprint: str | None, policy: Policy) -> Verdict:
@@ -225,7 +242,7 @@ class Ending(Enum):
 
 def judge(held: Record | None, owner: str, status: str) -> Ending:
     """Return what ``held`` says to an owner that wanted to leave the key in ``status``."""
-    if held is None or held.owner != owner:
+    if held is None or held.owner != owner or unknown_needs(held):
         return Ending.LOST
     if held.status == status:
         return Ending.DONE
@@ -234,7 +251,7 @@ def judge(held: Record | None, owner: str, status: str) -> Ending:
 
 def is_mine(held: Record | None, owner: str) -> bool:
     """Tell whether ``owner`` still has the claim."""
-    return held is not None and held.owner == owner and held.status == IN_PROGRESS
+    return held is not None and held.owner == owner and held.status == IN_PROGRESS and not unknown_needs(held)
 
 
 # --- for operators ------------------------------------------------------------------------------------------------
@@ -270,22 +287,35 @@ def keeping(record: Record, message: str | None, reason: str | None = None) -> W
         message: as it is to stand there; None takes it out again.
         reason: why it is parked; None leaves what the record says.
     """
-    if record.status not in ({PARKED} if reason is None else {PARKED, RELEASED}):
+    if record.status not in ({PARKED} if reason is None else {PARKED, RELEASED}) or unknown_needs(record):
         return None
     return next_version(record, PARKED, result=message, error=reason or record.error, keep=None)
 
 
 def parked_anew(key: str, owner: str, message: str, reason: str) -> Write:
     """Return the write that parks a key without a record, and keeps a message there."""
-    return Write(key, PARKED, owner, 0, 0, 0, None, message, reason, None, 0.0, None)
+    return Write(
+        key=key,
+        status=PARKED,
+        owner=owner,
+        fence=0,
+        beat=0,
+        attempts=0,
+        fingerprint=None,
+        result=message,
+        error=reason,
+        created_at=None,
+        lease=0.0,
+        keep=None,
+    )
 
 
 # --- for those who look ---------------------------------------------------------------------------------------------
 
 
 def is_live(record: Record, now: float) -> bool:
-    """Tell whether a worker holds this key at the store's time ``now``; in an unknown status that may be, too."""
-    return (record.status == IN_PROGRESS or record.status not in STATUSES) and now < record.lease_until
+    """Tell whether a worker holds this key at the store's time ``now``; an unknown record may be held, too."""
+    return (record.status == IN_PROGRESS or not is_known(record)) and now < record.lease_until
 
 
 def is_lapsed(record: Record, now: float) -> bool:
@@ -308,15 +338,13 @@ def is_in(record: Record, now: float, status: str) -> bool:
     return record.status == status if view is None else view(record, now)
 
 
-def last_change(record: Record, now: float) -> tuple[float, float]:
-    """Return between which two times a record was written last; they are equal where that is known.
+def last_change(record: Record, now: float) -> float:
+    """Return when a record was written last; of a heartbeat by a version without ``updated_at`` nothing is known.
 
-    The write that ends a claim leaves no lease, so its end is the time of that write. A heartbeat leaves no trace of its own.
+    The write that ends a claim leaves no lease, so ``lease_until`` is the time of that write.
     """
-    if record.status == IN_PROGRESS or record.lease_until < record.created_at:
-        return min(record.created_at, now), min(max(record.lease_until, record.created_at), now)
-    last = min(record.lease_until, now)
-    return last, last
+    ended = record.created_at if record.status == IN_PROGRESS else record.lease_until
+    return min(max(ended, record.updated_at or record.created_at), now)
 
 
 class Step(Enum):
@@ -329,16 +357,18 @@ class Step(Enum):
     AGAIN = "it was given back"
     UNPARK = "it is parked"
     SEND = "it is parked, and keeps a message"
-    UPGRADE = "this version does not know its status"
+    UPGRADE = "this version does not know its status, or a feature that it needs"
 
 
 def next_step(record: Record, now: float) -> Step:
     """Return what a person can do about a record, at the store's time ``now``."""
     if is_live(record, now):
         return Step.WAIT
+    if not is_known(record):
+        return Step.UPGRADE
     if is_expired(record, now):
         return Step.FORGOTTEN
     if message_in(record) is not None:
         return Step.SEND
     steps = {IN_PROGRESS: Step.TAKE_OVER, COMPLETED: Step.DONE, RELEASED: Step.AGAIN, PARKED: Step.UNPARK}
-    return steps.get(record.status, Step.UPGRADE)
+    return steps[record.status]

@@ -1,5 +1,6 @@
 """The writes that the protocol makes: the claim of a key, and the next version of a record."""
 
+from onceward.core import worker
 from onceward.core.policy import Policy
 from onceward.core.record import IN_PROGRESS, Record, Write
 
@@ -7,7 +8,8 @@ from onceward.core.record import IN_PROGRESS, Record, Write
 def first_claim(key: str, owner: str, fingerprint: str | None, policy: Policy) -> Write:
     """Return the claim of a key that has no record."""
     lease, keep = policy.lease, policy.retention
-    fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0)
+    name = worker.NAMED.get() or worker.process
+    fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None)
     return tuple.__new__(Write, fields)  # what Write(...) does, in half the time
 
 
@@ -18,6 +20,7 @@ def next_claim(claim: Write, held: Record, *, fresh: bool) -> Write:
         attempts=1 if fresh else held.attempts + 1,
         error=None if fresh else lapsed(held) if held.status == IN_PROGRESS else held.error,
         created_at=held.created_at,
+        needs=held.needs,
     )
 
 
@@ -37,15 +40,15 @@ def next_version(
     keep: float | None,
 ) -> Write:
     """Return the next version of a record: same owner, same fence, one beat on."""
-    key, _, owner, fence, beat, held_until, held_attempts, fingerprint, _, held_error, created_at, _ = record
-    if attempts is None:
-        attempts = held_attempts
+    key, _, owner, fence, beat, held_until, tries, mark, _, held_error, made, _, _, by, needs = record
+    if attempts is not None:
+        tries = attempts
     until = 0.0
     if status == IN_PROGRESS:  # a renewal
         until = held_until
         if error is None:
             error = held_error
-    fields = (key, status, owner, fence, beat + 1, attempts, fingerprint, result, error, created_at, lease, keep, until)
+    fields = (key, status, owner, fence, beat + 1, tries, mark, result, error, made, lease, keep, until, by, needs)
     return tuple.__new__(Write, fields)  # as above
 
 

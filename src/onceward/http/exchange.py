@@ -22,7 +22,8 @@ from types import TracebackType
 
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, StoreError
 from onceward.http.answer import Answer, Recorded, bodiless
-from onceward.http.rules import Ask, Rules
+from onceward.http.rules import Rules
+from onceward.http.verdict import KeyedRequest
 from onceward.results.outcomes import GivenBack
 
 
@@ -42,7 +43,7 @@ class Exchange:
     _done = False
     _raised: BaseException | None = None
 
-    def __init__(self, rules: Rules, ask: Ask, most: int) -> None:
+    def __init__(self, rules: Rules, ask: KeyedRequest, most: int) -> None:
         self._rules = rules
         self._route = ask.route
         self._most = most

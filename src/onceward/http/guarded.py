@@ -5,15 +5,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from onceward.claim.arguments import check_once, with_wait
 from onceward.claim.guard import Guard
 from onceward.core.policy import Options
 from onceward.errors import ResultUnavailable
 from onceward.http.answer import Answer, Recorded, recorded
 from onceward.http.coverage import Coverage
 from onceward.http.exchange import Exchange
-from onceward.http.rules import Ask, Rules, rules_of
+from onceward.http.rules import Rules, rules_of
+from onceward.http.verdict import KeyedRequest
+from onceward.http.waiting import with_wait
 from onceward.keys.ledger_keys import scoped_key
+from onceward.once import check_once
 from onceward.results.codec import Codec
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ class Guarded:
                 "of one name on one ledger would give each other's answers"
             )
 
-    def begin(self, ask: Ask) -> tuple[str, Exchange]:
+    def begin(self, ask: KeyedRequest) -> tuple[str, Exchange]:
         """Return the key in the ledger and the exchange of a request that the rules have read."""
         most = self.guard.policy.max_result
         assert most is not None  # the guard has asked the store

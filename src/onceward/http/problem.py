@@ -13,6 +13,7 @@ from onceward.errors import (
     Parked,
     ResultUnavailable,
     StoreError,
+    UnknownNeed,
     UnknownStatus,
 )
 from onceward.http.answer import Answer
@@ -154,7 +155,7 @@ def refused(error: OncewardError) -> Problem | None:
                 "A request with this Idempotency-Key was carried out, and will not be carried out again; its answer cannot "
                 "be repeated.",
             )
-        case StoreError() | UnknownStatus():
+        case StoreError() | UnknownNeed() | UnknownStatus():
             return Problem(
                 "unready",
                 503,

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Final
 
 from onceward.claim import heartbeat
-from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
+from onceward.claim.held import HeldClaim
 from onceward.core.drivers import Steps, settle, settle_async
 from onceward.errors import ResultNotRecorded, StoreError
 from onceward.http.answer import Recorded
@@ -43,7 +43,7 @@ class Recording:
     _tries = 0
     _end = 0.0  # until when the first try may send requests, on the owner's clock
 
-    def __init__(self, guard: Guard, claim: Claim, outcome: Recorded | Exception, within: float | None) -> None:
+    def __init__(self, guard: Guard, claim: HeldClaim, outcome: Recorded | Exception, within: float | None) -> None:
         self._guard = guard
         self._claim = claim
         self._outcome = outcome

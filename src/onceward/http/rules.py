@@ -9,7 +9,7 @@ and hands what it got to an :class:`onceward.http.exchange.Exchange`, which is o
 """
 
 from collections.abc import Callable, Collection
-from typing import Final, Literal, NamedTuple, Self, cast
+from typing import Final, Literal, cast
 
 import msgspec
 
@@ -17,16 +17,16 @@ from onceward.claim.arguments import check_flag, check_hook
 from onceward.errors import KeyMissing, OncewardError
 from onceward.http import problem
 from onceward.http.answer import Answer, Recorded, bodiless, recorded, replay
-from onceward.http.body import BadBody, fingerprint
+from onceward.http.body import BadBody
 from onceward.http.header import BadKey, read_key
+from onceward.http.options import Fingerprint, check_length, check_seconds, exempt_routes, fingerprinter, statuses
 from onceward.http.problem import DOCS, Problem
 from onceward.http.request import Request
 from onceward.http.route import Route
 from onceward.http.scope import Identify, Scope, Unscoped, scope_of
-from onceward.keys.ledger_keys import fingerprint_of
+from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 
 MIB: Final = 1 << 20
-Fingerprint = Callable[[Request, bytes], object]
 Event = Literal["claimed", "replayed", "conflict", "mismatch"]
 OnEvent = Callable[[Event, str], object]
 _EVENTS: Final[dict[int, Event]] = {409: "conflict", 422: "mismatch"}
@@ -34,57 +34,6 @@ _ESCAPED: Final = 6  # bytes that JSON takes for one byte of text, at most
 # By these a request is refused before it is carried out: 401 by who authenticates, 429 by who counts, 408 and 425 ask for it
 # again. 307 and 308 ask for it again elsewhere, where it comes with the same key (RFC 9110, sections 15.4.8 and 15.4.9).
 _REFUSALS: Final = frozenset({307, 308, 401, 408, 425, 429})
-
-
-class Pending(NamedTuple):
-    """A request that may carry a key; its body is wanted next, of ``Rules.max_request`` bytes at most."""
-
-    request: Request
-    route: Route
-    key: str | None
-    scope: object
-
-
-class Passed(NamedTuple):
-    """A request that its scope lets pass to the application, unguarded: the application must answer it with 4xx.
-
-    As a context it is put around the application, for what that raises is no such answer.
-    """
-
-    route: str
-
-    def answered(self, status: int) -> None:
-        """Take in the application's answer; one that is not 4xx is logged as an error."""
-        if not 400 <= status < 500:
-            import logging
-
-            logging.getLogger("onceward").error(
-                "%s: a request without a caller passed to the application (Scope.PASS), which answered %d instead of 4xx: it ran "
-                "unguarded. Have the application refuse such requests, or leave out .or_pass()",
-                self.route,
-                status,
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, Exception):
-            self.answered(500)
-
-
-class Ask(NamedTuple):
-    """What a request asks the guard for.
-
-    Attributes:
-        key: the client's key, the path when the key stands in a body, and the scope, for :func:`onceward.keys.ledger_keys.scoped_key`.
-        fingerprint: the SHA-256 of what must not change under that key.
-        route: method and path pattern, for metrics.
-    """
-
-    key: tuple[object, ...]
-    fingerprint: str
-    route: str
 
 
 def lasting(status: int) -> bool:
@@ -143,7 +92,7 @@ class Rules:
             if not isinstance(route, Route):
                 raise TypeError(f"{route!r}: give routes, as in Rules(Route('/orders'), scope=...)")
         check_flag("strict", strict)
-        _check_length(length)
+        check_length(length)
         for name, value in (("max_request", max_request), ("max_response", max_response)):
             if type(value) is not int or value < 0:
                 raise ValueError(f"{name}={value!r}: give a number of bytes")
@@ -151,16 +100,16 @@ class Rules:
             raise ValueError(f"docs={docs!r}: give a URL without a fragment")
         if on_event is not None:
             check_hook("on_event", on_event)
-        _check_seconds("record_within", record_within)
+        check_seconds("record_within", record_within)
         self.routes = routes or (Route(),)
         self.record_within = record_within
         self.max_request = max_request
         self.max_response = max_response
         self.strict = strict
         self.length = length
-        self.exempt = _exempted(exempt)
-        self._print = _printing(fingerprint)
-        self._records = _recording(record)
+        self.exempt = exempt_routes(exempt)
+        self._print = fingerprinter(fingerprint)
+        self._records = statuses(record)
         self.scope = scope_of(scope)  # None is everybody's
         self._docs = docs
         self._on_event = on_event
@@ -182,7 +131,7 @@ class Rules:
         """Tell whether a path is one of those that are not guarded."""
         return any(route.covers("*", path) for route in self.exempt)
 
-    def begin(self, request: Request, route: Route | None = None) -> Pending | Passed | Answer | None:
+    def begin(self, request: Request, route: Route | None = None) -> PendingRequest | PassedRequest | Answer | None:
         """Look at a request before its body is there.
 
         Args:
@@ -190,7 +139,7 @@ class Rules:
             route: the one that covers it, for who has asked :meth:`route` already.
 
         Returns:
-            None for a request that is let through as it is, Passed for one that the application must refuse, an answer for
+            None for a request that is let through as it is, PassedRequest for one that the application must refuse, an answer for
             one that is refused here, else what to go on with.
         """
         route = route or self.route(request.method, request.path)
@@ -203,7 +152,7 @@ class Rules:
         except Unscoped as error:
             return self._refuse(problem.unscoped(str(error)))
 
-    def _begun(self, request: Request, route: Route) -> Pending | Passed | Answer | None:
+    def _begun(self, request: Request, route: Route) -> PendingRequest | PassedRequest | Answer | None:
         key: str | None = None
         if route.read is None:
             lines = request.lines(route.header)
@@ -217,12 +166,13 @@ class Rules:
         scope = None if self.scope is None else self.scope(request)
         if type(scope) is not str:
             if scope is Scope.PASS:
-                return Passed(f"{request.method} {route.path}")
+                return PassedRequest(f"{request.method} {route.path}")
             if isinstance(scope, Answer):
                 return scope
-        return tuple.__new__(Pending, (request, route, key, scope))  # what Pending(...) does, in half the time
+        # tuple.__new__ takes half the time of PendingRequest(...).
+        return tuple.__new__(PendingRequest, (request, route, key, scope))
 
-    def ask(self, pending: Pending, body: bytes) -> Ask | Answer | None:
+    def ask(self, pending: PendingRequest, body: bytes) -> KeyedRequest | Answer | None:
         """Look at a request with its body; returns as :meth:`begin` does.
 
         Raises:
@@ -249,7 +199,8 @@ class Rules:
             # things of another path have numbers of their own.
             name, place = found, (request.place,)
         print_ = self._print(request, body)
-        return tuple.__new__(Ask, ((name, *place, scope), print_, f"{request.method} {route.path}"))  # as above
+        # As above.
+        return tuple.__new__(KeyedRequest, ((name, *place, scope), print_, f"{request.method} {route.path}"))
 
     def too_large(self) -> Answer:
         """Return the answer to a request whose body has more than ``max_request`` bytes."""
@@ -345,64 +296,6 @@ def rules_of(given: Rules | None) -> Rules:
     raise TypeError(
         f"rules={given!r}: give Rules, as in rules=Rules(Route('/orders'), scope=Scope.CREDENTIAL); scope= says whose keys they are"
     )
-
-
-def _check_seconds(name: str, seconds: object) -> None:
-    if seconds is None:
-        return
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise TypeError(f"{name}={seconds!r}: give a number of seconds, or None")
-    if not 0 <= seconds < float("inf"):
-        raise ValueError(f"{name}={seconds!r}: give a number of seconds from 0 on, or None")
-
-
-def _exempted(exempt: Collection[str]) -> tuple[Route, ...]:
-    """Return the paths that are not guarded, as routes of the one method ``*``."""
-    paths: object = exempt
-    if isinstance(paths, str) or not isinstance(paths, Collection):
-        raise TypeError(f"exempt={exempt!r}: give paths, as in exempt=['/health', '/webhooks/*']")
-    return tuple(Route(path, methods=["*"]) for path in exempt)
-
-
-def _printing(chosen: object) -> Callable[[Request, bytes], str]:
-    """Return what makes the fingerprint of a request."""
-    if chosen == "all":
-        return fingerprint
-    if chosen == "path":
-        return lambda request, _: _placed(request, "path")
-    if not callable(chosen):
-        raise TypeError(
-            f'fingerprint={chosen!r}: give "all", "path", or a callable that is given a request and its body'
-        )
-    check_hook("fingerprint", chosen)
-    return lambda request, body: _placed(request, chosen(request, body))
-
-
-def _placed(request: Request, value: object) -> str:
-    """Return the fingerprint of a request by its method, its path, and what was chosen of the rest."""
-    return fingerprint_of((request.method, request.place, value))
-
-
-def _check_length(length: object) -> None:
-    if not (isinstance(length, tuple | list) and len(length) == 2 and all(type(end) is int for end in length)):
-        raise TypeError(f"length={length!r}: give at least and at most so many characters, as in (16, 255)")
-    if not 1 <= length[0] <= length[1]:
-        raise ValueError(f"length={length!r}: give at least and at most so many characters, as in (16, 255)")
-
-
-def _recording(record: Callable[[int], bool] | Collection[int]) -> Callable[[int], bool]:
-    """Return what tells whether an answer of a status is recorded."""
-    if callable(record):
-        check_hook("record", record)
-        return record
-    statuses: object = record
-    if (
-        not isinstance(statuses, Collection)
-        or not statuses
-        or any(not isinstance(s, int) or s is True for s in statuses)
-    ):
-        raise TypeError(f"record={record!r}: give statuses, as in record=[200, 201], or a callable that is given one")
-    return frozenset(record).__contains__
 
 
 def _where(route: Route) -> str:

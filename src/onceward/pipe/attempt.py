@@ -3,8 +3,8 @@
 import os
 from typing import BinaryIO, NamedTuple
 
-from onceward.claim.claim import current
-from onceward.pipe.jobs import Job
+from onceward.claim.scope import current
+from onceward.pipe.jobs import LineJob
 from onceward.pipe.output import Output
 
 
@@ -26,9 +26,10 @@ class Attempt:
         error: what the handler raised.
         reason: the same in a few words, for a line of the report.
         unstored: whether the result could not be recorded.
+        files: what a command wrote to; closed with the attempt.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: LineJob) -> None:
         self.job = job
         self.ran = False
         self.number = 0
@@ -37,6 +38,12 @@ class Attempt:
         self.error: BaseException | None = None
         self.reason = ""
         self.unstored = False
+        self.files: list[BinaryIO] = []
+
+    def close(self) -> None:
+        """Close the command's files, once its outcome has been told."""
+        for file in self.files:
+            file.close()
 
     def begin(self) -> None:
         """Say that the handler runs now."""
@@ -50,7 +57,7 @@ class Attempt:
         return error
 
 
-class Outcome(NamedTuple):
+class LineOutcome(NamedTuple):
     """What a line came to: ran, replayed, failed, parked, busy or malformed."""
 
     kind: str

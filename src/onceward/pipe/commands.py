@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
-from onceward.claim.claim import current
+from onceward.claim.scope import current
 from onceward.consumers.stop import Stop
+from onceward.keys.roots import Roots
 from onceward.pipe.attempt import Attempt, Failed, Interrupted
 from onceward.pipe.interpreters import code_in
+from onceward.pipe.lines import LINE
 from onceward.pipe.output import Bytes, Output
 from onceward.pipe.template import Template, fill
 from onceward.pipe.watched import Watchdog, WatchdogGone
@@ -41,6 +43,7 @@ class Command:
     """
 
     codec: Codec | None = None
+    roots: Roots = LINE
 
     def __init__(self, argv: Sequence[str], stop: Stop, max_result: int) -> None:
         self.target = shlex.join(argv).encode(errors="surrogateescape").decode(errors="replace")
@@ -67,7 +70,9 @@ class Command:
         """Run it for one line and return what is to be recorded; raises CommandFailed, or Interrupted when killed."""
         attempt.begin()
         try:
-            out, err = _temporary(), _temporary()
+            for _ in range(2):
+                attempt.files.append(_temporary())
+            out, err = attempt.files
             status = self._run(attempt, out, err)
         except OSError as error:
             raise attempt.failed(CommandFailed(f"it could not be run: {error}")) from error

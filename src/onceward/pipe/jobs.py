@@ -20,7 +20,7 @@ class Malformed(Exception):
     """The line cannot be handled, whatever is tried; the text says why."""
 
 
-class Job:
+class LineJob:
     """A line that has a key.
 
     Attributes:
@@ -41,7 +41,7 @@ class Job:
         self.give_up: float | None = None
 
 
-class LineReader(NamedTuple):
+class JobReader(NamedTuple):
     """Makes jobs of lines.
 
     Attributes:
@@ -56,7 +56,7 @@ class LineReader(NamedTuple):
     roots: Roots
     prepare: Callable[[object], object]
 
-    def job(self, line: Line) -> Job:
+    def job(self, line: Line) -> LineJob:
         """Return the job of a line; raises Malformed."""
         if line.data is None:
             raise Malformed(f"longer than {LONGEST} bytes")
@@ -70,7 +70,7 @@ class LineReader(NamedTuple):
             found = self.key.search(self.roots.named(value))
             if found is None:
                 raise Malformed(f"no key: {self.key.expression!r} finds nothing in this line")
-            return Job(line, line.data, ledger_key(self.name, found), self.prepare(value))
+            return LineJob(line, line.data, ledger_key(self.name, found), self.prepare(value))
         except (KeyMissing, RecursionError) as error:
             raise Malformed(str(error)) from error
 
@@ -91,13 +91,13 @@ class Jobs:
     def __init__(self, size: int, stop: Stop) -> None:
         self._size = size
         self._stop = stop
-        self._fresh: deque[Job] = deque()
-        self._aside: deque[Job] = deque()
+        self._fresh: deque[LineJob] = deque()
+        self._aside: deque[LineJob] = deque()
         self._running: set[str] = set()
         self._open = True
         self._changed = Condition()
 
-    def put(self, job: Job) -> None:
+    def put(self, job: LineJob) -> None:
         """Add a fresh job; waits for room, or for the stop."""
         with self._changed:
             while len(self._fresh) >= self._size and not self._stop.asked:
@@ -111,7 +111,7 @@ class Jobs:
             self._open = False
             self._changed.notify_all()
 
-    def take(self) -> Job | None:
+    def take(self) -> LineJob | None:
         """Return the next job to run, whose key no other worker here has; None when there is none any more."""
         with self._changed:
             while not self._stop.asked:
@@ -124,7 +124,7 @@ class Jobs:
                 self._changed.wait(0.05)
             return None
 
-    def done(self, job: Job, *, again_in: float | None = None) -> None:
+    def done(self, job: LineJob, *, again_in: float | None = None) -> None:
         """Give the job's key back; ``again_in`` puts it aside, to be tried again in so many seconds."""
         with self._changed:
             self._running.discard(job.key)
@@ -141,7 +141,7 @@ class Jobs:
             now = time.monotonic()
             return len(self._aside), max((job.give_up or now) - now for job in self._aside)
 
-    def _next(self) -> Job | None:
+    def _next(self) -> LineJob | None:
         now = time.monotonic()
         for job in self._aside:
             if job.due <= now and job.key not in self._running:

@@ -7,7 +7,7 @@ from typing import BinaryIO, NamedTuple, Protocol, cast
 
 import msgspec
 
-from onceward.pipe.screen import json, lines
+from onceward.terminal import json, lines
 
 _CHUNK = 64 * 1024
 

@@ -11,8 +11,9 @@ from onceward.consumers.stop import Stop
 from onceward.core.clock import boottime
 from onceward.core.policy import Policy
 from onceward.errors import Busy, Parked, ResultNotRecorded, ResultUnavailable, ResultWarning, StoreError
-from onceward.pipe.attempt import Attempt, Interrupted, Outcome, has_text
-from onceward.pipe.jobs import Job, Jobs
+from onceward.keys.roots import Roots
+from onceward.pipe.attempt import Attempt, Interrupted, LineOutcome, has_text
+from onceward.pipe.jobs import Jobs, LineJob
 from onceward.pipe.output import Output
 from onceward.results.codec import Codec
 from onceward.results.outcomes import describe
@@ -21,12 +22,13 @@ from onceward.stores.contract import Store
 _LOOK_AGAIN = 0.1  # seconds between looks at a key that another worker holds
 
 
-class Handler(Protocol):
+class LineHandler(Protocol):
     """A command or a function."""
 
     target: str
     identity: str
     codec: Codec | None
+    roots: Roots
 
     def prepare(self, value: object) -> object:
         """Return what it is given for a parsed line; raises KeyMissing."""
@@ -54,37 +56,37 @@ class Runner:
         close: to be called at the end; warnings are shown as before again.
     """
 
-    def __init__(self, store: Store, policy: Policy, handler: Handler, wait: float) -> None:
+    def __init__(self, store: Store, policy: Policy, handler: LineHandler, wait: float) -> None:
         self._guard = Guard(store, policy, boottime, handler.codec)
         self._handler = handler
         self._wait = wait
         self._now = threading.local()
         self.close = _hear_result_warnings(self._unstored)
 
-    def run(self, job: Job) -> Outcome | None:
-        """Return what the job came to, or None when another worker holds its key and it is to be tried again.
+    def run(self, attempt: Attempt) -> LineOutcome | None:
+        """Return what the attempt came to, or None when another worker holds the key: try again later.
 
         Raises:
             StoreError: the ledger failed.
             Interrupted: the handler was killed.
         """
-        attempt = self._now.attempt = Attempt(job)
+        self._now.attempt = attempt
         try:
-            value = self._guard.call(job.key, None, self._handler.handle, (attempt,), {})
+            value = self._guard.call(attempt.job.key, None, self._handler.handle, (attempt,), {})
         except Interrupted:
             raise
         except BaseException as error:  # a called function may raise anything; each has its outcome
             return self._refused(attempt, error)
         if attempt.ran:
-            return Outcome("ran", None, attempt.output, attempt.errors, attempt.unstored)
-        return Outcome("replayed", None, self._handler.replayed(value))
+            return LineOutcome("ran", None, attempt.output, attempt.errors, attempt.unstored)
+        return LineOutcome("replayed", None, self._handler.replayed(value))
 
-    def _refused(self, attempt: Attempt, error: BaseException) -> Outcome | None:
+    def _refused(self, attempt: Attempt, error: BaseException) -> LineOutcome | None:
         if error is attempt.error:
             notes = self._last_attempt(attempt)
             notes += "".join(f"; {note}" for note in getattr(error, "__notes__", []))
             errors = attempt.errors if has_text(attempt.errors) else None
-            return Outcome("failed", describe(error) + notes, None, errors, reason=attempt.reason + notes)
+            return LineOutcome("failed", describe(error) + notes, None, errors, reason=attempt.reason + notes)
         if isinstance(error, ResultNotRecorded):
             raise StoreError(
                 f"{error.key}: it succeeded, but that could not be recorded until its lease was over, so the next run will "
@@ -95,10 +97,10 @@ class Runner:
         if isinstance(error, Busy):
             return self._busy(attempt.job, error)
         if isinstance(error, Parked):
-            return Outcome("parked", str(error))
+            return LineOutcome("parked", str(error))
         if isinstance(error, ResultUnavailable):
-            return Outcome("replayed", error.reason, unstored=True)
-        return Outcome("failed", str(error) or repr(error))
+            return LineOutcome("replayed", error.reason, unstored=True)
+        return LineOutcome("failed", str(error) or repr(error))
 
     def _last_attempt(self, attempt: Attempt) -> str:
         limit = self._guard.policy.max_attempts
@@ -106,11 +108,11 @@ class Runner:
             return ""
         return f" (attempt {attempt.number} of {limit}{', parked' if attempt.number >= limit else ''})"
 
-    def _busy(self, job: Job, error: Busy) -> Outcome | None:
+    def _busy(self, job: LineJob, error: Busy) -> LineOutcome | None:
         now = time.monotonic()
         if job.give_up is None:
             job.give_up = now + self._wait
-        return None if now < job.give_up else Outcome("busy", str(error))
+        return None if now < job.give_up else LineOutcome("busy", str(error))
 
     def _unstored(self) -> None:
         attempt: Attempt | None = getattr(self._now, "attempt", None)
@@ -127,7 +129,7 @@ class Workers:
     """
 
     def __init__(
-        self, count: int, runner: Runner, jobs: Jobs, stop: Stop, report: Callable[[Job, Outcome], None]
+        self, count: int, runner: Runner, jobs: Jobs, stop: Stop, report: Callable[[LineJob, LineOutcome], None]
     ) -> None:
         self.trouble: BaseException | None = None
         self._runner, self._jobs, self._stop, self._report = runner, jobs, stop, report
@@ -151,8 +153,9 @@ class Workers:
     def _work(self) -> None:
         while (job := self._jobs.take()) is not None:
             again_in: float | None = None
+            attempt = Attempt(job)
             try:
-                outcome = self._runner.run(job)
+                outcome = self._runner.run(attempt)
                 if outcome is None:
                     again_in = _LOOK_AGAIN
                 else:
@@ -165,6 +168,7 @@ class Workers:
                 self.trouble = self.trouble or error
                 self._stop.ask()
             finally:
+                attempt.close()
                 self._jobs.done(job, again_in=again_in)
 
 

@@ -28,7 +28,7 @@ _PYTHONS_OWN = {signal.SIGPIPE, signal.SIGXFSZ}  # those that Python ignores, an
 _DEAF = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # meant for onceward, which says what becomes of the commands
 
 
-class Watch:
+class CommandWatch:
     """Starts commands, answers for each that ends, and kills the rest at the end."""
 
     def __init__(self, requests: socket.socket) -> None:
@@ -174,7 +174,7 @@ def _answer(fd: int, line: str) -> None:
 
 
 if __name__ == "__main__":
-    watch = Watch(socket.socket(fileno=int(sys.argv[1])))
+    watch = CommandWatch(socket.socket(fileno=int(sys.argv[1])))
     try:
         watch.run()
     finally:

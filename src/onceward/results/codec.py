@@ -17,6 +17,7 @@ import msgspec
 from onceward.results.classes import NotReplayable as NotReplayable  # noqa: PLC0414 - callers of a codec need no classes
 from onceward.results.classes import has_name, is_model, type_name
 from onceward.results.equality import same
+from onceward.results.firmly import firmly
 from onceward.results.values import findable, model_data, tagged, untagged
 
 ENVELOPE = '{"$onceward":1,'
@@ -66,8 +67,6 @@ class Codec:
                 failed = error
             else:
                 return text or _encode_open(value, enveloped=True)
-            from onceward.results.outcomes import firmly
-
             firmly(self._encode_typed, value, failed)
             return _encode_open(value, enveloped=True)
         return _encode_open(value, enveloped=False)

@@ -14,6 +14,7 @@ from typing import Final, Generic, Protocol, TypeVar, cast
 
 from onceward.core.drivers import Exchange, Steps
 from onceward.core.steps import Commit
+from onceward.observe.events import StoreRequest
 from onceward.stores import offering
 from onceward.stores.contract import Part, Store
 
@@ -103,3 +104,8 @@ TEMPLATE: Final[Capability[Callable[[str, AbstractSet[str]], str]]] = Capability
 
 # Brings a ledger of an earlier version up to this one, and returns what was changed and what was right already.
 MIGRATE: Final[Capability[Callable[[], Steps[list[Part]]]]] = Capability("migrate", "be migrated: it has no schema")
+
+# Called with a callable: has it called with each request from now on, in the thread that made it, after its answer has come.
+OBSERVE: Final[Capability[Callable[[Callable[[StoreRequest], object]], None]]] = Capability(
+    "observe", "tell of its requests"
+)

@@ -8,7 +8,7 @@ from onceward.core.clock import boottime
 from onceward.core.drivers import drive
 from onceward.core.record import Elsewhere, Record, Write
 from onceward.core.steps import fetched
-from onceward.errors import Busy, OncewardError
+from onceward.errors import Busy, OncewardError, UnknownNeed
 from onceward.results.outcomes import storable
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged, Store
 
@@ -128,7 +128,7 @@ class Ledger:
                     return error.damaged
                 continue
             if protocol.is_live(record, now) and not live:
-                raise Busy(key, record.lease_until - now)
+                raise Busy(key, record.lease_until - now, record.worker)
             if protocol.message_in(record) is not None and not message:
                 raise KeepsMessage(f"{key}: it keeps a message that is in no queue any more, and goes with it")
             # A clock of whole seconds stamps ahead of what it shows: the next claim must get a larger fence than this one.
@@ -154,7 +154,7 @@ class Ledger:
 
         def write(record: Record, now: float) -> Write | None:
             if protocol.is_live(record, now) and not live:
-                raise Busy(key, record.lease_until - now)
+                raise Busy(key, record.lease_until - now, record.worker)
             return protocol.parked_by_hand(record, storable(reason))
 
         return self._change(key, write, "cannot be parked")
@@ -249,6 +249,8 @@ class Ledger:
     def _change(self, key: str, write: Callable[[Record, float], Write | None], refusal: str) -> Record:
         while True:
             record, now = self.show(key)
+            if needs := protocol.unknown_needs(record):
+                raise UnknownNeed(key, needs)
             change = write(record, now)
             if change is None:
                 raise OncewardError(f"{key}: it is {record.status} and {refusal}")

@@ -3,18 +3,19 @@
 import threading
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Final, cast
 from urllib.parse import SplitResult
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
-from onceward.core.protocol import STATUSES
+from onceward.core.protocol import is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Purged
 from onceward.stores.locks import owns, reentered, watch_forks
+from onceward.stores.observed import Observed
 
 
-class MemoryStore(OneByOne):
+class MemoryStore(OneByOne, Observed):
     """Records in a dict behind a lock.
 
     Args:
@@ -25,7 +26,7 @@ class MemoryStore(OneByOne):
     resolution = 0.0
     poll = 0.02
     max_result = 256 * 1024
-    capabilities: Final[Mapping[str, str]] = {}
+    capabilities: Final[Mapping[str, str]] = {"observe": "onceward.stores.observed:observe"}
 
     def __init__(self, clock: Clock = boottime) -> None:
         self.records: dict[str, Record] = {}
@@ -59,7 +60,7 @@ class MemoryStore(OneByOne):
 
     def load(self, key: str) -> Steps[Reply]:
         """Read one record."""
-        reply: Reply = yield lambda: Reply(False, self.records.get(key), self._clock())
+        reply: Reply = yield partial(self._load, key)
         return reply
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
@@ -79,6 +80,13 @@ class MemoryStore(OneByOne):
 
     def close(self) -> None:
         """Do nothing: the records go with the object."""
+
+    def action(self, request: object) -> str:
+        """Return what a request does."""
+        return cast("partial[object]", request).func.__name__.removeprefix("_")
+
+    def _load(self, key: str) -> Reply:
+        return Reply(False, self.records.get(key), self._clock())
 
     def _insert(self, write: Write) -> Reply:
         now = self._clock()
@@ -117,7 +125,7 @@ class MemoryStore(OneByOne):
     def _purge(self, limit: int) -> int:
         now = self._clock()
         expired = [r for r in self.records.values() if r.expires_at is not None and r.expires_at <= now]
-        gone = [r.key for r in expired if r.status in STATUSES][:limit]  # another status may mean that it is needed
+        gone = [r.key for r in expired if is_known(r)][:limit]  # a newer version may still need another
         for key in gone:
             self._forget(key)
         return len(gone)

@@ -112,25 +112,41 @@ async def _together(coroutines: Sequence[Coroutine[object, object, T]]) -> list[
 
 def claim_of(key: str = "key", owner: str = "a", **changes: object) -> Write:
     """Return a claim on its way to the store, with ``changes`` to its fields."""
-    write = Write(key, IN_PROGRESS, owner, 0, 0, 1, None, None, None, None, 60.0, 600.0)
+    write = Write(
+        key=key,
+        status=IN_PROGRESS,
+        owner=owner,
+        fence=0,
+        beat=0,
+        attempts=1,
+        fingerprint=None,
+        result=None,
+        error=None,
+        created_at=None,
+        lease=60.0,
+        keep=600.0,
+        worker="host/1",
+    )
     return write._replace(**changes)  # type: ignore[arg-type]  # the callers are the checks
 
 
 def next_of(record: Record, **changes: object) -> Write:
     """Return the write that follows ``record`` under the same owner, with ``changes`` to its fields."""
     write = Write(
-        record.key,
-        record.status,
-        record.owner,
-        record.fence,
-        record.beat + 1,
-        record.attempts,
-        record.fingerprint,
-        record.result,
-        record.error,
-        record.created_at,
-        60.0,
-        600.0,
+        key=record.key,
+        status=record.status,
+        owner=record.owner,
+        fence=record.fence,
+        beat=record.beat + 1,
+        attempts=record.attempts,
+        fingerprint=record.fingerprint,
+        result=record.result,
+        error=record.error,
+        created_at=record.created_at,
+        lease=60.0,
+        keep=600.0,
+        worker=record.worker,
+        needs=record.needs,
     )
     return write._replace(**changes)  # type: ignore[arg-type]  # as above
 

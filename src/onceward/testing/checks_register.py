@@ -160,6 +160,7 @@ def times_are_the_stores(bench: Bench) -> None:
         if bench.clock is not None:
             expect(abs(reply.now - bench.clock()) <= slack, "a reply's time is the store's clock's")
         expect(abs(record.created_at - reply.now) <= slack, "created_at is the store's time")
+        expect(abs((record.updated_at or 0) - reply.now) <= slack, "updated_at is the store's time")
         expect(abs(record.lease_until - reply.now - 30.0) <= slack, "lease_until is the store's time plus the lease")
         late = (record.expires_at or 0) - record.lease_until - 100.0
         expect(-1e-3 < late < 1e-3 + bench.store.resolution, "expires_at is lease_until plus keep")
@@ -192,6 +193,8 @@ def swap_keeps_created_at(bench: Bench) -> None:
     expect(after.created_at == held.created_at, "created_at is kept by a swap that gives it")
     expect(abs(after.lease_until - held.created_at - 32.0) <= 1.0 + bench.store.resolution, "a swap stamps the lease")
     expect(after.expires_at is None, "keep=None never expires")
+    written = (after.updated_at or 0.0) - held.created_at - 2.0
+    expect(abs(written) <= 1.0 + bench.store.resolution, "a swap stamps updated_at with the store's time")
     read = bench.load("key")
     expect(read == after, "the stamps that were returned are those that are read")
 
@@ -233,7 +236,8 @@ def fields_round_trip(bench: Bench) -> None:
     """Every field round-trips: none, empty, long and unicode texts, any number."""
     for number, text in enumerate(TEXTS):
         key = f"text {number}"
-        record = bench.claimed(key, "a", fingerprint=text, result=text, error=text, attempts=7, beat=3)
+        texts = {"fingerprint": text, "result": text, "error": text, "worker": text[:99], "needs": text[:99] or None}
+        record = bench.claimed(key, "a", attempts=7, beat=3, **texts)
         read = bench.load(key)
         expect(read == record, f"a record is read as it was written ({text[:20]!r})")
         assert read is not None

@@ -17,27 +17,22 @@ from django.core.exceptions import (  # type: ignore[import-untyped]  # as above
     BadRequest,
     ImproperlyConfigured,
     PermissionDenied,
-    RequestDataTooBig,
     SuspiciousOperation,
-    SynchronousOnlyOperation,
 )
 from django.core.handlers.exception import response_for_exception  # type: ignore[import-untyped]  # as above
-from django.db import connections, transaction  # type: ignore[import-untyped]  # as above
 from django.http import Http404, HttpRequest, HttpResponseBase  # type: ignore[import-untyped]  # as above
 from django.http.multipartparser import MultiPartParserError  # type: ignore[import-untyped]  # as above
-from django.http.request import RawPostDataException  # type: ignore[import-untyped]  # as above
 
-from onceward.claim.arguments import check_once
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
-from onceward.http.body import LONG
-from onceward.http.coverage import djangos_routes
 from onceward.http.endpoint import endpoint_rules
 from onceward.http.guarded import Guarded
-from onceward.http.request import Request
-from onceward.http.rules import Ask, Passed, Pending, Rules
+from onceward.http.rules import Rules
+from onceward.http.verdict import KeyedRequest, PassedRequest
+from onceward.once import check_once
+from onceward.web.django_request import ask, ask_async
 from onceward.web.django_response import answer, ended, ended_async, response_of
-from onceward.web.environ import request_of
+from onceward.web.django_transactions import TransactionInside, refuse_transaction
 from onceward.web.sending import claim
 from onceward.web.sending_async import claim_async, to_its_end
 
@@ -141,7 +136,7 @@ def idempotent(
 
             wrapper = answered_async
         else:
-            around = _Atomic(getattr(view, "_non_atomic_requests", ()))
+            around = TransactionInside(getattr(view, "_non_atomic_requests", ()))
 
             @wraps(view)
             def answered(request: HttpRequest, *args: object, **kwargs: object) -> object:
@@ -173,17 +168,17 @@ def _is_async_dispatch(view: object) -> bool:
 
 
 def _answered(guarded: Guarded, request: HttpRequest, respond: Respond, *, began: bool | None) -> HttpResponseBase:
-    asked = _ask(guarded, request)
+    asked = ask(guarded, request)
     if asked is None:
         return respond()
     if isinstance(asked, Answer):
         return response_of(asked)
-    if isinstance(asked, Passed):
+    if isinstance(asked, PassedRequest):
         with asked:
             response = _responded(request, respond)
         asked.answered(response.status_code)
         return response
-    _refuse_transaction()
+    refuse_transaction()
     held = claim(guarded, asked)
     if isinstance(held, Answer):
         return response_of(held)
@@ -196,12 +191,12 @@ def _answered(guarded: Guarded, request: HttpRequest, respond: Respond, *, began
 async def _answered_async(
     guarded: Guarded, request: HttpRequest, respond: RespondAsync, *, began: bool | None
 ) -> HttpResponseBase:
-    asked = await _ask_async(guarded, request)
+    asked = await ask_async(guarded, request)
     if asked is None:
         return await respond()
     if isinstance(asked, Answer):
         return response_of(asked)
-    if isinstance(asked, Passed):
+    if isinstance(asked, PassedRequest):
         with asked:
             response = await _responded_async(request, respond)
         asked.answered(response.status_code)
@@ -211,7 +206,7 @@ async def _answered_async(
 
 
 async def _handled_async(
-    guarded: Guarded, asked: Ask, request: HttpRequest, respond: RespondAsync, *, began: bool | None
+    guarded: Guarded, asked: KeyedRequest, request: HttpRequest, respond: RespondAsync, *, began: bool | None
 ) -> HttpResponseBase:
     held = await claim_async(guarded, asked)
     if isinstance(held, Answer):
@@ -253,71 +248,7 @@ def _rendered(response: HttpResponseBase) -> HttpResponseBase:
     return cast("HttpResponseBase", render()) if callable(render) else response
 
 
-# --- requests -------------------------------------------------------------------------------------------------------
-
-
-def _ask(guarded: Guarded, request: HttpRequest) -> Ask | Passed | Answer | None:
-    pending = _begun(guarded, request)
-    return _asked(guarded, request, pending) if isinstance(pending, Pending) else pending
-
-
-async def _ask_async(guarded: Guarded, request: HttpRequest) -> Ask | Passed | Answer | None:
-    try:
-        pending = _begun(guarded, request)
-    except SynchronousOnlyOperation:  # a scope that asks the database
-        pending = await sync_to_async(_begun)(guarded, request)
-    if not isinstance(pending, Pending):
-        return pending
-    if len(request.body) <= LONG:
-        return _asked(guarded, request, pending)
-    return await sync_to_async(_asked, thread_sensitive=False)(guarded, request, pending)
-
-
-def _begun(guarded: Guarded, request: HttpRequest) -> Pending | Passed | Answer | None:
-    """Return what the rules make of a request before its body is compared; the body is read and complete."""
-    if request.method not in guarded.methods:
-        return None
-    if not guarded.coverage.looked:
-        guarded.coverage.look(djangos_routes)
-    pending = guarded.rules.begin(_request(request))
-    if not isinstance(pending, Pending):
-        return pending
-    length = request.META.get("CONTENT_LENGTH") or "0"
-    if not (length.isascii() and length.isdecimal()):
-        return guarded.rules.unreadable("its Content-Length is no number")
-    try:
-        body: bytes = request.body
-    except RequestDataTooBig:
-        return guarded.rules.too_large()
-    except RawPostDataException as error:
-        raise ImproperlyConfigured(
-            "the request's body was read before its idempotency key could be looked at, and not kept: put IdempotencyMiddleware "
-            "before what reads it, or have it read with request.body; nothing has run"
-        ) from error
-    if len(body) < int(length):
-        return guarded.rules.unreadable(f"it has {len(body)} bytes, and its Content-Length is {length}")
-    return pending
-
-
-def _asked(guarded: Guarded, request: HttpRequest, pending: Pending) -> Ask | Answer | None:
-    return _labelled(guarded.rules.ask(pending, request.body), request)
-
-
-def _labelled(asked: Ask | Answer | None, request: HttpRequest) -> Ask | Answer | None:
-    """Name the route as the URLconf has it, once that was looked at."""
-    if isinstance(asked, Ask) and request.resolver_match is not None:
-        return asked._replace(route=f"{request.method} /{request.resolver_match.route}")
-    return asked
-
-
-def _request(request: HttpRequest) -> Request:
-    found = request_of(request.META, {"request": request})
-    # Under ASGI the paths of META are not in the guise that WSGI gives them.
-    found.path, found.root = request.path_info, request.path.removesuffix(request.path_info).rstrip("/")
-    return found
-
-
-# --- settings and transactions --------------------------------------------------------------------------------------
+# --- settings ----------------- --------------------------------------------------------------------------------------
 
 
 def _configured(given: object) -> Guarded:
@@ -337,34 +268,3 @@ def _configured(given: object) -> Guarded:
         )
     except (TypeError, ValueError, AttributeError) as error:
         raise ImproperlyConfigured(f"settings.ONCEWARD: {error}") from error
-
-
-def _refuse_transaction() -> None:
-    """Raise ImproperlyConfigured in a transaction: it would be committed after the answer to it is recorded."""
-    for connection in connections.all(initialized_only=True):
-        # those of Django's TestCase are rolled back, whatever happens
-        if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
-            raise ImproperlyConfigured(
-                f"a transaction on the database {connection.alias!r} is open around what takes effect once, and its end would "
-                "come after the record. Put @idempotent around @transaction.atomic, and with ATOMIC_REQUESTS on the "
-                "dispatch of a class-based view; nothing has run"
-            )
-
-
-class _Atomic(set[str]):
-    """Keeps Django from opening the transaction of ATOMIC_REQUESTS around a guarded view, and opens it inside.
-
-    Otherwise the answer would be recorded before the effect is committed. What is in the set are the databases for which the
-    view has asked for none.
-    """
-
-    def __contains__(self, alias: object) -> bool:
-        return True
-
-    def view(self, view: View) -> View:
-        """Return the view within the transactions that it is to have."""
-        asked_for_none = set(self)
-        for alias, database in connections.settings.items():
-            if database["ATOMIC_REQUESTS"] and alias not in asked_for_none:
-                view = transaction.atomic(using=alias)(view)
-        return view

@@ -6,7 +6,8 @@ from typing import Protocol, cast
 
 from onceward.http.answer import Answer
 from onceward.http.request import Request, rooted
-from onceward.http.rules import Ask, Passed, Pending, Rules
+from onceward.http.rules import Rules
+from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 
 
 class Unreadable(Exception):
@@ -20,14 +21,14 @@ class Stream(Protocol):
         """Return at most ``size`` bytes; none at the end."""
 
 
-def ask(rules: Rules, environ: MutableMapping[str, object]) -> Ask | Passed | Answer | None:
+def ask(rules: Rules, environ: MutableMapping[str, object]) -> KeyedRequest | PassedRequest | Answer | None:
     """Return what the rules make of a request, whose body is read for that and put back.
 
     Returns:
-        As ``rules.ask`` does: None for a request that is let through, an answer for one that is refused; or Passed.
+        As ``rules.ask`` does: None for a request that is let through, an answer for one that is refused; or PassedRequest.
     """
     pending = rules.begin(request_of(environ))
-    if not isinstance(pending, Pending):
+    if not isinstance(pending, PendingRequest):
         return pending
     try:
         body = body_of(environ, rules.max_request)

@@ -31,13 +31,16 @@ from fastapi.requests import HTTPConnection, Request
 from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
-from onceward.claim.arguments import check_once
-from onceward.claim.claim import CURRENT, Claim
+from onceward.claim.claim import Claim
+from onceward.claim.held import HeldClaim
+from onceward.claim.scope import CURRENT
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.endpoint import endpoint_rules
 from onceward.http.route import Route
-from onceward.http.rules import Ask, Passed, Pending, Rules
+from onceward.http.rules import Rules
+from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
+from onceward.once import check_once
 from onceward.web import openapi
 from onceward.web.asgi import AsgiIdempotency
 from onceward.web.asgi_cut import BEGAN
@@ -194,17 +197,17 @@ class IdempotentRoute(APIRoute):
                 return
         await self._guarded(scope, receive, send)
 
-    async def _is_held(self, outer: Claim, scope: Scope, receive: Receive) -> tuple[Receive, bool]:
+    async def _is_held(self, outer: HeldClaim, scope: Scope, receive: Receive) -> tuple[Receive, bool]:
         """Tell whether the middleware holds the key of this very request; and return what to receive the request by."""
         assert self._guarded is not None
         guarded = self._guarded._guarded  # noqa: SLF001 - the shells are part of the house
-        asked: Pending | Passed | Ask | Answer | None = guarded.rules.begin(request_of(scope))
-        if isinstance(asked, Pending):
+        asked: PendingRequest | PassedRequest | KeyedRequest | Answer | None = guarded.rules.begin(request_of(scope))
+        if isinstance(asked, PendingRequest):
             body = await body_of(receive, guarded.rules.max_request)
             if body is None:
                 return _left, False
             receive, asked = replayed(body, receive), guarded.rules.ask(asked, body)
-        if not isinstance(asked, Ask):
+        if not isinstance(asked, KeyedRequest):
             return receive, False
         key, _ = guarded.begin(asked)
         return receive, outer.store is guarded.guard.store and outer.record.key == key

@@ -10,12 +10,13 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.flask needs flask, which is not installed: pip install flask") from error
 
-from onceward.claim.arguments import check_once
 from onceward.core.policy import Options
 from onceward.http.answer import PENDING, Answer
 from onceward.http.endpoint import endpoint_rules
 from onceward.http.guarded import Guarded
-from onceward.http.rules import Passed, Rules
+from onceward.http.rules import Rules
+from onceward.http.verdict import PassedRequest
+from onceward.once import check_once
 from onceward.web.environ import ask
 from onceward.web.sending import Held, Passage, Sending, claim
 
@@ -79,7 +80,7 @@ def idempotent(
                 return called(*args, **kwargs)
             if isinstance(asked, Answer):
                 return _response(asked)
-            if isinstance(asked, Passed):
+            if isinstance(asked, PassedRequest):
                 with asked:
                     response = _called(lambda: called(*args, **kwargs))
                 asked.answered(response.status_code)

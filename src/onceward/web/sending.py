@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from threading import Thread
 from typing import Final, Self, TypeVar
 
-from onceward.claim.claim import CURRENT, Claim
+from onceward.claim.held import HeldClaim
+from onceward.claim.scope import CURRENT
 from onceward.http.answer import CUT_SHORT, PENDING, Answer, Recorded
 from onceward.http.exchange import Exchange, Unrecorded
 from onceward.http.guarded import Guarded
 from onceward.http.recording import Recording
-from onceward.http.rules import Ask
 from onceward.http.trouble import tell
+from onceward.http.verdict import KeyedRequest
 from onceward.results.outcomes import GivenBack
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ class Passage:
         return part
 
 
-def claim(guarded: Guarded, ask: Ask) -> "Held | Answer":
+def claim(guarded: Guarded, ask: KeyedRequest) -> "Held | Answer":
     """Claim the key of a request, or return what its client gets without its handler.
 
     Raises:
@@ -90,7 +91,7 @@ def claim(guarded: Guarded, ask: Ask) -> "Held | Answer":
     key, exchange = guarded.begin(ask)
     try:
         entry = guarded.guard.enter(key, ask.fingerprint)
-        if isinstance(entry, Claim):
+        if isinstance(entry, HeldClaim):
             exchange.begun()
             return Held(guarded, exchange, entry)
         answer = exchange.repeated(guarded.recorded(key, entry.value))
@@ -115,7 +116,7 @@ class Held:
     pending = False
     recorder: Thread | None = None
 
-    def __init__(self, guarded: Guarded, exchange: Exchange, claim: Claim) -> None:
+    def __init__(self, guarded: Guarded, exchange: Exchange, claim: HeldClaim) -> None:
         self.is_over = False
         self.error: Exception | None = None
         self._guarded = guarded
@@ -123,7 +124,7 @@ class Held:
         self._claim = claim
 
     @property
-    def parts(self) -> tuple[Guarded, Exchange, Claim]:
+    def parts(self) -> tuple[Guarded, Exchange, HeldClaim]:
         """What it was made of."""
         return self._guarded, self._exchange, self._claim
 

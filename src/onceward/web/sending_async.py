@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from threading import Thread
 from typing import Final, TypeVar
 
-from onceward.claim.claim import CURRENT, Claim
+from onceward.claim.held import HeldClaim
+from onceward.claim.scope import CURRENT
 from onceward.http.answer import CUT_SHORT, Answer, Recorded
 from onceward.http.exchange import Exchange, Unrecorded
 from onceward.http.guarded import Guarded
 from onceward.http.recording import Recording
-from onceward.http.rules import Ask
 from onceward.http.trouble import tell
+from onceward.http.verdict import KeyedRequest
 from onceward.results.outcomes import GivenBack
 from onceward.web.sending import Held, Passage
 
@@ -19,12 +20,12 @@ T = TypeVar("T")
 _RUNNING: Final[set["asyncio.Task[None]"]] = set()
 
 
-async def claim_async(guarded: Guarded, ask: Ask) -> "HeldAsync | Answer":
+async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldAsync | Answer":
     """As :func:`onceward.web.sending.claim`, for a coroutine."""
     key, exchange = guarded.begin(ask)
     try:
         entry = await guarded.guard.enter_async(key, ask.fingerprint)
-        if isinstance(entry, Claim):
+        if isinstance(entry, HeldClaim):
             exchange.begun()
             return HeldAsync(guarded, exchange, entry)
         answer = exchange.repeated(guarded.recorded(key, entry.value))
@@ -77,7 +78,7 @@ class HeldAsync:
     pending = False
     recorder: Thread | None = None
 
-    def __init__(self, guarded: Guarded, exchange: Exchange, claim: Claim) -> None:
+    def __init__(self, guarded: Guarded, exchange: Exchange, claim: HeldClaim) -> None:
         self.ends_with_client = False
         self.is_over = False
         self.error: Exception | None = None

@@ -10,7 +10,8 @@ from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.coverage import known_routes
 from onceward.http.guarded import Guarded
-from onceward.http.rules import Passed, Rules
+from onceward.http.rules import Rules
+from onceward.http.verdict import PassedRequest
 from onceward.web.environ import ask, request_of
 from onceward.web.sending import Held, Passage, Sending, claim
 
@@ -81,7 +82,7 @@ class WsgiIdempotency:
             if not coverage.told:
                 self._tell(environ)
             return self._app(environ, start_response)
-        if isinstance(asked, Passed):
+        if isinstance(asked, PassedRequest):
             with asked:
                 return self._app(environ, _watched(asked, start_response))
         held = asked if isinstance(asked, Answer) else claim(self._guarded, asked)
@@ -192,7 +193,7 @@ class _Head:
         _begin(answer, self._start_response)
 
 
-def _watched(passed: Passed, start_response: StartResponse) -> StartResponse:
+def _watched(passed: PassedRequest, start_response: StartResponse) -> StartResponse:
     """Return a ``start_response`` that takes in the status of the answer to a request that has passed."""
 
     def watching(status: str, headers: Headers, *more: ExcInfo | None) -> Write:

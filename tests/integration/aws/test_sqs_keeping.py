@@ -1,10 +1,10 @@
 """Messages that no dead-letter queue takes: kept in the ledger, never dropped, and sent again when their key is unparked."""
 
-from operator import itemgetter
 import itertools
 import json
 import os
 import threading
+from operator import itemgetter
 
 import pytest
 
@@ -64,7 +64,13 @@ def made(aws, ministack, monkeypatch):
 def drain(once, queue, handler, **options):
     """Work until the queue has nothing more to give; return what became of the messages, in order."""
     told = []
-    options = {"key": itemgetter("id"), "wait": 0, "backoff": (0, 0), "on_outcome": lambda o: told.append(o.status), **options}
+    options = {
+        "key": itemgetter("id"),
+        "wait": 0,
+        "backoff": (0, 0),
+        "on_outcome": lambda o: told.append(o.status),
+        **options,
+    }
     SqsWorker(once, queue, handler, **options).run(until_empty=True)
     return told
 
@@ -72,7 +78,13 @@ def drain(once, queue, handler, **options):
 def work(once, queue, handler, condition, **options):
     """Work until the condition holds; return what became of the messages, in order."""
     told = []
-    options = {"key": itemgetter("id"), "wait": 1, "backoff": (0, 0), "on_outcome": lambda o: told.append(o.status), **options}
+    options = {
+        "key": itemgetter("id"),
+        "wait": 1,
+        "backoff": (0, 0),
+        "on_outcome": lambda o: told.append(o.status),
+        **options,
+    }
     worker = SqsWorker(once, queue, handler, **options)
     thread = threading.Thread(target=worker.run)
     thread.start()

@@ -1,6 +1,5 @@
 """The worker of a queue, against a real one: what it handles, deletes and gives back, and how it stops."""
 
-from operator import itemgetter
 import asyncio
 import contextlib
 import itertools
@@ -15,6 +14,7 @@ import time
 from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass
+from operator import itemgetter
 
 import pytest
 
@@ -788,7 +788,18 @@ def test_the_command_compares_inputs_and_unwraps_what_sns_has_sent(made, command
     orders = ({"id": 1}, {"id": 1, "total": 2}, {"id": 1})
     queue = made(*(envelope(number, order) for number, order in enumerate(orders)))
 
-    options = ("--unwrap", "sns", "--fingerprint", "order", "--concurrency", "1", "--until-empty", "--wait", "1", "--json")
+    options = (
+        "--unwrap",
+        "sns",
+        "--fingerprint",
+        "order",
+        "--concurrency",
+        "1",
+        "--until-empty",
+        "--wait",
+        "1",
+        "--json",
+    )
     status, out, err = ended(command(queue, *options))
 
     told = Counter(json.loads(line).get("outcome") for line in out.splitlines())

@@ -94,7 +94,7 @@ def test_one_that_the_table_refuses_harms_no_other(run, url, proxy):
     def rule(seen):
         if seen.action == "BatchExecuteStatement":
             return Refuse("AccessDeniedException")
-        if seen.action == "PutItem" and seen.body["Item"]["key"]["S"] == "b:k2":
+        if seen.body.get("Item", seen.body.get("Key", {})).get("key") == {"S": "b:k2"}:
             return Refuse("ValidationException")
         return None
 

@@ -73,7 +73,7 @@ def once(url, proxy):
 
 def test_a_first_call_is_two_requests_and_a_duplicate_one(once, proxy):
     assert once.run("k", charge, 1) == {"receipt": 1}
-    assert proxy.actions == ["PutItem", "PutItem"]
+    assert proxy.actions == ["PutItem", "UpdateItem"]
     proxy.seen.clear()
     assert once.run("k", charge, 1) == {"receipt": 1}
     assert proxy.actions == ["PutItem"]
@@ -88,7 +88,7 @@ def test_a_coroutine_sends_no_more(url, proxy):
         await once.run_async("warm", handler)
         proxy.seen.clear()
         assert await once.run_async("k", handler) == 1
-        assert proxy.actions == ["PutItem", "PutItem"]
+        assert proxy.actions == ["PutItem", "UpdateItem"]
         proxy.seen.clear()
         assert await once.run_async("k", handler) == 1
         assert proxy.actions == ["PutItem"]
@@ -108,7 +108,7 @@ def test_a_busy_key_is_one_request(once, proxy):
 def test_a_failed_handler_is_two_requests(once, proxy):
     with pytest.raises(RuntimeError):
         once.run("k", fail)
-    assert proxy.actions == ["PutItem", "PutItem"]
+    assert proxy.actions == ["PutItem", "UpdateItem"]
 
 
 def test_a_takeover_is_three_requests(url, proxy, make):
@@ -121,7 +121,7 @@ def test_a_takeover_is_three_requests(url, proxy, make):
     claim = once.acquire("k", lease=10)
     assert claim.attempt == 2
     claim.complete(1)
-    assert proxy.actions == ["PutItem", "PutItem", "PutItem"]
+    assert proxy.actions == ["PutItem", "UpdateItem", "UpdateItem"]
 
 
 def test_a_cached_duplicate_is_no_request(url, proxy):
@@ -135,7 +135,7 @@ def test_a_cached_duplicate_is_no_request(url, proxy):
 def test_a_process_that_has_seen_no_answer_asks_first(url, proxy):
     once = Once(url)
     once.run("k", charge, 1)
-    assert proxy.actions == ["GetItem", "PutItem", "PutItem"]
+    assert proxy.actions == ["GetItem", "PutItem", "UpdateItem"]
     assert proxy.seen[0].body["ConsistentRead"] is False
 
 
@@ -216,7 +216,7 @@ def test_a_result_that_no_item_can_hold_completes_all_the_same(once, proxy):
         assert wide.run("k", huge) == noise
     with pytest.raises(ResultUnavailable, match="blobs="):
         wide.run("k", huge)
-    assert proxy.actions == ["PutItem", "PutItem", "PutItem"]
+    assert proxy.actions == ["PutItem", "UpdateItem", "PutItem"]
 
 
 def test_transact_cannot_pass_a_busy_key_over_and_says_so(url):
@@ -416,23 +416,72 @@ def test_opening_sends_nothing(url, proxy):
 # --- the cost -----------------------------------------------------------------------------------------------------
 
 
-def test_every_request_tells_what_it_cost(dynoxide, proxy, table):
+def requests_to(told):
+    return lambda event: told.append(event) if event.kind == "store_request" else None
+
+
+@pytest.mark.parametrize("awaiting", [False, True], ids=["sync", "async"])
+def test_every_request_tells_what_it_cost(proxy, table, awaiting):
+    def run(key):
+        return asyncio.run(once.run_async(key, charge, 1)) if awaiting else once.run(key, charge, 1)
+
     told = []
-    once = Once(open_table(table, endpoint=proxy.url, on_usage=told.append))
-    once.run("k", charge, 1)
-    assert [(one.action, one.units, one.code) for one in told] == [
+    once = Once(open_table(table, endpoint=proxy.url), observe=[requests_to(told)])
+    run("k")
+    assert [(one.action, one.units, one.error) for one in told] == [
         ("dynamodb:GetItem", 0.5, ""),
         ("dynamodb:PutItem", 1.0, ""),
-        ("dynamodb:PutItem", 1.0, ""),
+        ("dynamodb:UpdateItem", 1.0, ""),
     ]
+    run("k")
+    assert (told[-1].units, told[-1].error) == (None, "ConditionalCheckFailed")
+    assert all(0 < one.seconds < 5 and one.store.startswith(f"dynamodb://{table}") for one in told)
+
+
+@pytest.mark.parametrize("awaiting", [False, True], ids=["sync", "async"])
+def test_each_request_that_is_sent_beside_others_tells_what_it_cost(proxy, table, awaiting):
+    told = []
+    once = Once(open_table(table, endpoint=proxy.url), observe=[requests_to(told)])
+    once.run("first", charge, 1)  # which asks for the time
+    told.clear()
+    batch = once.batch(charge, key="order", name="b")
+    orders = list(range(30))  # more than one request takes
+    asyncio.run(batch.run_async(orders)) if awaiting else batch.run(orders)
+    writes = [one for one in told if one.action == "dynamodb:BatchExecuteStatement"]
+    assert len(told) == len(proxy.seen) - 3
+    assert sum(one.units for one in writes) == 2 * len(orders)
+
+
+def test_a_throttled_or_lost_request_is_told_each_time(proxy, table):
+    told = []
+    once = Once(open_table(table, endpoint=proxy.url), observe=[requests_to(told)])
+    once.run("first", charge, 1)
+    told.clear()
+    # A request that fails on a kept connection is sent once more on a new one, before anybody is told.
+    faults = iter([Refuse("ThrottlingException"), Fault(lose_request=True), Fault(lose_request=True)])
+    proxy.rule = lambda seen: next(faults, None)
     once.run("k", charge, 1)
-    assert (told[-1].units, told[-1].code) == (None, "ConditionalCheckFailed")
+    assert [one.error for one in told] == ["Throttling", "StoreError", "", ""]
 
 
-def test_a_hook_that_fails_changes_nothing(proxy, table, caplog):
-    def hook(usage):
-        raise RuntimeError("the hook's own")
+def test_nobody_asks_for_the_cost_unless_somebody_observes(proxy, table):
+    Once(open_table(table, endpoint=proxy.url)).run("k", charge, 1)
+    assert not any("ReturnConsumedCapacity" in seen.body for seen in proxy.seen)
 
-    once = Once(open_table(table, endpoint=proxy.url, on_usage=hook))
-    assert once.run("k", charge, 1) == {"receipt": 1}
-    assert "the hook's own" in caplog.text
+
+def test_a_fence_grows_across_a_clear_although_another_process_claims_next(url):
+    fences = []
+    for _ in range(3):
+        mine = Once(url)
+        claim = mine.acquire("k")
+        fences.append(claim.fence)
+        mine.ledger.clear(claim.record.key, live=True)
+        mine.close()
+    assert fences == sorted(set(fences))
+
+
+@pytest.mark.parametrize("name", ["a b", 't"; DROP', "t%20x", "ta\u00efble"])
+def test_what_cannot_be_the_name_of_a_table_is_refused_when_it_is_opened(name, proxy):
+    with pytest.raises(ValueError, match="not the name of a table"):
+        Once(f"dynamodb://{name}?endpoint={proxy.url}")
+    assert proxy.actions == []

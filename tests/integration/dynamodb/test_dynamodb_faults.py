@@ -495,7 +495,7 @@ def test_without_the_store_a_failed_handlers_own_error_is_raised_and_a_note_tell
 
     with pytest.raises(Declined, match="card") as caught:
         desk.run(handler)
-    assert any("PutItem" in note for note in caught.value.__notes__)
+    assert any("UpdateItem" in note for note in caught.value.__notes__)
     assert desk.record().status == (RELEASED if gone == GONE["no reply comes back"] else IN_PROGRESS)
 
 
@@ -830,3 +830,44 @@ def test_a_write_whose_answer_is_broken_is_asked_again_and_recognised(bench, mod
         ran_once(desk, value)
         assert desk.record().attempts == 1
         back(bench)
+
+
+# --- answers that tell too little -----------------------------------------------------------------------------------
+
+
+def without_item(body):
+    return {name: value for name, value in body.items() if name != "Item"}
+
+
+def test_a_server_that_does_not_show_what_it_holds_is_asked_for_it(url, proxy):
+    once = Once(url)
+    once.run("k", int)
+    proxy.seen.clear()
+    proxy.rule = lambda seen: Fault(edit_reply=without_item) if seen.action == "PutItem" else None
+    assert once.run("k", int) == 0
+    assert proxy.actions == ["PutItem", "GetItem"]
+
+
+def test_a_claim_whose_try_took_longer_than_its_patience_is_tried_once_more(proxy, table):
+    once = Once(open_table(table, endpoint=proxy.url, timeout=2.5))
+    once.run("warm", int)
+    first = len(proxy.seen)
+    proxy.rule = lambda seen: Fault(delay_reply=4.0) if seen.number == first else None
+    assert once.run("k", int) == 0
+
+
+def test_a_request_timeout_of_the_server_is_tried_again(url, proxy):
+    once = Once(url)
+    once.run("warm", int)
+    first = len(proxy.seen)
+    proxy.rule = lambda seen: Refuse("RequestTimeout", 408) if seen.number == first else None
+    assert once.run("k", int) == 0
+
+
+def test_a_session_token_is_in_no_error(url, proxy):
+    once = Once(url)
+    text = "The Canonical String should have been 'POST\\n/\\nx-amz-security-token:FwoGZXIvYXdzEXAMPLE\\n'"
+    proxy.rule = lambda seen: Refuse("InvalidSignatureException", message=text)
+    with pytest.raises(StoreError) as caught:
+        once.run("k", int)
+    assert "FwoGZXIvYXdzEXAMPLE" not in str(caught.value)

@@ -9,8 +9,8 @@ import pytest
 from onceward import StoreError
 from onceward.core.drivers import drive
 from onceward.stores.dynamodb.items import UNPACKED, Layout
+from onceward.stores.dynamodb.layouts import preset
 from onceward.stores.dynamodb.store import DynamoStore
-from onceward.stores.layouts.presets import preset
 from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, MODES, Bench
 from plain_wire import plain_wires

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from onceward import Busy, Once, Parked, ResultUnavailable, StoreError
 from onceward.core.drivers import drive
 from onceward.stores.dynamodb.blobs import Blobs
+from onceward.stores.dynamodb.layouts import preset
+from onceward.stores.dynamodb.layouts.plain import Plain
 from onceward.stores.dynamodb.store import DynamoStore
-from onceward.stores.layouts.presets import Plain, preset
 from plain_wire import plain_wires
 
 NUMBERS = itertools.count()

@@ -20,9 +20,9 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 
 from onceward import Busy, LeaseLost, Mismatch, Once, Parked, StoreError
 from onceward.core.drivers import drive
+from onceward.stores.dynamodb.layouts import preset
+from onceward.stores.dynamodb.layouts.powertools_keys import powertools_key
 from onceward.stores.dynamodb.store import DynamoStore
-from onceward.stores.layouts.powertools_keys import powertools_key
-from onceward.stores.layouts.presets import preset
 from onceward.testing.bench import claim_of, next_of
 from plain_wire import plain_wires
 

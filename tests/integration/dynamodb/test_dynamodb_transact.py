@@ -291,3 +291,102 @@ def test_another_ledger_cannot_do_it(tmp_path):
         TypeError, match=r"cannot commit other writes together with a record. Use a store that can: dynamodb$"
     ):
         once.transact("k", [])
+
+
+# --- rare ways to be wrong ------------------------------------------------------------------------------------------
+
+
+def test_a_conflict_on_the_record_is_not_taken_for_a_refused_effect(url, proxy, money, balance):
+    once = Once(url)
+    once.transact("warm", [])
+    first = len(proxy.seen)
+
+    def rule(seen):
+        if seen.number == first:
+            reasons = [{"Code": "TransactionConflict"}, {"Code": "ConditionalCheckFailed"}]
+            return Refuse("TransactionCanceledException", more={"CancellationReasons": reasons})
+        return None
+
+    proxy.rule = rule
+    assert once.transact("k", [adding(money)], 1) == 1
+    assert balance() == 1
+
+
+def test_a_cancellation_without_reasons_is_an_error_like_any_other(url, proxy, money):
+    once = Once(url)
+    proxy.rule = lambda seen: Refuse("TransactionCanceledException") if seen.action == "TransactWriteItems" else None
+    with pytest.raises(StoreError, match="TransactionCanceled"):
+        once.transact("k", [adding(money)], 1)
+
+
+def test_a_lost_reply_of_a_transaction_whose_result_is_not_stored_is_no_error(url, proxy):
+    once = Once(url, max_result=1)
+    with pytest.warns(UserWarning, match="max_result"):
+        once.transact("warm", [], "long")
+    first = len(proxy.seen)
+    proxy.rule = lambda seen: Fault(lose_reply=True) if seen.number == first else None
+    with pytest.warns(UserWarning, match="max_result"):
+        assert once.transact("k", [], "long") == "long"
+
+
+def test_a_write_to_the_record_itself_is_refused_before_anything_is_sent(url, proxy, table):
+    once = Once(url)
+    once.transact("warm", [])
+    sent = len(proxy.seen)
+    with pytest.raises(ValueError, match="very item"):
+        once.transact("k", [{"Delete": {"TableName": table, "Key": {"key": {"S": "claim:k"}}}}])
+    assert len(proxy.seen) == sent
+
+
+def test_the_advice_of_an_error_is_not_about_another_table(url, proxy, money):
+    once = Once(url)
+    proxy.rule = lambda seen: Refuse(
+        "AccessDeniedException", message="not authorized to perform dynamodb:UpdateItem on X"
+    )
+    with pytest.raises(StoreError, match="UpdateItem on X") as caught:
+        once.transact("k", [adding(money)], 1)
+    assert "allow dynamodb:TransactWriteItems" not in str(caught.value)
+
+
+def test_a_cancelled_transaction_takes_effect_once_however_it_ends(url, money, balance, proxy):
+    async def main():
+        once = Once(url)
+        await once.transact_async("warm", [])
+        proxy.rule = lambda seen: Fault(delay=0.05)
+        task = asyncio.ensure_future(once.transact_async("k", [adding(money)], 1))
+        await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.2)
+        proxy.rule = lambda seen: None
+        assert await once.transact_async("k", [adding(money)], 2) in {1, 2}
+        once.close()
+
+    asyncio.run(main())
+    assert balance() == 1
+
+
+def test_a_key_that_is_too_long_for_dynamodb_is_told_as_such(url):
+    with pytest.raises(StoreError, match="shorter name"):
+        Once(url).transact("k", [], name="n" * 3000)
+
+
+@pytest.mark.parametrize("write", [{"Delete": {"TableName": "t", "Key": 5}}, {"Put": {"TableName": "t"}}])
+def test_a_write_without_its_key_or_item_is_refused_before_anything_is_sent(url, proxy, write):
+    with pytest.raises(TypeError, match="typed values"):
+        Once(url).transact("k", [write])
+    assert proxy.actions == []
+
+
+def test_a_write_that_is_too_large_is_not_blamed_on_the_result(url, money):
+    large = {"Put": {"TableName": money, "Item": {"id": {"S": "z"}, "b": {"S": "x" * 500_000}}}}
+    with pytest.raises(StoreError, match="size") as caught:
+        Once(url).transact("k", [large])
+    assert "max_result" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["\ud800", "a\0b", "k" * 5000, b"\xff", 5])
+def test_a_key_of_any_text_or_bytes_is_a_key(url, key):
+    once = Once(url)
+    assert once.transact(key, [], 1) == once.transact(key, [], 2) == 1

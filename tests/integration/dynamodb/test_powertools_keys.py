@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 from onceward import KeyMissing, Once
 from onceward.keys.ledger_keys import ledger_key
+from onceward.stores.dynamodb.layouts import powertools_keys
+from onceward.stores.dynamodb.layouts.powertools import Powertools
+from onceward.stores.dynamodb.layouts.powertools_keys import powertools_key, powertools_name
 from onceward.stores.dynamodb.store import DynamoStore
-from onceward.stores.layouts import powertools_keys
-from onceward.stores.layouts.powertools import Powertools
-from onceward.stores.layouts.powertools_keys import powertools_key, powertools_name
 from places import DOCS
 from plain_wire import plain_wires
 

@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 
 import pytest
 from hypothesis import given
@@ -922,3 +923,14 @@ def test_a_path_that_comes_percent_encoded_is_guarded(once, source, path):
     event = source(path, headers=[("Idempotency-Key", "k")])
     assert [handler(event, None)["statusCode"] for _ in range(2)] == [201, 201]
     assert runs == [event]
+
+
+def test_a_response_with_an_http_status_is_replayed(once):
+    @on_api(once)
+    def handler(event, context):
+        return {"statusCode": HTTPStatus.CREATED, "body": "made"}
+
+    event = {"httpMethod": "POST", "path": "/", "headers": {"idempotency-key": "k"}, "body": None}
+    assert [(answer["statusCode"], answer["body"]) for answer in (handler(event), handler(event))] == [
+        (201, "made")
+    ] * 2

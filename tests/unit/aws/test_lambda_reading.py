@@ -624,7 +624,9 @@ def test_parameters_are_filled_by_what_they_are_annotated_with(once):
     seen = []
 
     def take(*args):
-        seen.append([a.data if isinstance(a, Delivery) else type(a).__name__ for a in args])
+        seen.append(
+            [a.data if isinstance(a, Delivery) else "Claim" if isinstance(a, Claim) else type(a).__name__ for a in args]
+        )
 
     def only(delivery: Delivery):
         take(delivery)
@@ -738,7 +740,14 @@ def test_a_key_is_a_jmespath_over_the_payload_or_a_callable(once, key, expected)
 
 
 @pytest.mark.parametrize(
-    "key", ["order.missing", "[order.id, order.missing]", lambda order: order["missing"], lambda order: order.missing, lambda order: None]
+    "key",
+    [
+        "order.missing",
+        "[order.id, order.missing]",
+        lambda order: order["missing"],
+        lambda order: order.missing,
+        lambda order: None,
+    ],
 )
 def test_a_key_that_is_missing_is_malformed_and_nothing_runs(once, key):
     outcomes = []
@@ -791,7 +800,8 @@ def test_keys_and_options_that_are_none_are_refused_when_decorated(once):
 
 
 @pytest.mark.parametrize(
-    ("fingerprint", "clashes"), [("order.total", True), (True, True), (lambda order: order["total"], True), (None, False)]
+    ("fingerprint", "clashes"),
+    [("order.total", True), (True, True), (lambda order: order["total"], True), (None, False)],
 )
 def test_a_fingerprint_tells_another_input_under_the_same_key(once, fingerprint, clashes):
     handle = on_sqs(once, key="order.id", fingerprint=fingerprint)(lambda order: None)

@@ -75,7 +75,9 @@ class Awaiting(Form):
 
     @contextlib.contextmanager
     def open(self, once, sink, **options):
-        made = once.checkpoint(sink.write_async, **{"key": "item.id", "name": NAME, "on_done": sink.done_async, **options})
+        made = once.checkpoint(
+            sink.write_async, **{"key": "item.id", "name": NAME, "on_done": sink.done_async, **options}
+        )
         run = self.runner.run
 
         class Facade:

@@ -21,10 +21,11 @@ from onceward.core import protocol, steps
 from onceward.core.drivers import Sleep, drive
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, decide
-from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Reply, Write
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Reply
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.stores.memory import MemoryStore
 from onceward.testing import Faults, ManualClock
+from onceward.testing.bench import claim_of
 from onceward.testing.faults import Kind, at, fail_after, fail_before, late, settling, twice, when
 
 NOW = 1_000_000.0
@@ -33,8 +34,8 @@ PLAIN = Policy(lease=LEASE)
 
 
 def record(status=IN_PROGRESS, **changes) -> Record:
-    made = Record("k", status, "theirs", 7, 3, NOW + 30.0, 1, None, None, None, NOW - 30.0, NOW + 900.0)
-    return made._replace(**changes)
+    made = claim_of("k", "theirs", status=status, fence=7, beat=3).at(NOW - 30.0)
+    return made._replace(lease_until=NOW + 30.0, expires_at=NOW + 900.0)._replace(**changes)
 
 
 LAPSED = {"lease_until": NOW - 1.0}
@@ -920,7 +921,7 @@ def test_a_store_that_refuses_what_it_shows_is_not_asked_for_ever():
 
     clock = ManualClock()
     store = Refuses(clock)
-    drive(store.insert(Write("k", "IN_PROGRESS", "dead", 0, 0, 1, None, None, None, None, 1.0, 100.0)), store)
+    drive(store.insert(claim_of("k", "dead", lease=1.0, keep=100.0)), store)
     clock.advance(2)
     with pytest.raises(RuntimeError, match="refuses to change"):
         drive(steps.claim(store, steps.Bid("k", "me", None, Policy(), clock)), store)

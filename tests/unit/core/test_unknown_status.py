@@ -1,14 +1,16 @@
-"""A record whose status a newer version has written is left alone."""
+"""A record whose status a newer version has written, or that needs what a newer version knows, is left alone."""
 
 import asyncio
 import sqlite3
 
 import pytest
 
-from onceward import Busy, Once, OncewardError, UnknownStatus
+from onceward import Busy, Once, OncewardError, UnknownNeed, UnknownStatus
+from onceward.core import protocol
 from onceward.core.policy import Policy
-from onceward.core.protocol import Verdict, decide, is_live
+from onceward.core.protocol import Step, Verdict, decide, is_live, is_mine, judge, keeping, next_step
 from onceward.stores.memory import MemoryStore
+from onceward.testing.bench import claim_of
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -75,3 +77,60 @@ def test_no_option_of_a_policy_makes_it_claimable(once):
     for policy in (Policy(), Policy(on_lapse="park"), Policy(max_attempts=1), Policy(on_busy="skip")):
         for owner in (held.owner, "other"):
             assert decide(held, 1e12, owner, "another", policy) is Verdict.UNKNOWN
+
+
+# --- needs ------------------------------------------------------------------------------------------------------------
+
+
+def needing(once, needs):
+    """Have the record need features, as a newer version writes it."""
+    store = once.store
+    if isinstance(store, MemoryStore):
+        store.records["n:k"] = store.records["n:k"]._replace(status="COMPLETED", needs=needs)
+    else:
+        with sqlite3.connect(store.path) as connection:
+            connection.execute("UPDATE onceward SET status = 'COMPLETED', needs = ?", (needs,))
+        connection.close()
+    return once.ledger.show("n:k")[0]
+
+
+def test_a_key_that_needs_an_unknown_feature_is_refused_and_the_error_says_what_to_deploy(once):
+    held = needing(once, "chunks sagas")
+    with pytest.raises(
+        UnknownNeed, match=r"n:k: its record needs chunks, sagas,.*deploy the newer version on all workers"
+    ):
+        once.run("k", pytest.fail)
+    with pytest.raises(UnknownNeed) as raised:
+        asyncio.run(once.run_async("k", pytest.fail))
+    assert (raised.value.key, raised.value.needs) == ("n:k", ["chunks", "sagas"])
+    (outcome,) = once.batch(never, key="key", name="n").run(["k"])
+    assert type(outcome.error) is UnknownNeed
+    assert once.ledger.show("n:k")[0] == held
+
+
+def test_only_clearing_by_hand_changes_a_record_that_needs_an_unknown_feature(once):
+    held = needing(once, "chunks")
+    for change in (once.ledger.park, once.ledger.unpark):
+        with pytest.raises(UnknownNeed):
+            change("n:k")
+    assert keeping(held._replace(status="PARKED"), "message") is None
+    assert once.ledger.purge() == 0
+    assert once.ledger.show("n:k")[0] == held
+    assert next_step(held, 1e12) is Step.UPGRADE
+    assert once.ledger.clear("n:k") == held
+
+
+def test_a_need_that_is_known_is_no_obstacle(once, monkeypatch):
+    monkeypatch.setattr(protocol, "NEEDS", frozenset({"chunks"}))
+    needing(once, "chunks")
+    assert once.run("k", int) == 0
+    assert once.ledger.show("n:k")[0].needs == "chunks"
+
+
+def test_a_need_that_came_while_it_worked_takes_the_claim_from_its_owner():
+    held = claim_of("k", "me").at(1.0)
+    assert is_mine(held, "me")
+    needy = held._replace(needs="chunks")
+    assert not is_mine(needy, "me")
+    assert judge(needy, "me", "COMPLETED") is protocol.Ending.LOST
+    assert judge(needy._replace(status="COMPLETED"), "me", "COMPLETED") is protocol.Ending.LOST

@@ -27,7 +27,7 @@ from onceward.http.answer import Recorded, bodiless, recorded, replay
 from onceward.http.body import fingerprint
 from onceward.http.exchange import Exchange, Unrecorded
 from onceward.http.header import BadKey, read_key
-from onceward.http.rules import Ask, Pending
+from onceward.http.verdict import KeyedRequest, PendingRequest
 from onceward.keys.ledger_keys import scoped_key
 from onceward.results.codec import Codec
 from onceward.web import Answer, Request, Route, Scope
@@ -48,7 +48,7 @@ def keyed(key=UUID, *headers, path="/orders", **more):
 def asked(rules, request, body=b""):
     """Drive the rules to their end, as a shell does."""
     pending = rules.begin(request)
-    return rules.ask(pending, body) if isinstance(pending, Pending) else pending
+    return rules.ask(pending, body) if isinstance(pending, PendingRequest) else pending
 
 
 def fields(answer):
@@ -224,7 +224,7 @@ def test_a_missing_key_is_400_where_it_is_required():
 def test_a_missing_key_lets_through_where_it_is_optional():
     rules = Rules(Route(required=False))
     assert rules.begin(post()) is None
-    assert isinstance(asked(rules, keyed()), Ask)
+    assert isinstance(asked(rules, keyed()), KeyedRequest)
 
 
 @pytest.mark.parametrize("line", ['"a" "b"', "a b", ""])
@@ -242,7 +242,7 @@ def test_two_header_lines_are_400():
 def test_the_header_has_the_name_that_the_route_says():
     rules = Rules(Route(key="X-Request-Token"))
     assert rules.begin(keyed()).status == 400
-    assert isinstance(asked(rules, post("/orders", ("x-request-token", "t"))), Ask)
+    assert isinstance(asked(rules, post("/orders", ("x-request-token", "t"))), KeyedRequest)
 
 
 def test_quoted_and_bare_are_one_key():
@@ -252,7 +252,7 @@ def test_quoted_and_bare_are_one_key():
 
 def test_strict_refuses_bare_keys():
     assert Rules(strict=True).begin(keyed(UUID)).status == 400
-    assert isinstance(asked(Rules(strict=True), keyed(f'"{UUID}"')), Ask)
+    assert isinstance(asked(Rules(strict=True), keyed(f'"{UUID}"')), KeyedRequest)
 
 
 # --- the key in the body --------------------------------------------------------------------------------------------
@@ -293,14 +293,14 @@ def test_a_key_of_another_kind_is_400(value):
 
 def test_a_key_of_several_parts_needs_them_all():
     rules = Rules(Route(key="[body.shop, body.order]", required=False))
-    assert isinstance(asked(rules, post(), b'{"shop": "a", "order": 7}'), Ask)
+    assert isinstance(asked(rules, post(), b'{"shop": "a", "order": 7}'), KeyedRequest)
     assert asked(rules, post(), b'{"shop": "a"}').status == 400
 
 
 @given(st.binary())
 def test_no_body_breaks_the_reading_of_its_key(body):
     found = asked(IN_BODY, post("/orders", JSON), body)
-    assert isinstance(found, Ask) or found.status == 400
+    assert isinstance(found, KeyedRequest) or found.status == 400
 
 
 # --- whose key ------------------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ def test_cookies_say_nothing_of_a_credential():
 def test_credentials_that_are_new_each_time_are_refused(value):
     answer = CREDENTIAL.begin(keyed(UUID, ("authorization", value)))
     assert (answer.status, kind_of(answer)) == (400, "unscoped")
-    assert isinstance(asked(Rules(scope=Scope.EVERYBODY), keyed(UUID, ("authorization", value))), Ask)
+    assert isinstance(asked(Rules(scope=Scope.EVERYBODY), keyed(UUID, ("authorization", value))), KeyedRequest)
 
 
 def token(**claims):
@@ -381,7 +381,9 @@ def test_a_token_that_expires_is_warned_of_once_for_its_renewal_is_another_calle
         rules.begin(keyed(UUID, ("authorization", opaque)))
     assert caplog.text == ""
     for exp in (1, 2):
-        assert isinstance(rules.begin(keyed(UUID, ("authorization", f"Bearer {token(sub='ann', exp=exp)}"))), Pending)
+        assert isinstance(
+            rules.begin(keyed(UUID, ("authorization", f"Bearer {token(sub='ann', exp=exp)}"))), PendingRequest
+        )
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "renews its token" in caplog.text
     assert token(sub="ann", exp=1) not in caplog.text
@@ -462,8 +464,8 @@ def test_exempt_paths_are_not_guarded():
     rules = Rules(Route("/v1/*"), exempt=["/v1/health", "/v1/hooks/*"])
     for path in ("/v1/health", "/v1/health/", "//v1/health", "/v1/hooks/stripe"):
         assert rules.begin(keyed(path=path)) is None
-    assert isinstance(rules.begin(keyed(path="/v1/orders")), Pending)
-    assert isinstance(rules.begin(keyed(path="/v1/healthy")), Pending)
+    assert isinstance(rules.begin(keyed(path="/v1/orders")), PendingRequest)
+    assert isinstance(rules.begin(keyed(path="/v1/healthy")), PendingRequest)
 
 
 # --- the key in the ledger --------------------------------------------------------------------------------------------
@@ -643,7 +645,7 @@ def test_a_body_over_the_limit_is_413_before_it_is_read_where_its_length_is_told
     rules = Rules(max_request=10)
     assert rules.begin(keyed(UUID, ("content-length", "11"))).status == 413
     assert asked(rules, keyed(), b"x" * 11).status == 413
-    assert isinstance(asked(rules, keyed(UUID, ("content-length", "10")), b"x" * 10), Ask)
+    assert isinstance(asked(rules, keyed(UUID, ("content-length", "10")), b"x" * 10), KeyedRequest)
     assert kind_of(rules.too_large()) == "too-large"
 
 
@@ -654,7 +656,7 @@ def test_requests_without_a_key_have_no_limit_of_ours():
 @pytest.mark.parametrize("length", ["", "ten", "-1", "²", "9" * 5000])
 def test_no_content_length_breaks_the_rules(length):
     found = Rules().begin(keyed(UUID, ("content-length", length)))
-    assert isinstance(found, Pending) is (length[:1] != "9")
+    assert isinstance(found, PendingRequest) is (length[:1] != "9")
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
@@ -799,7 +801,7 @@ def told():
 
 @pytest.fixture
 def exchange(told):
-    return Exchange(Rules(on_event=lambda *event: told.append(event)), Ask(("k",), "f", ROUTE), 10**6)
+    return Exchange(Rules(on_event=lambda *event: told.append(event)), KeyedRequest(("k",), "f", ROUTE), 10**6)
 
 
 def test_the_first_client_gets_the_handlers_own_answer(exchange, told):
@@ -890,3 +892,63 @@ def test_an_answer_that_was_not_held_whole_counts_as_given(exchange):
 def test_bad_options_are_refused_when_they_are_given(make, says):
     with pytest.raises((ValueError, TypeError), match=says):
         make()
+
+
+# --- credentials, paths and keys that are easily mistaken -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("empty", ["authorization", "x-api-key"])
+def test_an_empty_credential_says_nothing_of_the_caller(empty):
+    refused = Rules(scope=Scope.CREDENTIAL).begin(keyed("k", (empty, " ")))
+    assert kind_of(refused) == "unscoped"
+
+
+def test_an_api_key_besides_cookies_may_be_that_of_all_users_of_a_page():
+    request = keyed("k", ("x-api-key", "of the page"), ("cookie", "session=alice"))
+    assert kind_of(Rules(scope=Scope.CREDENTIAL).begin(request)) == "unscoped"
+
+
+def test_a_scopes_header_that_was_sent_empty_twice_is_missing():
+    refused = Rules(scope="header:X-Tenant").begin(keyed("k", ("x-tenant", ""), ("x-tenant", "")))
+    assert kind_of(refused) == "unscoped"
+
+
+@pytest.mark.parametrize("line", ["AWS AKID:c2ln", "SharedKey me:c2ln", "Digest\tusername=x", "HMAC-SHA256 c2ln"])
+def test_more_credentials_that_are_new_each_time_are_refused(line):
+    refused = Rules(scope=Scope.CREDENTIAL).begin(keyed("k", ("authorization", line)))
+    assert kind_of(refused) == "unscoped"
+
+
+@pytest.mark.parametrize("path", ["//orders", "/orders//", "/orders\n"])
+def test_paths_that_frameworks_route_alike_are_covered_alike(path):
+    assert Route("/orders").covers("POST", path)
+    assert Route("/v1/orders/{id}").covers("POST", "//v1//orders/7")
+
+
+def test_a_slash_at_the_end_makes_another_request_or_key_as_little_as_another_route():
+    one, other = post("/orders"), post("//orders/")
+    assert fingerprint(one, b"a") == fingerprint(other, b"a")
+    rules = Rules(Route("/orders", key="body.id"))
+    assert asked(rules, one, b'{"id":1}') == asked(rules, other, b'{"id":1}')
+
+
+def test_a_key_in_a_body_has_the_length_that_the_rules_say():
+    rules = Rules(Route(key="body.id"), length=(2, 8))
+    for key in ("x" * 9, "x", ["x" * 8, "y"], 10**9):
+        answer = asked(rules, post(), json.dumps({"id": key}).encode())
+        assert kind_of(answer) == "malformed"
+    assert asked(rules, post(), b'{"id":"12345678"}').key
+
+
+@pytest.mark.parametrize("path", ["/orders/<int:id>", "/f/{rest:path}", "/caf%C3%A9", "/orders?all=1", "/orders#top"])
+def test_a_path_that_no_request_can_have_is_refused(path):
+    with pytest.raises(ValueError, match="is not what a request's path is compared with"):
+        Route(path)
+    assert Route("/orders/{id:int}").covers("POST", "/orders/7")
+
+
+@pytest.mark.parametrize("record", ["2xx", ["200"], []])
+def test_statuses_that_no_answer_can_have_are_refused(record):
+    with pytest.raises(TypeError, match="give statuses"):
+        Rules(record=record)
+    assert Rules(record=range(200, 300)).records(201)

@@ -160,7 +160,9 @@ APPLIED = {
     "checkpoint": lambda once, function: once.checkpoint(function, key="item.id", count=1),
     "per": lambda once, function: once.per("1h")(function),
     "on_sqs": lambda once, function: on_sqs(once, key="n.id")(function),
-    "SqsWorker": lambda once, function: SqsWorker(once, "https://sqs.eu-west-1.amazonaws.com/1/q", function, key="n.id"),
+    "SqsWorker": lambda once, function: SqsWorker(
+        once, "https://sqs.eu-west-1.amazonaws.com/1/q", function, key="n.id"
+    ),
 }
 
 

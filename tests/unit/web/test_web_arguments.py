@@ -5,11 +5,10 @@ import subprocess
 import sys
 
 import pytest
-import test_web_django  # noqa: F401 - Django is configured there
 
 from onceward import Once, aws
 from onceward.aws import Queue, Redrive, SqsWorker, on_api
-from onceward.http.rules import Pending
+from onceward.http.verdict import PendingRequest
 from onceward.web import AsgiIdempotency, Request, Route, WsgiIdempotency
 from onceward.web import django as of_django
 from onceward.web import fastapi as of_fastapi
@@ -174,7 +173,7 @@ def begun(scope):
 
 @pytest.mark.parametrize("scope", ["ann", 7, 0, ("shop", 7), {"shop": ["a", 1]}, b"x"])
 def test_a_scope_of_which_keys_can_be_made_is_taken(scope):
-    assert isinstance(begun(scope), Pending)
+    assert isinstance(begun(scope), PendingRequest)
 
 
 @pytest.mark.parametrize("scope", [None, "", " ", ("shop", None), (), {}, float("nan")])

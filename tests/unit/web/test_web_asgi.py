@@ -4,23 +4,20 @@ import asyncio
 import contextlib
 import contextvars
 import gc
-import json
 import sqlite3
 import tracemalloc
-from collections import deque
 
+import anyio
 import pytest
 
+from asgi_client import JSON, KEY, PATIENCE, Client, Counter, answer, ask, read, records, run, scope, statuses
 from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_before, settling, when
 from onceward.web import Answer, Route
+from onceward.web.sending_async import to_its_end
 from web_calls import AsgiIdempotency, Rules
-
-PATIENCE = 20.0
-KEY = [(b"idempotency-key", b'"k"')]
-JSON = [(b"content-type", b"application/json")]
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -28,118 +25,6 @@ def once(request, tmp_path):
     made = Once("memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/ledger.db")
     yield made
     made.close()
-
-
-def scope(headers=KEY, method="POST", path="/orders", query=b"", **more):
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": "1.1",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": query,
-        "headers": list(headers),
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 2),
-    } | more
-
-
-class Client:
-    """The server's end of one request: what the application gets from it, and what it has got of the application."""
-
-    def __init__(self, *chunks, watch=None):
-        parts = chunks or (b"",)
-        self.pending = deque(
-            {"type": "http.request", "body": part, "more_body": number < len(parts)}
-            for number, part in enumerate(parts, 1)
-        )
-        self.sent = []
-        self.received = 0
-        self.gone = asyncio.Event()
-        self._watch = watch
-
-    async def receive(self):
-        self.received += 1
-        if self.pending:
-            return self.pending.popleft()
-        await self.gone.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(self, message):
-        if self._watch is not None:
-            self._watch(message)
-        self.sent.append(message)
-
-    @property
-    def status(self):
-        return self.sent[0]["status"]
-
-    @property
-    def headers(self):
-        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
-
-    @property
-    def body(self):
-        assert [message["type"] for message in self.sent] == [
-            "http.response.start",
-            *["http.response.body"] * (len(self.sent) - 1),
-        ]
-        assert [message.get("more_body", False) for message in self.sent[1:]] == [True] * (len(self.sent) - 2) + [False]
-        return b"".join(message.get("body", b"") for message in self.sent[1:])
-
-    @property
-    def problem(self):
-        assert self.headers["content-type"] == "application/problem+json"
-        assert int(self.headers["content-length"]) == len(self.body)
-        return json.loads(self.body)["type"].partition("#")[2]
-
-
-async def ask(app, *chunks, watch=None, **how):
-    client = Client(*chunks, watch=watch)
-    await asyncio.wait_for(app(scope(**how), client.receive, client.send), PATIENCE)
-    return client
-
-
-def run(main):
-    return asyncio.run(asyncio.wait_for(main, PATIENCE))
-
-
-async def read(receive):
-    body = b""
-    while True:
-        message = await receive()
-        assert message["type"] == "http.request"
-        body += message["body"]
-        if not message["more_body"]:
-            return body
-
-
-async def answer(send, status=201, body=b"{}", headers=JSON):
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-class Counter:
-    """An application that says how often it ran, and what it was sent."""
-
-    def __init__(self, status=201):
-        self.runs = 0
-        self.bodies = []
-        self._status = status
-
-    async def __call__(self, scope, receive, send):
-        self.runs += 1
-        self.bodies.append(await read(receive))
-        await answer(send, self._status, b'{"run":%d}' % self.runs)
-
-
-def records(once):
-    return [record for record, _ in once.ledger.records()]
-
-
-def statuses(once):
-    return [record.status for record in records(once)]
 
 
 # --- what is let through --------------------------------------------------------------------------------------------
@@ -1028,3 +913,205 @@ def test_a_long_body_does_not_stop_the_event_loop(once):
     guarded = AsgiIdempotency(app, once)
     assert run(main()).status == 201
     assert seen[0] > 10
+
+
+# --- frameworks that cancel -----------------------------------------------------------------------------------------
+
+
+class SlowStore(MemoryStore):
+    """A store that is asked over a network: the one who awaits it can be cancelled meanwhile."""
+
+    async def exchange_async(self, request):
+        await asyncio.sleep(0.02)
+        return self.exchange(request)
+
+
+def test_an_answer_is_recorded_although_its_framework_cancels_it_when_the_client_leaves_at_the_end():
+    once = Once(SlowStore())
+    runs = []
+
+    async def app(scope, receive, send):  # as Starlette sends a stream
+        runs.append(1)
+        await read(receive)
+        loop = asyncio.get_running_loop()
+        async with anyio.create_task_group() as group:
+
+            async def watch():
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                group.cancel_scope.cancel()
+
+            group.start_soon(watch)
+            await send({"type": "http.response.start", "status": 201, "headers": []})
+            await send({"type": "http.response.body", "body": b"x" * 11, "more_body": True})
+            loop.call_later(0.01, client.gone.set)
+            await send({"type": "http.response.body", "body": b""})
+            group.cancel_scope.cancel()
+
+    guarded = AsgiIdempotency(app, once, Rules(max_response=10))
+    client = Client()
+
+    async def main():
+        await guarded(scope(), client.receive, client.send)
+        assert (await ask(guarded)).problem == "unavailable"
+
+    run(main())
+    assert statuses(once) == [COMPLETED]
+    assert runs == [1]
+    once.close()
+
+
+def test_an_answer_is_recorded_although_the_time_that_its_framework_gives_it_is_over():
+    once = Once(SlowStore())
+    counter = Counter()
+
+    async def app(scope, receive, send):
+        with anyio.move_on_after(0.01):
+            await counter(scope, receive, send)
+
+    async def main():
+        guarded = AsgiIdempotency(app, once)
+        return [await ask(guarded) for _ in range(2)]
+
+    answers = run(main())
+    assert [(answer.status, answer.body) for answer in answers] == [(201, b'{"run":1}')] * 2
+    assert statuses(once) == [COMPLETED]
+    once.close()
+
+
+def test_a_body_in_small_chunks_takes_no_more_memory_than_in_large_ones(once):
+    async def app(scope, receive, send):
+        await answer(send, body=str(tracemalloc.get_traced_memory()[1]).encode())
+
+    left = 200_000
+
+    async def receive():
+        nonlocal left
+        left -= 1
+        return {"type": "http.request", "body": b"%02d" % (left % 100), "more_body": left > 0}
+
+    client = Client()
+    tracemalloc.start()
+    try:
+        run(AsgiIdempotency(app, once)(scope(), receive, client.send))
+    finally:
+        tracemalloc.stop()
+    assert int(client.body) < 4_000_000  # of 400,000 bytes
+
+
+def test_a_response_that_nobody_takes_is_made_also_when_its_request_is_cancelled_twice():
+    made = []
+
+    async def work():
+        await asyncio.sleep(0.05)
+        return "response"
+
+    async def abandoned(response):
+        await asyncio.sleep(0)
+        made.append(response)
+
+    async def main():
+        task = asyncio.ensure_future(to_its_end(work(), abandoned))
+        for _ in range(2):
+            await asyncio.sleep(0.01)
+            task.cancel()
+        await asyncio.wait((task,))
+        assert task.cancelled()
+        for _ in range(100):
+            await asyncio.sleep(0.01)
+            if made:
+                return
+
+    run(main())
+    assert made == ["response"]
+
+
+@pytest.mark.parametrize("in_a_task_of_its_own", [False, True])
+def test_a_request_that_is_cancelled_while_a_part_of_its_answer_waits_to_be_taken_goes_on(once, in_a_task_of_its_own):
+    runs, waiting = [], asyncio.Event()
+
+    async def stream(send):
+        await send({"type": "http.response.start", "status": 201, "headers": []})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await send({"type": "http.response.body", "body": b"b"})
+
+    async def app(scope, receive, send):
+        runs.append(1)
+        if in_a_task_of_its_own:
+            async with anyio.create_task_group() as group:
+                group.start_soon(stream, send)
+        else:
+            await stream(send)
+
+    async def stuck(message):  # as the stream of a middleware whose other end is gone
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async def main():
+        guarded = AsgiIdempotency(app, once)
+        task = asyncio.ensure_future(guarded(scope(), Client().receive, stuck))
+        await waiting.wait()
+        task.cancel()
+        await asyncio.wait((task,))
+        for _ in range(200):
+            if statuses(once) == [COMPLETED]:
+                break
+            await asyncio.sleep(0.01)
+        again = await ask(guarded)
+        return again.status, again.body
+
+    assert run(main()) == (201, b"ab")
+    assert runs == [1]
+
+
+def test_events_that_begin_after_their_request_was_cancelled_come_to_an_end(once):
+    begun = asyncio.Event()
+
+    async def app(scope, receive, send):
+        begun.set()
+        await asyncio.sleep(0.05)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        while True:
+            await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+            await asyncio.sleep(0.001)
+
+    async def main():
+        client = Client()
+        task = asyncio.ensure_future(AsgiIdempotency(app, once)(scope(), client.receive, client.send))
+        await begun.wait()
+        task.cancel()
+        for _ in range(100):
+            await asyncio.sleep(0.01)
+            if statuses(once) == [COMPLETED]:
+                break
+        return statuses(once)  # before the loop is closed, which ends everything
+
+    assert run(main()) == [COMPLETED]
+
+
+# --- header lines ---------------------------------------------------------------------------------------------------
+
+
+def test_a_request_is_guarded_also_by_a_server_that_leaves_the_names_of_headers_as_they_were_sent(once):
+    counter = Counter()
+    guarded = AsgiIdempotency(counter, once, Rules(Route("/orders", required=False)))
+    for more in ([], [(b"Accept", b"text/html"), (b"accept", b"text/plain")]):
+        run(ask(guarded, headers=[(b"Idempotency-Key", b'"k"'), *more]))
+    assert counter.runs == 1
+
+
+def test_header_lines_that_can_be_read_once_only_are_there_for_the_application_too(once):
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.extend(scope["headers"])
+        await answer(send)
+
+    async def main():
+        client = Client()
+        lines = scope() | {"headers": iter(KEY)}
+        await AsgiIdempotency(app, once)(lines, client.receive, client.send)
+        assert client.status == 201
+
+    run(main())
+    assert seen == KEY

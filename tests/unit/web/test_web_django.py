@@ -2,38 +2,23 @@
 
 import asyncio
 import io
-import json
 import threading
 import time
 
-import django
 import pytest
 from asgiref.sync import sync_to_async
-from django.conf import settings
-
-if not settings.configured:
-    settings.configure(
-        SECRET_KEY="nobody's",
-        ALLOWED_HOSTS=["*"],
-        ROOT_URLCONF=__name__,
-        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
-        INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions"],
-        TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates"}],
-        LOGGING_CONFIG=None,
-    )
-    django.setup()
-
 from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied, SuspiciousOperation
 from django.core.handlers.asgi import ASGIHandler
 from django.db import connection, transaction
 from django.http import FileResponse, Http404, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.template import engines
 from django.template.response import SimpleTemplateResponse
-from django.test import AsyncClient, Client, RequestFactory, TestCase, override_settings
+from django.test import Client, RequestFactory, TestCase, override_settings
 from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views import View
 
+from django_site import MIDDLEWARE, PATIENCE, VIEWS, Order, post, post_async, problem, run, statuses
 from onceward import Once, current
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.web import Route
@@ -43,95 +28,12 @@ from web_calls import Rules, guards
 
 idempotent = guards(of_django.idempotent)
 
-MIDDLEWARE = "onceward.web.django.IdempotencyMiddleware"
-PATIENCE = 20
-VIEWS = {}  # what the URLs lead to
-
-
-def dispatch(request, **kwargs):
-    return VIEWS["now"](request, **kwargs)
-
-
-async def dispatch_async(request, **kwargs):
-    return await VIEWS["now"](request, **kwargs)
-
-
-urlpatterns = [
-    path("orders/<int:number>", dispatch),
-    path("later/<int:number>", dispatch_async),
-    path("named/<str:name>", dispatch),
-]
-
-
-@pytest.fixture(autouse=True)
-def _urls():
-    with override_settings(ROOT_URLCONF=__name__):
-        yield
-
 
 @pytest.fixture
 def once(tmp_path):
     made = Once(f"sqlite:///{tmp_path}/ledger.db")
     yield made
     made.close()
-
-
-@pytest.fixture
-def site(once):
-    """Set up a site with the middleware whose URLs lead to one view; gives what it is called with."""
-    with override_settings(MIDDLEWARE=[MIDDLEWARE], ONCEWARD={"once": once, "name": "http", "rules": Rules()}):
-
-        def serve(function, **options):
-            VIEWS["now"] = function
-            settings.ONCEWARD = {"once": once, "name": "http", "rules": Rules(), **options}
-
-        yield serve
-
-
-def statuses(once):
-    return [record.status for record, _ in once.ledger.records()]
-
-
-def post(url="/orders/7", data=b"{}", key='"k"', **how):
-    headers = {} if key is None else {"Idempotency-Key": key}
-    return Client(raise_request_exception=False).post(
-        url, data, "application/json", headers=headers | how.pop("headers", {}), **how
-    )
-
-
-async def post_async(url="/later/7", data=b"{}", key='"k"', **how):
-    headers = {"Idempotency-Key": key}
-    return await AsyncClient(raise_request_exception=False).post(
-        url, data, "application/json", headers=headers | how.pop("headers", {}), **how
-    )
-
-
-def problem(response):
-    assert response["Content-Type"] == "application/problem+json"
-    return json.loads(response.content)["type"].partition("#")[2]
-
-
-def run(main):
-    return asyncio.run(asyncio.wait_for(main, PATIENCE))
-
-
-class Order:
-    """A view that says how often it ran; as a coroutine function, too."""
-
-    def __init__(self):
-        self.runs = 0
-        self.bodies = []
-
-    def __call__(self, request, number):
-        self.runs += 1
-        self.bodies.append(request.body)
-        response = JsonResponse({"order": number, "run": self.runs}, status=201, headers={"X-Order": "7"})
-        response.set_cookie("a", "b")
-        return response
-
-    async def later(self, request, number):
-        await asyncio.sleep(0)
-        return self(request, number)
 
 
 # --- the middleware -----------------------------------------------------------------------------------------------
@@ -724,3 +626,37 @@ def test_djangos_test_case_is_no_such_transaction(once):
 
     result = Case().run()
     assert (result.testsRun, result.errors, result.failures) == (1, [], [])
+
+
+def test_a_content_length_that_is_no_number_is_refused_by_django_too(site, once):
+    view = Order()
+    site(view)
+    assert problem(post(CONTENT_LENGTH="many")) == "unreadable"
+    assert view.runs == 0
+
+
+def test_a_view_that_returns_no_response_gives_the_key_back(once):
+    def view(request, number):
+        return None
+
+    with override_settings(MIDDLEWARE=[]):
+        VIEWS["now"] = idempotent(once)(view)
+        assert post().status_code == 500
+    assert statuses(once) == [RELEASED]
+
+
+def test_a_decorated_class_based_view_may_be_of_coroutines(once):
+    runs = []
+
+    @method_decorator(idempotent(once), name="dispatch")
+    class Orders(View):
+        async def post(self, request, number):
+            runs.append(1)
+            await asyncio.sleep(0)
+            return JsonResponse({"run": len(runs)}, status=201)
+
+    with override_settings(MIDDLEWARE=[]):
+        VIEWS["now"] = Orders.as_view()
+        answers = [run(post_async()) for _ in range(2)]
+    assert [(answer.status_code, answer.content) for answer in answers] == [(201, b'{"run": 1}')] * 2
+    assert statuses(once) == [COMPLETED]

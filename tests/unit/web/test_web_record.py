@@ -7,7 +7,6 @@ from typing import Annotated
 import flask
 import httpx
 import pytest
-import test_web_django  # it configures Django
 from django.http import HttpResponse
 from django.test import AsyncClient, Client, override_settings
 from django.urls import path
@@ -33,7 +32,6 @@ from onceward.web import django as django_face
 from onceward.web import fastapi as fastapi_face
 from onceward.web import flask as flask_face
 
-assert test_web_django.settings.configured
 VIEW = {}  # what Django's URLs lead to
 JSON = "application/json"
 

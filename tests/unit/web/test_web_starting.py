@@ -8,8 +8,8 @@ import sys
 
 import flask
 import pytest
-import test_web_django as site
-import test_web_wsgi as wsgi
+from django.test import Client, override_settings
+from django.urls import path
 from fastapi import APIRouter, FastAPI
 from litestar import Litestar
 from litestar import post as litestar_post
@@ -21,6 +21,8 @@ from starlette.routing import Mount
 from starlette.routing import Route as StarletteRoute
 
 import api_events as api
+import django_site as site
+import wsgi_client as wsgi
 from onceward import Once
 from onceward.http.coverage import Coverage, Known
 from onceward.web import AsgiIdempotency, Route, Scope, WsgiIdempotency
@@ -155,10 +157,10 @@ def by_flask(once, rules):
 
 
 def by_django(once, rules):
-    urls = (site.path("orders/<int:number>", site.dispatch), site.path("v1/notes", site.dispatch))
+    urls = (path("orders/<int:number>", site.dispatch), path("v1/notes", site.dispatch))
     given = {"once": once, "name": "shop", "rules": rules}
-    with site.override_settings(MIDDLEWARE=[site.MIDDLEWARE], ONCEWARD=given, ROOT_URLCONF=urls):
-        client = site.Client()
+    with override_settings(MIDDLEWARE=[site.MIDDLEWARE], ONCEWARD=given, ROOT_URLCONF=urls):
+        client = Client()
         for _ in range(2):
             client.post("/other")
 

@@ -5,8 +5,11 @@ from typing import Annotated
 
 import flask
 import pytest
-import test_web_django as site
-import test_web_wsgi as wsgi
+from django.conf import settings
+from django.http import Http404, HttpResponse
+from django.test import Client, override_settings
+from django.urls import path
+from django.utils.decorators import method_decorator
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException
 from fastapi import Request as FastRequest
 from fastapi.security import APIKeyHeader, HTTPBearer, OAuth2PasswordBearer
@@ -15,9 +18,10 @@ from starlette.authentication import AuthCredentials, AuthenticationBackend, Bas
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.responses import JSONResponse
 from starlette.routing import Route as StarletteRoute
-from test_web_django import override_settings, path
 
 import api_events as api
+import django_site as site
+import wsgi_client as wsgi
 from onceward import Once
 from onceward.aws import on_api
 from onceward.web import Answer, Request, Rules, Scope, WsgiIdempotency
@@ -163,8 +167,8 @@ def by_django(once, rules, status, runs):
     def pay(request, number):
         runs.append(1)
         if status == 404:
-            raise site.Http404
-        return site.HttpResponse(status=status)
+            raise Http404
+        return HttpResponse(status=status)
 
     site.VIEWS["now"] = of_django.idempotent(once, rules, name="shop")(pay)
     return site.post(key="k").status_code
@@ -173,7 +177,7 @@ def by_django(once, rules, status, runs):
 def by_django_later(once, rules, status, runs):
     async def pay(request, number):
         runs.append(1)
-        return site.HttpResponse(status=status)
+        return HttpResponse(status=status)
 
     site.VIEWS["now"] = of_django.idempotent(once, rules, name="shop")(pay)
     return asyncio.run(site.post_async()).status_code
@@ -224,7 +228,7 @@ FACES = {
 
 @pytest.fixture(autouse=True)
 def _urls():
-    with override_settings(ROOT_URLCONF="test_web_django", MIDDLEWARE=[]):
+    with override_settings(MIDDLEWARE=[]):
         yield
 
 
@@ -288,7 +292,7 @@ def guarded_site(once):
 
         def serve(view, scope):
             site.VIEWS["now"] = view
-            site.settings.ONCEWARD = {"once": once, "name": "shop", "rules": Rules(scope=scope)}
+            settings.ONCEWARD = {"once": once, "name": "shop", "rules": Rules(scope=scope)}
 
         yield serve
 
@@ -317,7 +321,7 @@ def test_djangos_user_that_is_not_there_yet_is_told_with_the_order_of_the_middle
     with override_settings(MIDDLEWARE=[site.MIDDLEWARE]):
         assert site.post().status_code == 500
         with pytest.raises(RuntimeError, match="Put AuthenticationMiddleware before IdempotencyMiddleware"):
-            site.Client().post("/orders/7", headers={"Idempotency-Key": "k"})
+            Client().post("/orders/7", headers={"Idempotency-Key": "k"})
     assert keys(once) == []
 
 
@@ -367,10 +371,10 @@ def test_the_rest_frameworks_user_is_the_scope_and_its_refusals_are_the_views_ow
         assert (refused.status_code, refused["WWW-Authenticate"]) == (401, "Token")
         assert refused.json() == {"detail": "no such token"}
         assert site.problem(site.post()) == "unscoped"
-        form = site.Client().post("/orders/7", {"a": 1}, headers={"Idempotency-Key": "form", "Authorization": "7"})
+        form = Client().post("/orders/7", {"a": 1}, headers={"Idempotency-Key": "form", "Authorization": "7"})
         assert form.json()["data"] == {"a": "1"}  # the body is there, although it was read before
         with pytest.raises(RuntimeError, match="is no view of Django REST framework"):
-            site.Client().post("/plain/7", headers={"Idempotency-Key": "k"})
+            Client().post("/plain/7", headers={"Idempotency-Key": "k"})
         assert site.post("/other/7").status_code == 404
     assert Orders.runs == 3
 
@@ -386,7 +390,7 @@ def test_the_rest_frameworks_nobody_may_pass_to_the_views_own_401(once, monkeypa
 def test_the_rest_frameworks_user_of_a_view_set_with_the_decorator(once, monkeypatch):
     monkeypatch.setattr(Orders, "runs", 0)
     guard = of_django.idempotent(once, Rules(scope=rest_framework_user()), name="shop")
-    decorated = site.method_decorator(guard, name="dispatch")(type("Decorated", (Orders,), {}))
+    decorated = method_decorator(guard, name="dispatch")(type("Decorated", (Orders,), {}))
     module = type("Urls", (), {"urlpatterns": [path("orders/<int:number>", decorated.as_view({"post": "create"}))]})
     with override_settings(ROOT_URLCONF=module):
         answers = [site.post(headers={"Authorization": who}).json()["run"] for who in ("7", "8", "7")]

@@ -2,22 +2,24 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
-from functools import wraps
 from typing import TYPE_CHECKING, Final, Unpack, cast
 
 from onceward.aws.events import api_event
-from onceward.aws.events.handler import LambdaHandler, time_left
-from onceward.claim.arguments import check_once, with_wait
+from onceward.aws.events.handler import LambdaHandler, naming_worker, time_left
 from onceward.claim.called import refuse_not_begun
-from onceward.claim.claim import Claim, current
+from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
+from onceward.claim.scope import held
 from onceward.core import steps
 from onceward.core.policy import Options
 from onceward.http.answer import Answer, Recorded, bodiless, recorded
 from onceward.http.coverage import Coverage
 from onceward.http.exchange import Exchange
-from onceward.http.rules import Ask, Passed, Pending, Rules, rules_of
+from onceward.http.rules import Rules, rules_of
+from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
+from onceward.http.waiting import with_wait
 from onceward.keys.ledger_keys import scoped_key
+from onceward.once import check_once
 from onceward.results.codec import Codec
 
 if TYPE_CHECKING:
@@ -65,8 +67,7 @@ def on_api(
     def decorate(function: Function) -> LambdaHandler[object]:
         api = _Api(once, made, function, name, policy)
 
-        @wraps(function)
-        def handle(event: object, context: object = None) -> object:
+        def handle(event: object, context: object) -> object:
             request = _Request(api, event, context)
             if not api.is_async:
                 return request.answer()
@@ -74,7 +75,7 @@ def on_api(
 
             return run(request.answer_async())
 
-        return cast("LambdaHandler[object]", handle)
+        return naming_worker(function, handle)
 
     return decorate
 
@@ -120,14 +121,14 @@ class _Request:
         asked = api.rules.begin(request)
         if asked is None and not api.coverage.told and not api.rules.covers(request.method, request.path):
             api.coverage.uncovered(request.method, request.path)
-        self._asked = api.rules.ask(asked, body) if isinstance(asked, Pending) else asked
+        self._asked = api.rules.ask(asked, body) if isinstance(asked, PendingRequest) else asked
         self._response: object = None
         self._failure: Exception | None = None  # what the function has raised, where that is recorded
         self._deadline: float | None = None  # when the invocation is stopped, on the guard's clock
 
     def answer(self) -> object:
         asked = self._asked
-        if not isinstance(asked, Ask):
+        if not isinstance(asked, KeyedRequest):
             if isinstance(asked, Answer):
                 return api_event.response_of(self._shape, asked)
             with asked or nullcontext():
@@ -143,7 +144,7 @@ class _Request:
 
     async def answer_async(self) -> object:
         asked = self._asked
-        if not isinstance(asked, Ask):
+        if not isinstance(asked, KeyedRequest):
             if isinstance(asked, Answer):
                 return api_event.response_of(self._shape, asked)
             with asked or nullcontext():
@@ -159,7 +160,7 @@ class _Request:
 
     # --- around the guard -------------------------------------------------------------------------------------------
 
-    def _begin(self, asked: Ask) -> tuple[Guard, Exchange, str]:
+    def _begin(self, asked: KeyedRequest) -> tuple[Guard, Exchange, str]:
         left = time_left(self._given[1])
         guard = self._api.guard(left)
         self._deadline = None if left is None else guard.clock() + left
@@ -167,7 +168,7 @@ class _Request:
         assert most is not None  # the guard has asked the store
         return guard, Exchange(self._api.rules, asked, most), scoped_key(self._api.name, asked.key)
 
-    def _watched(self, passed: Passed | None, response: object) -> object:
+    def _watched(self, passed: PassedRequest | None, response: object) -> object:
         if passed is not None:
             answer = api_event.answer_of(self._shape, response)
             passed.answered(502 if answer is None else answer.status)
@@ -205,7 +206,7 @@ class _Request:
         return exchange.ended(record)
 
     def _claimed(self, exchange: Exchange) -> Claim:
-        claim = current()
+        claim = held()
         claim.deadline = self._deadline
         exchange.begun()
         return claim

@@ -4,9 +4,10 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, Unpack, cast
 
-from onceward.claim.arguments import check_once
 from onceward.consumers.delivery import Delivery
+from onceward.core import worker
 from onceward.core.policy import Options
+from onceward.once import check_once
 
 if TYPE_CHECKING:
     from onceward.batch.batch import Outcome
@@ -116,8 +117,7 @@ def _wrapped(
         **options,
     )
 
-    @wraps(function)
-    def handle(event: object, context: object = None) -> T:
+    def handle(event: object, context: object) -> T:
         deliveries = source.deliveries(event, context)
         left = time_left(context)
         if batch.is_async:
@@ -126,7 +126,23 @@ def _wrapped(
             return source.answer(run(batch.run_async(deliveries, time_left=left)))
         return source.answer(batch.run(deliveries, time_left=left))
 
-    return cast("LambdaHandler[T]", handle)
+    return naming_worker(function, handle)
+
+
+def naming_worker(function: Callable[..., object], handle: Callable[[object, object], T]) -> LambdaHandler[T]:
+    """Return ``handle`` as the handler made of ``function``; claims carry the Lambda function's name and its request."""
+
+    @wraps(function)
+    def named(event: object, context: object = None) -> T:
+        request = getattr(context, "aws_request_id", None)
+        name = f"{getattr(context, 'function_name', None) or worker.process}/{request}" if request else None
+        token = worker.NAMED.set(name)
+        try:
+            return handle(event, context)
+        finally:
+            worker.NAMED.reset(token)
+
+    return cast("LambdaHandler[T]", named)
 
 
 def time_left(context: object) -> float | None:

@@ -14,10 +14,10 @@ from onceward.aws.sqs.facts import QueueFacts, bounded, read_facts, warnings
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import LONGEST_HOLD, LONGEST_WAIT
 from onceward.aws.sqs.serving import Serving, StoppableBatch
-from onceward.claim.arguments import check_once
 from onceward.consumers.reader import DeliveryReader
 from onceward.core.drivers import drive_async
 from onceward.core.policy import Options
+from onceward.once import check_once
 
 if TYPE_CHECKING:
     import asyncio

@@ -9,8 +9,9 @@ from onceward.batch.checkpoint.blocking import ITSELF, Added, Flush, log_on_done
 from onceward.batch.checkpoint.state import Buffer, Held
 from onceward.batch.threads import without_stop_iteration
 from onceward.claim.called import RAISED, RETURNED, Call, drop_unawaited, refuse_not_begun
-from onceward.claim.guard import Answer, is_cut_short
+from onceward.claim.guard import is_cut_short
 from onceward.claim.handler import describe
+from onceward.claim.replays import Answer
 from onceward.core.drivers import settle_async
 from onceward.errors import OncewardError, ResultUnavailable
 

@@ -12,7 +12,8 @@ from typing import Final, Generic, Literal, TypeVar
 
 from onceward.batch.checkpoint.state import Buffer, Held
 from onceward.claim.called import RAISED, RETURNED, Call, refuse_not_begun
-from onceward.claim.guard import Answer, is_cut_short
+from onceward.claim.guard import is_cut_short
+from onceward.claim.replays import Answer
 from onceward.core.drivers import settle
 from onceward.errors import OncewardError, ResultUnavailable
 

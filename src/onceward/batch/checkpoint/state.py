@@ -10,8 +10,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from onceward.batch.checkpoint.items import ItemReader, Limits
 from onceward.claim import called, forks, heartbeat
 from onceward.claim.called import OVER, Call
-from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
+from onceward.claim.held import HeldClaim
 from onceward.core import many, steps
 from onceward.core.drivers import Steps
 from onceward.core.protocol import Outcome
@@ -36,7 +36,7 @@ class Held(Generic[T]):
 
     __slots__ = ("claim", "fingerprint", "item", "trouble", "twins")
 
-    def __init__(self, item: T, claim: Claim, fingerprint: str | None) -> None:
+    def __init__(self, item: T, claim: HeldClaim, fingerprint: str | None) -> None:
         self.item = item
         self.claim = claim
         self.fingerprint = fingerprint
@@ -135,7 +135,7 @@ class Buffer(Generic[T]):
         most = self._limits.bytes
         return most is not None and bool(self._held) and self._bytes + size > most
 
-    def put(self, item: T, asked: Asked, claim: Claim) -> bool:
+    def put(self, item: T, asked: Asked, claim: HeldClaim) -> bool:
         """Take in an item whose key is claimed; return whether it is the first."""
         first = not self._held
         if first:
@@ -144,7 +144,7 @@ class Buffer(Generic[T]):
         self._held[asked.key] = Held(item, claim, asked.fingerprint)
         return first
 
-    def leave(self, claim: Claim) -> None:
+    def leave(self, claim: HeldClaim) -> None:
         """Renew a claim no more that an interrupt has kept from being put."""
         if all(one.claim is not claim for one in self._held.values()):
             self.guard.drop(claim)

@@ -1,16 +1,16 @@
 """A ledger in Amazon DynamoDB: ``Once("dynamodb://TABLE?region=eu-west-1")``, or :func:`open_table` for all options."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 from urllib.parse import SplitResult, quote, urlencode
 
 from onceward.core.clock import Clock, boottime
 from onceward.stores.dynamodb.blobs import Blobs
 from onceward.stores.dynamodb.items import Layout
-from onceward.stores.dynamodb.store import DynamoStore, Usage
+from onceward.stores.dynamodb.store import DynamoStore
 from onceward.wire.wires import Wires, opened
 
-__all__ = ["CAPABILITIES", "DynamoStore", "Layout", "Usage", "open_table", "open_url"]
+__all__ = ["CAPABILITIES", "DynamoStore", "Layout", "open_table", "open_url"]
 
 CAPABILITIES = DynamoStore.capabilities
 _PUNCTUATION = str.maketrans("_-.", "000")
@@ -31,7 +31,6 @@ def open_table(
     blobs: str | None = None,
     probe: Literal["read"] | None = None,
     timeout: float = 5.0,
-    on_usage: Callable[[Usage], None] | None = None,
     clock: Clock = boottime,
 ) -> DynamoStore:
     """Return the ledger in a DynamoDB table. Nothing is sent before its first use.
@@ -54,7 +53,6 @@ def open_table(
         probe: "read" asks with an eventually consistent read before each claim, which costs a tenth of a refused write:
             for streams in which more than a tenth of the messages are duplicates.
         timeout: seconds for one try of one request.
-        on_usage: called with the :class:`Usage` of each request; its errors are logged, not raised.
         clock: the owner's clock (seconds); for tests.
 
     Raises:
@@ -83,7 +81,6 @@ def open_table(
         layout=layout,
         blobs=objects,
         probe=probe is not None,
-        on_usage=on_usage,
         url=f"dynamodb://{table}{query and '?'}{query}",
         clock=clock,
     )
@@ -133,6 +130,6 @@ def _wires(client: object, s3_client: object, clock: Clock) -> Wires:
 def _layout(preset: str | None, partition: str | None, sort: str | None, names: Mapping[str, str] | None) -> Layout:
     if preset is None:
         return Layout(partition or "key={key}", sort, names)
-    from onceward.stores.layouts import presets
+    from onceward.stores.dynamodb import layouts
 
-    return presets.preset(preset, partition, sort, names)
+    return layouts.preset(preset, partition, sort, names)

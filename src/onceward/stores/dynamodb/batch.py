@@ -141,7 +141,7 @@ def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answer
 
 
 def _puts(store: "DynamoStore", wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
-    return tuple(store.requests.put(item, w.seen) for w, item in zip(wanted, items, strict=True))
+    return tuple(store.requests.write(item, w.seen) for w, item in zip(wanted, items, strict=True))
 
 
 def _read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[dict[str, Answered]]:

@@ -113,25 +113,29 @@ class Layout:
     def item(self, record: Record) -> Item:
         """Return a record as an item; a field that is None is left out."""
         names = self.names
-        key, status, owner, fence, beat, lease_until, attempts, fingerprint, result, error, created_at, expires_at = (
-            record
-        )
+        key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, written, by, needs = record
         item = self.key(key)
         item[names["status"]] = {"S": status}
         item[names["owner"]] = {"S": owner}
         item[names["fence"]] = {"N": str(fence)}
         item[names["beat"]] = {"N": str(beat)}
-        item[names["lease_until"]] = {"N": number(lease_until)}
-        item[names["attempts"]] = {"N": str(attempts)}
-        item[names["created_at"]] = {"N": number(created_at)}
-        if fingerprint is not None:
-            item[names["fingerprint"]] = {"S": fingerprint}
+        item[names["lease_until"]] = {"N": number(until)}
+        item[names["attempts"]] = {"N": str(tries)}
+        item[names["created_at"]] = {"N": number(made)}
+        if mark is not None:
+            item[names["fingerprint"]] = {"S": mark}
         if result is not None:
             item[names["result"]] = _packed(result)
         if error is not None:
             item[names["error"]] = {"S": error}
-        if expires_at is not None:
-            item[names["expires_at"]] = {"N": number(expires_at)}
+        if ends is not None:
+            item[names["expires_at"]] = {"N": number(ends)}
+        if written is not None:
+            item[names["updated_at"]] = {"N": number(written)}
+        if by is not None:
+            item[names["worker"]] = {"S": by}
+        if needs is not None:
+            item[names["needs"]] = {"S": needs}
         return item
 
     def record(self, item: Mapping[str, Value]) -> Record:
@@ -143,20 +147,22 @@ class Layout:
         names = self.names
         try:
             key = cast("str", item[self.holder.name]["S"])[len(self.holder.prefix) :]
-            expires_at = item.get(names["expires_at"], {}).get("N")
             return Record(
-                key,
-                cast("str", item[names["status"]]["S"]),
-                cast("str", item[names["owner"]]["S"]),
-                int(cast("str", item[names["fence"]]["N"])),
-                int(cast("str", item[names["beat"]]["N"])),
-                float(cast("str", item[names["lease_until"]]["N"])),
-                int(cast("str", item[names["attempts"]]["N"])),
-                cast("str | None", item.get(names["fingerprint"], {}).get("S")),
-                _unpacked(item.get(names["result"])),
-                cast("str | None", item.get(names["error"], {}).get("S")),
-                float(cast("str", item[names["created_at"]]["N"])),
-                None if expires_at is None else float(cast("str", expires_at)),
+                key=key,
+                status=cast("str", item[names["status"]]["S"]),
+                owner=cast("str", item[names["owner"]]["S"]),
+                fence=int(cast("str", item[names["fence"]]["N"])),
+                beat=int(cast("str", item[names["beat"]]["N"])),
+                lease_until=float(cast("str", item[names["lease_until"]]["N"])),
+                attempts=int(cast("str", item[names["attempts"]]["N"])),
+                fingerprint=cast("str | None", item.get(names["fingerprint"], {}).get("S")),
+                result=_unpacked(item.get(names["result"])),
+                error=cast("str | None", item.get(names["error"], {}).get("S")),
+                created_at=float(cast("str", item[names["created_at"]]["N"])),
+                expires_at=_time(item.get(names["expires_at"])),
+                updated_at=_time(item.get(names["updated_at"])),
+                worker=cast("str | None", item.get(names["worker"], {}).get("S")),
+                needs=cast("str | None", item.get(names["needs"], {}).get("S")),
             )
         except (KeyError, ValueError, TypeError, zlib.error) as error:
             raise StoreError(
@@ -190,6 +196,11 @@ def reason(error: Exception) -> str:
 def number(value: float) -> str:
     """Return a float as DynamoDB's decimal text, which reads back as the same float."""
     return str(int(value)) if value.is_integer() else repr(value)
+
+
+def _time(value: Value | None) -> float | None:
+    text = None if value is None else value.get("N")
+    return None if text is None else float(cast("str", text))
 
 
 def _packed(result: str) -> Value:

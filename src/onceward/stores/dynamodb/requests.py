@@ -22,7 +22,7 @@ class Requests:
         metered: whether to ask for the consumed capacity.
     """
 
-    def __init__(self, table: str, layout: Layout, *, metered: bool) -> None:
+    def __init__(self, table: str, layout: Layout, *, metered: bool = False) -> None:
         self.table = table
         self.layout = layout
         self._common: Body = (
@@ -34,49 +34,81 @@ class Requests:
             "ConditionExpression": "attribute_not_exists(#k)",
             "ExpressionAttributeNames": {"#k": layout.partition.name},
         }
-        owner, fence, beat, *more = layout.version
-        terms = ["#o = :o", "#f = :f", "#b = :b", *(f"#v{n} = :v{n}" for n in range(len(more)))]
+        self._fields = layout.attributes
+        self._marks = {name: f"#n{n}" for n, name in enumerate(self._fields)}
+        self._names = {mark: name for name, mark in self._marks.items()}
+        self._values = tuple(f":n{n}" for n in range(len(self._fields)))
+        self._updates: dict[tuple[str, ...], str] = {}
+        seen = (":o", ":f", ":b", *(f":v{n}" for n in range(len(layout.version) - 3)))
         self._version: Body = {
-            "ConditionExpression": " AND ".join(terms),
-            "ExpressionAttributeNames": {
-                "#o": owner,
-                "#f": fence,
-                "#b": beat,
-                **{f"#v{n}": name for n, name in enumerate(more)},
-            },
+            "ConditionExpression": " AND ".join(
+                f"{self._marks[name]} = {value}" for name, value in zip(layout.version, seen, strict=True)
+            ),
+            "ExpressionAttributeNames": {self._marks[name]: name for name in layout.version},
         }
         self._inserting: Body = {**self._refusing, **self._absent}
-        self._swapping: Body = {**self._refusing, **self._version}
-        self._fields = layout.attributes
+        self._swapping: Body = {**self._refusing, **self._version, "ExpressionAttributeNames": self._names}
         changes = ", ".join(f"{_name(name)} = ?" for name in self._fields)
         where = " AND ".join(f"{_name(name)} = ?" for name in [*(part.name for part in layout.parts), *layout.version])
         self._update = f"UPDATE {_name(table)} SET {changes} WHERE {where}"
 
-    def condition(self, seen: Record | None) -> Body:
-        """Return the condition that the key is absent, or that the record held has the version of the one seen."""
-        if seen is None:
-            return self._absent
+    def condition(self, seen: Record) -> Body:
+        """Return the condition that the record held has the version of the one seen."""
         if self.layout.is_foreign(seen):
-            return _unchanged(self.layout.as_seen(seen))
+            return self._unchanged(self.layout.as_seen(seen))
         return {**self._version, "ExpressionAttributeValues": self.layout.version_of(seen)}
 
-    def put(self, item: Item, seen: Record | None) -> Call:
-        """Write an item under the condition."""
+    def write(self, item: Item, seen: Record | None) -> Call:
+        """Write an item if its key is absent, or change the record seen into it; attributes of others stay."""
         if seen is None:
             return Call(DYNAMODB, "PutItem", {**self._inserting, "Item": item})
         if self.layout.is_foreign(seen):
-            return Call(DYNAMODB, "PutItem", {**self._refusing, **self.condition(seen), "Item": item})
-        values = self.layout.version_of(seen)
-        return Call(DYNAMODB, "PutItem", {**self._swapping, "ExpressionAttributeValues": values, "Item": item})
-
-    def transact(self, item: Item, seen: Record | None, effects: Sequence[Mapping[str, object]]) -> Call:
-        """Write an item under the condition, and with it all effects."""
-        put: Body = {"TableName": self.table, "ReturnValuesOnConditionCheckFailure": ALL_OLD, **self.condition(seen)}
+            return Call(DYNAMODB, "UpdateItem", {**self._refusing, **self._changing(item, self.condition(seen))})
+        names, values, key = self._split(item)
         return Call(
             DYNAMODB,
-            "TransactWriteItems",
-            {**self._metered, "TransactItems": [{"Put": {**put, "Item": item}}, *effects]},
+            "UpdateItem",
+            {
+                **self._swapping,
+                "Key": key,
+                "UpdateExpression": self._updates.get(names) or self._expression(names),
+                "ExpressionAttributeValues": {**values, **self.layout.version_of(seen)},
+            },
         )
+
+    def transact(self, item: Item, seen: Record | None, effects: Sequence[Mapping[str, object]]) -> Call:
+        """Write as :meth:`write`, and with it all effects."""
+        common: Body = {"TableName": self.table, "ReturnValuesOnConditionCheckFailure": ALL_OLD}
+        if seen is None:
+            own = {"Put": {**common, **self._absent, "Item": item}}
+        else:
+            own = {"Update": {**common, **self._changing(item, self.condition(seen))}}
+        return Call(DYNAMODB, "TransactWriteItems", {**self._metered, "TransactItems": [own, *effects]})
+
+    def _changing(self, item: Item, condition: Body) -> Body:
+        names, values, key = self._split(item)
+        return {
+            **condition,
+            "Key": key,
+            "UpdateExpression": self._updates.get(names) or self._expression(names),
+            "ExpressionAttributeNames": self._names,
+            "ExpressionAttributeValues": {**values, **_mapping(condition.get("ExpressionAttributeValues", {}))},
+        }
+
+    def _split(self, item: Item) -> tuple[tuple[str, ...], Body, Item]:
+        """Return an item's attributes beside its key, their values, and its key, which comes first in it."""
+        names = tuple(item)
+        count = len(self.layout.parts)
+        values: Body = dict(zip(self._values, list(item.values())[count:], strict=False))
+        return names[count:], values, {name: item[name] for name in names[:count]}
+
+    def _expression(self, names: tuple[str, ...]) -> str:
+        """Return the update that sets these attributes, removes our others and leaves the rest; kept, for there are few."""
+        update = "SET " + ", ".join(f"{self._marks[name]} = :n{n}" for n, name in enumerate(names))
+        if gone := [mark for name, mark in self._marks.items() if name not in names]:
+            update += " REMOVE " + ", ".join(gone)
+        self._updates[names] = update
+        return update
 
     def delete(self, seen: Record | Damaged) -> Call:
         """Delete the record seen."""
@@ -84,7 +116,7 @@ class Requests:
             item = cast("Item", seen.seen)
             key = {part.name: item[part.name] for part in self.layout.parts}
             was = {name: item.get(name) for name in self.layout.attributes}
-            return Call(DYNAMODB, "DeleteItem", {**self._refusing, **_unchanged(was), "Key": key})
+            return Call(DYNAMODB, "DeleteItem", {**self._refusing, **self._unchanged(was), "Key": key})
         return Call(
             DYNAMODB, "DeleteItem", {**self._refusing, **self.condition(seen), "Key": self.layout.key(seen.key)}
         )
@@ -143,6 +175,19 @@ class Requests:
             "ExpressionAttributeValues": values,
         }
 
+    def _unchanged(self, seen: Mapping[str, Value | None]) -> Body:
+        """Return the condition that attributes still are what they were, None for one that was absent."""
+        marks = {self._marks[name]: was for name, was in seen.items()}
+        terms = [
+            f"attribute_not_exists({mark})" if was is None else f"{mark} = :{mark[1:]}x" for mark, was in marks.items()
+        ]
+        body: Body = {
+            "ConditionExpression": " AND ".join(terms),
+            "ExpressionAttributeNames": {mark: self._names[mark] for mark in marks},
+        }
+        values = {f":{mark[1:]}x": was for mark, was in marks.items() if was is not None}
+        return {**body, "ExpressionAttributeValues": values} if values else body
+
     # --- PartiQL --------------------------------------------------------------------------------------------------
 
     def statements(self, statements: Sequence[Body]) -> Call:
@@ -160,17 +205,6 @@ class Requests:
         changes = [item.get(name, null) for name in self._fields]
         where = [*self.layout.key(seen.key).values(), *self.layout.version_of(seen).values()]
         return {"Statement": self._update, "Parameters": [*changes, *where]}
-
-
-def _unchanged(seen: Mapping[str, Value | None]) -> Body:
-    """Return the condition that attributes still are what they were, None for one that was absent."""
-    terms = [f"attribute_not_exists(#a{n})" if was is None else f"#a{n} = :a{n}" for n, was in enumerate(seen.values())]
-    body: Body = {
-        "ConditionExpression": " AND ".join(terms),
-        "ExpressionAttributeNames": {f"#a{n}": name for n, name in enumerate(seen)},
-    }
-    values = {f":a{n}": was for n, was in enumerate(seen.values()) if was is not None}
-    return {**body, "ExpressionAttributeValues": values} if values else body
 
 
 def _mapping(value: object) -> Mapping[str, object]:

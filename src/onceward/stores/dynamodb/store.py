@@ -11,38 +11,24 @@ from typing import Final, NamedTuple, cast
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
-from onceward.core.protocol import STATUSES
+from onceward.core.protocol import is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.errors import StoreError
+from onceward.observe.events import StoreRequest
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged
 from onceward.stores.dynamodb import batch, blobs, faults
 from onceward.stores.dynamodb.blobs import Blobs, is_large
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout, reason
 from onceward.stores.dynamodb.replies import member, page, units, won
 from onceward.stores.dynamodb.requests import Requests
+from onceward.stores.observed import Observed, Tell
 from onceward.wire.calls import Answer, Call, Many, ObjectCall
 from onceward.wire.clock import ServerClock
 from onceward.wire.codes import EXPIRED, SKEWED, code_of, message_of, passes
 from onceward.wire.wires import Wires
 
 _SCANNED = 1000  # items that one page looks at, at most
-
-
-class Usage(NamedTuple):
-    """What one request cost.
-
-    Attributes:
-        action: as IAM names it, such as ``dynamodb:PutItem``.
-        units: consumed capacity units, None when the answer did not tell (a refused write's does not).
-        seconds: from sending to arrival.
-        code: the short code of the error, or "" for none.
-    """
-
-    action: str
-    units: float | None
-    seconds: float
-    code: str
 
 
 class Sent(NamedTuple):
@@ -54,7 +40,7 @@ class Sent(NamedTuple):
     answers: "list[Answer | StoreError]"
 
 
-class DynamoStore:
+class DynamoStore(Observed):
     """A ledger in a DynamoDB table.
 
     Args:
@@ -64,14 +50,16 @@ class DynamoStore:
         blobs: where results go that are too large for an item; None is nowhere: they are not replayable.
         probe: whether a claim first asks with an eventually consistent read, which costs a tenth of a refused write;
             worth it where more than a tenth of all deliveries are duplicates.
-        on_usage: called with the :class:`Usage` of each request, in the thread that made it.
         url: how the ledger is named in messages; default ``dynamodb://TABLE``.
         clock: the owner's clock (seconds); for tests.
     """
 
     resolution = 1.0
     poll = 0.25
-    capabilities: Final[Mapping[str, str]] = {"transact": "onceward.stores.dynamodb.transact:committing"}
+    capabilities: Final[Mapping[str, str]] = {
+        "observe": "onceward.stores.observed:observe",
+        "transact": "onceward.stores.dynamodb.transact:committing",
+    }
 
     def __init__(
         self,
@@ -81,13 +69,12 @@ class DynamoStore:
         layout: Layout | None = None,
         blobs: Blobs | None = None,
         probe: bool = False,
-        on_usage: Callable[[Usage], None] | None = None,
         url: str | None = None,
         clock: Clock = boottime,
     ) -> None:
         self.url = url or f"dynamodb://{table}"
         self.layout = layout or Layout()
-        self.requests = Requests(table, self.layout, metered=on_usage is not None)
+        self.requests = Requests(table, self.layout)
         self.clock = ServerClock(clock)
         self._s3_clock = ServerClock(clock)  # only signatures go by it
         self.may_batch = True
@@ -95,7 +82,6 @@ class DynamoStore:
         self._wires = wires
         self._blobs = blobs
         self._probe = probe
-        self._on_usage = on_usage
 
     # --- the verbs ------------------------------------------------------------------------------------------------
 
@@ -151,7 +137,7 @@ class DynamoStore:
             last = {part.name: items[-1][part.name] for part in self.layout.parts} if items else start
         gone = 0
         records, damaged = self._sorted(items)
-        records = [record for record in records if record.status in STATUSES]  # another may mean that it is needed
+        records = [record for record in records if is_known(record)]  # a newer version may still need another
         for first in range(0, len(records), batch.STATEMENTS):
             calls = tuple(self.requests.delete(record) for record in records[first : first + batch.STATEMENTS])
             for one, deleted in zip(calls, (yield from self.ask_many(calls)), strict=True):
@@ -177,6 +163,25 @@ class DynamoStore:
     def close(self) -> None:
         """Close the connections; the next use opens them again."""
         self._wires.close()
+
+    # --- telling of it ------------------------------------------------------------------------------------------------
+
+    def observe(self, tell: Tell) -> None:
+        """As :meth:`Observed.observe`; from now on each answer tells the capacity that it consumed."""
+        super().observe(tell)
+        self.requests = Requests(self.requests.table, self.layout, metered=True)
+
+    def told_of(self, request: object, reply: object, seconds: float) -> list[StoreRequest]:
+        """Return one for each call."""
+        if isinstance(request, Many):
+            replies = reply if isinstance(reply, list) else [reply] * len(request.calls)
+            pairs = zip(request.calls, replies, strict=True)
+            return [told for one, met in pairs for told in self.told_of(one, met, seconds)]
+        action = faults.name_of(cast("Call | ObjectCall", request))
+        if not isinstance(reply, Answer):
+            return [StoreRequest(self.url, action, seconds, type(reply).__name__)]
+        code = "" if reply.status == 200 else code_of(reply)
+        return [StoreRequest(self.url, action, reply.received - reply.sent, code, units(reply))]
 
     # --- asking, for the verbs here and in the modules beside ---------------------------------------------------------
 
@@ -225,12 +230,9 @@ class DynamoStore:
         return answers
 
     def heard(self, call: Call | ObjectCall, answer: Answer, *, again: bool = True) -> Steps[Answer]:
-        """Take in an answer: the time, the cost, and whether the same call is worth signing anew, once."""
+        """Take in an answer: the time, and whether the same call is worth signing anew, once."""
         while True:
             (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
-            if self._on_usage is not None:
-                code = "" if answer.status == 200 else code_of(answer)
-                _tell(self._on_usage, Usage(faults.name_of(call), units(answer), answer.received - answer.sent, code))
             if not again or not self.may_renew(answer):
                 return answer
             again = False
@@ -331,9 +333,9 @@ class DynamoStore:
             now = clock.latest()
             record = _whole(write.at(now))
             item = self.layout.item(record)
-        call = self.requests.put(item, seen)
+        call = self.requests.write(item, seen)
         answer: Answer = yield call
-        if answer.status == 200 and self._on_usage is None:
+        if answer.status == 200:
             clock.learn(answer)
             return won(record, answer, now)
         answer = yield from self.heard(call, answer, again=False)
@@ -378,7 +380,8 @@ def _whole(record: Record) -> Record:
     """DynamoDB's TTL wants whole seconds."""
     if record.expires_at is None or record.expires_at.is_integer():
         return record
-    return Record(*record[:-1], float(math.ceil(record.expires_at)))  # half of the time of _replace
+    fields = (*record[:11], float(math.ceil(record.expires_at)), *record[12:])  # half of the time of _replace
+    return tuple.__new__(Record, fields)
 
 
 def _token(last: Item | None) -> str | None:
@@ -393,12 +396,3 @@ def _resumed(after: str) -> Item:
     if not isinstance(key, dict):
         raise StoreError(f"{after!r} is not where an earlier page of this ledger ended")
     return key
-
-
-def _tell(hook: Callable[[Usage], None], usage: Usage) -> None:
-    try:
-        hook(usage)
-    except Exception:
-        import logging
-
-        logging.getLogger("onceward").exception("the on_usage hook failed")

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 # Conditional writes need no other right than the write, and TransactWriteItems is judged by the rights of its members
 # (docs.aws.amazon.com, "DynamoDB API permissions" and "IAM and transactions").
-HANDLER: Final = ("GetItem", "PutItem", "BatchGetItem", "PartiQLInsert", "PartiQLUpdate")
-OPERATOR: Final = ("GetItem", "PutItem", "DeleteItem", "Scan", "DescribeTable", "DescribeTimeToLive")
+HANDLER: Final = ("GetItem", "PutItem", "UpdateItem", "BatchGetItem", "PartiQLInsert", "PartiQLUpdate")
+OPERATOR: Final = ("GetItem", "PutItem", "UpdateItem", "DeleteItem", "Scan", "DescribeTable", "DescribeTimeToLive")
 
 
 class Grant(NamedTuple):

@@ -10,9 +10,9 @@ from onceward.stores.contract import Damaged, DamagedRecord
 WHY: Final = "a column has a value of another type, or text that is not UTF-8"
 _TEXT: Final = (str, type(None))
 _SHAPES: Final = frozenset(
-    (str, str, str, int, int, float, int, *texts, float, expires)
-    for texts in product(_TEXT, repeat=3)
-    for expires in (float, type(None))
+    (str, str, str, int, int, float, int, *texts[:3], float, *times, *texts[3:])
+    for texts in product(_TEXT, repeat=5)
+    for times in product((float, type(None)), repeat=2)
 )
 
 

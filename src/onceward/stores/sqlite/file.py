@@ -9,7 +9,7 @@ from onceward.errors import StoreError
 from onceward.stores.sqlite import anchor as sqlite_anchor
 from onceward.stores.sqlite import place as sqlite_place
 from onceward.stores.sqlite.clock import AGREE, CONFIRM, HostClock
-from onceward.stores.sqlite.schema import SCHEMA, is_complete, read_meta
+from onceward.stores.sqlite.schema import is_complete, make, read_meta
 
 # Codes after which the same request may succeed (sqlite.org/rescode.html).
 _TRANSIENT = {
@@ -284,8 +284,8 @@ class SqliteFile:
         try:
             if not is_complete(read_meta(connection, self.path)):
                 raise StoreError(  # what else closes the connection
-                    f"ledger {self.path}: this user may only read it, and it is not a ledger of this version yet; let a user "
-                    "who may write it call `onceward ls` on it first"
+                    f"ledger {self.path}: this user may only read it, and it lacks what this version adds. Let a user who may "
+                    f"write it call `onceward migrate --store sqlite:///{self.path}` once"
                 )
             if host := self._anchored:
                 host.look()
@@ -318,9 +318,8 @@ class SqliteFile:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Make the schema, and anchor the clock for this boot of the host."""
         connection.execute("BEGIN IMMEDIATE")
-        for statement in SCHEMA:
-            connection.execute(statement)
         read_meta(connection, self.path)
+        make(connection)
         if host := self._anchored:
             sqlite_anchor.set_for_boot(connection, host)
         connection.execute("COMMIT")

@@ -5,8 +5,10 @@ A request holds what it needs; the store chooses the connection, the time and th
 
 import sqlite3
 from collections.abc import Sequence
+from functools import reduce
 
-from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Reply, Write
+from onceward.core.protocol import NEEDS, STATUSES
+from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, Page
 from onceward.stores.sqlite import damage as sqlite_damage
@@ -28,11 +30,14 @@ UPDATE = (
     "WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"
 )
 DELETE = f"DELETE FROM {TABLE} WHERE key = ? AND owner = ? AND fence = ? AND beat = ?"
-# A status that this version does not know may mean that the record is still needed.
-_KNOWN = ", ".join(f"'{status}'" for status in (IN_PROGRESS, COMPLETED, RELEASED, PARKED))
+# A status or a need that this version does not know may mean that the record is still needed.
+_KNOWN = ", ".join(f"'{status}'" for status in STATUSES)
+_UNKNOWN_NEEDS = reduce(
+    lambda rest, need: f"replace({rest}, ' {need} ', ' ')", NEEDS, "' ' || coalesce(needs, '') || ' '"
+)
 PURGE = (
     f"DELETE FROM {TABLE} WHERE key IN (SELECT key FROM {TABLE} WHERE expires_at <= ? "
-    f"AND status IN ({_KNOWN}) ORDER BY expires_at LIMIT ?)"
+    f"AND status IN ({_KNOWN}) AND trim({_UNKNOWN_NEEDS}) = '' ORDER BY expires_at LIMIT ?)"
 )
 SCAN = f"SELECT {_FIELDS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
 

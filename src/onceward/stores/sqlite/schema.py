@@ -7,8 +7,9 @@ from onceward.errors import StoreError
 
 TABLE, META, HIGH = "onceward", "onceward_meta", "onceward_high"
 VERSION = 1  # which an earlier version must know, or it refuses the file
-LAYOUT = 2  # counts what was added since
+MINOR = 3  # counts what was added since; the file calls it its layout
 COLUMNS = ", ".join(Record._fields)
+ADDED = {"updated_at": "REAL", "worker": "TEXT", "needs": "TEXT"}  # columns that a file of a lower minor may lack
 
 # Rows keep their order of arrival, so that only the key's index is written at random places; ledgers of ten million
 # records stay as fast as small ones. The column names are the record's, for a person with the sqlite3 shell.
@@ -25,7 +26,8 @@ SCHEMA = (
     result TEXT,
     error TEXT,
     created_at REAL NOT NULL,
-    expires_at REAL
+    expires_at REAL,
+    {", ".join(f"{name} {kind}" for name, kind in ADDED.items())}
 )""",
     f"CREATE INDEX IF NOT EXISTS {TABLE}_expiry ON {TABLE} (expires_at) WHERE expires_at IS NOT NULL",
     f"CREATE TABLE IF NOT EXISTS {META} (name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL)",
@@ -38,8 +40,8 @@ SCHEMA = (
     WHEN typeof(OLD.fence) = 'integer' AND OLD.fence < {2**53 - 1} AND OLD.fence > (SELECT fence FROM {HIGH})
     BEGIN UPDATE {HIGH} SET fence = OLD.fence; END""",
     (
-        f"INSERT INTO {META} VALUES ('layout', '{LAYOUT}') ON CONFLICT (name) "
-        f"DO UPDATE SET value = excluded.value WHERE CAST(value AS INTEGER) < {LAYOUT}"
+        f"INSERT INTO {META} VALUES ('layout', '{MINOR}') ON CONFLICT (name) "
+        f"DO UPDATE SET value = excluded.value WHERE CAST(value AS INTEGER) < {MINOR}"
     ),
 )
 
@@ -61,7 +63,16 @@ def read_meta(connection: sqlite3.Connection, path: str) -> dict[str, str]:
     return meta
 
 
+def make(connection: sqlite3.Connection) -> None:
+    """Make what is missing, in the transaction that is open; what a newer version has added stays."""
+    for statement in SCHEMA:
+        connection.execute(statement)
+    found = {row[1] for row in connection.execute(f"PRAGMA table_info({TABLE})")}
+    for name in ADDED.keys() - found:
+        connection.execute(f"ALTER TABLE {TABLE} ADD COLUMN {name} {ADDED[name]}")
+
+
 def is_complete(meta: dict[str, str]) -> bool:
     """Tell whether all that this version adds is there."""
     layout = meta.get("layout", "")
-    return layout.isdecimal() and int(layout) >= LAYOUT
+    return layout.isdecimal() and int(layout) >= MINOR

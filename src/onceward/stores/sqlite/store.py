@@ -20,6 +20,7 @@ from onceward.core.register import Answered
 from onceward.errors import StoreError
 from onceward.stores.contract import MORE, Damaged, DamagedRecord, Page, Purged
 from onceward.stores.locks import give, holds, owns, reentered, take, watch_forks
+from onceward.stores.observed import Observed
 from onceward.stores.sqlite import writer as sqlite_async
 from onceward.stores.sqlite.anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite.clock import RESOLUTION
@@ -49,7 +50,7 @@ class Job:
         self.request = request
 
 
-class SqliteStore:
+class SqliteStore(Observed):
     """A ledger in an SQLite file (3.35 or newer).
 
     Args:
@@ -62,7 +63,10 @@ class SqliteStore:
     resolution = RESOLUTION
     poll = 0.04  # a waiter sees a result within 100 ms of its being recorded
     max_result = 256 * 1024
-    capabilities: Final[Mapping[str, str]] = {"transaction": "onceward.stores.sqlite.session:join"}
+    capabilities: Final[Mapping[str, str]] = {
+        "observe": "onceward.stores.observed:observe",
+        "transaction": "onceward.stores.sqlite.session:join",
+    }
 
     def __init__(
         self,

@@ -1,0 +1,220 @@
+"""How a claim ends: the verbs of its handler, and the steps behind them that guards drive themselves."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from onceward.claim.called import NotBegun
+from onceward.claim.lease import Lease
+from onceward.core import protocol, steps
+from onceward.core.drivers import Steps, settle, settle_async
+from onceward.core.protocol import Outcome
+from onceward.core.steps import Lost, Settled
+from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded
+from onceward.results.outcomes import (
+    GivenBack,
+    completion,
+    describe,
+    final,
+    noted,
+    storable,
+    warn_of_missing,
+    without_result,
+)
+
+if TYPE_CHECKING:
+    from onceward.claim.transaction import Transaction
+
+T = TypeVar("T")
+C = TypeVar("C")
+
+
+class HeldClaim(Lease):
+    """A claim that this process holds. Its handler sees a :class:`Claim`."""
+
+    __slots__ = ()
+
+    # --- by the handler ---------------------------------------------------------------------------------------------
+
+    def complete(self, result: object = None) -> None:
+        """See :class:`Claim`."""
+        self._begin_end()
+        settle(self.success(result), self.store)
+        self.warn()
+
+    async def complete_async(self, result: object = None) -> None:
+        """See :class:`Claim`."""
+        self._begin_end()
+        await settle_async(self.success(result), self.store)
+        self.warn()
+
+    def release(self, error: str | None = None) -> None:
+        """See :class:`Claim`."""
+        self._begin_end()
+        settle(lambda: self.leaving(protocol.released(self._noted(error)), "release it"), self.store)
+
+    async def release_async(self, error: str | None = None) -> None:
+        """See :class:`Claim`."""
+        self._begin_end()
+        await settle_async(lambda: self.leaving(protocol.released(self._noted(error)), "release it"), self.store)
+
+    def park(self, reason: str | None = None) -> None:
+        """See :class:`Claim`."""
+        self._begin_end()
+        settle(lambda: self.leaving(protocol.parked(self._noted(reason)), "park it"), self.store)
+
+    async def park_async(self, reason: str | None = None) -> None:
+        """See :class:`Claim`."""
+        self._begin_end()
+        await settle_async(lambda: self.leaving(protocol.parked(self._noted(reason)), "park it"), self.store)
+
+    def transaction(self, connection: C) -> "Transaction[C]":
+        """See :class:`Claim`."""
+        from onceward.claim.transaction import Transaction
+
+        return Transaction.of_claim(self, connection)
+
+    def transact(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # T is NoneType then
+        """See :class:`Claim`."""
+        from onceward.stores.capabilities import TRANSACT
+
+        commit = TRANSACT.needed(self.store)(writes)
+        self._begin_end()
+        settle(self.success(result, commit), self.store)
+        self.warn()
+        return result
+
+    async def transact_async(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # as above
+        """See :class:`Claim`."""
+        from onceward.stores.capabilities import TRANSACT
+
+        commit = TRANSACT.needed(self.store)(writes)
+        self._begin_end()
+        await settle_async(self.success(result, commit), self.store)
+        self.warn()
+        return result
+
+    def _begin_end(self) -> None:
+        self._check_free()
+        self._ended = None  # it ends now, perhaps once more
+
+    def _noted(self, text: str | None) -> str | None:
+        return text and noted(storable(text), self.policy)
+
+    # --- by the guard -----------------------------------------------------------------------------------------------
+
+    def success(self, result: object, commit: steps.Commit | None = None) -> Callable[[], Steps[None]]:
+        """Return what makes the steps that record ``result``; what is interrupted twice while it is encoded goes without."""
+        outcome: Outcome | None = None
+        tries = 0
+        self._ended = None  # an earlier try to end it does not count
+
+        def recording() -> "Steps[None]":  # quoted, or it would be looked up for every result
+            nonlocal outcome, tries
+            tries += 1
+            if outcome is None and tries > 2:
+                outcome = protocol.completed(None, "the encoding of the result was interrupted")
+            if outcome is None:
+                outcome = completion(self.codec, self.policy, result)
+            return self.completing(outcome, result) if commit is None else self._committing(outcome, commit)
+
+        return recording
+
+    def warn(self) -> None:
+        """Warn of a result that was not stored; after it was recorded, for the warning may be an error."""
+        if self.record.result is None:
+            warn_of_missing(self.record)
+
+    def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:
+        """Record a completion; the handler has succeeded, so nothing that goes wrong here may look like its failure.
+
+        A result that the store does not take, or not within one lease, is left out. After one more lease it raises
+        ResultNotRecorded.
+        """
+        end = self._end(outcome)
+        try:
+            ended = yield from end
+        except OncewardError as error:
+            lasting = not getattr(error, "transient", False)
+            if lasting and again:
+                return (yield from self.completing(outcome, result, again=False))
+            if outcome.result is not None and (lasting or self.clock() < self.limit(2)):
+                # The completion matters more.
+                return (yield from self.completing(without_result(error), result, again=False))
+            raise ResultNotRecorded(self.record.key, result, str(error)) from error
+        return self.ended(ended, outcome, "record its result")
+
+    def _committing(self, outcome: Outcome, commit: steps.Commit) -> Steps[None]:
+        """Record a completion together with its effect; while neither is made, an error is the handler's to deal with."""
+        end = self._end(outcome, commit)
+        try:
+            ended = yield from end
+        finally:
+            self._ending = False
+        self.ended(ended, outcome, "commit its effect")
+
+    def failing(self, error: Exception) -> Steps[None]:
+        """Give the key back, park it, or record the exception as the outcome. Never raises in the exception's place.
+
+        A handler that has completed it in vain has succeeded: given back, its effect would be made again at once.
+        """
+        if self.completed_in_vain(error):
+            self.let_go()
+            return
+        try:
+            yield from self.leaving(self.failure(error), "record how it failed")
+        except OncewardError as trouble:  # the handler's own exception goes on, with this as a note
+            error.add_note(f"onceward: and then {trouble}")
+
+    def completed_in_vain(self, error: Exception) -> bool:
+        """Tell whether a handler raises ``error`` because it has completed this claim itself, and that was not recorded."""
+        return isinstance(error, ResultNotRecorded) and error.key == self.record.key
+
+    def completion(self, result: object) -> Outcome:
+        """Return the outcome that records ``result``."""
+        return completion(self.codec, self.policy, result)
+
+    def failure(self, error: Exception) -> Outcome:
+        """Return the outcome of a handler that raised ``error``: the exception itself, or the key given back or parked."""
+        if isinstance(error, GivenBack):
+            return protocol.unbegun()
+        if isinstance(error, self.policy.final) and not isinstance(error, NotBegun):
+            return final(error, self.policy)
+        return protocol.failed(self.record, self.policy, noted(describe(error), self.policy))
+
+    def leaving(self, outcome: Outcome, doing: str) -> Steps[None]:
+        """End it without a result; raises LeaseLost, or what the store raised."""
+        try:
+            ended = yield from self._end(outcome)
+        except OncewardError as error:
+            if outcome.result is None or self.clock() >= self.limit(2):
+                raise
+            outcome = without_result(error)
+            ended = yield from self._end(outcome)
+        self.ended(ended, outcome, doing)
+
+    def ended(self, ended: Settled | Lost, outcome: Outcome, doing: str) -> None:
+        """Take in what came of ending it; raises LeaseLost."""
+        if isinstance(ended, Lost):
+            self._lost = True
+            raise LeaseLost(self.record.key, doing)
+        self.record = ended.record
+        self.settled = outcome.status
+
+    def _end(self, outcome: Outcome, commit: steps.Commit | None = None) -> Steps[Settled | Lost]:
+        self._check_open()
+        self._ending = True
+        return steps.end(
+            self.store,
+            self.record,
+            outcome,
+            self.policy,
+            clock=self.clock,
+            until=self._two_leases if outcome.result is None or commit is not None else self._one_lease,
+            commit=commit,
+        )
+
+    def _one_lease(self) -> float:
+        return self.limit(1)
+
+    def _two_leases(self) -> float:
+        return self.limit(2)

@@ -1,0 +1,123 @@
+"""What a duplicate gets: the recorded result or exception, from the ledger or from this process's memory, or why it gets none."""
+
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from onceward.core.clock import Clock
+from onceward.core.policy import Policy
+from onceward.core.protocol import Verdict, unknown_needs
+from onceward.core.record import Elsewhere, Record
+from onceward.core.steps import Refused, Replay
+from onceward.errors import Busy, Mismatch, Parked, ResultUnavailable, UnknownNeed, UnknownStatus
+from onceward.results.firmly import firmly
+from onceward.results.outcomes import opened_note, sealing
+
+if TYPE_CHECKING:
+    from onceward.results.codec import Codec
+
+_SEALED: Final = '{"$onceward":1,"sealed'  # how a sealed result begins
+
+
+class Answer(NamedTuple):
+    """What a duplicate gets instead of a claim: the recorded result, or None when on_busy="skip" passes it over."""
+
+    value: object
+    replayed: bool = True
+
+
+class _Known(NamedTuple):
+    """A record that this process remembers until ``until`` on its own clock."""
+
+    record: Record
+    until: float
+
+
+class Replays:
+    """Answers duplicates as one guard's options say.
+
+    Args:
+        policy: the options.
+        clock: the owner's clock (seconds).
+        codec: how results are stored; by default, each by its own type.
+    """
+
+    def __init__(self, policy: Policy, clock: Clock, codec: "Codec | None" = None) -> None:
+        from onceward.results import codec as codecs  # msgspec is loaded with the first guard, not with onceward
+
+        self._policy = policy
+        self._clock = clock
+        self.codec = codec or codecs.Codec()
+        self._codecs = codecs
+        self._cache: dict[str, _Known] = {}
+
+    def answer(self, outcome: Replay | Refused, since: float) -> Answer:
+        """Return what a duplicate gets, or raise why it gets nothing; ``since`` is when it asked, on the owner's clock."""
+        if isinstance(outcome, Replay):
+            if self._policy.cache:
+                self.remember(outcome.record, outcome.left, since)
+            return Answer(self.recorded(outcome.record))
+        if outcome.verdict is Verdict.BUSY and self._policy.on_busy == "skip":
+            return Answer(None, replayed=False)
+        raise refusal(outcome, self._policy)
+
+    def recorded(self, record: Record) -> object:
+        """Return the recorded result, or raise the recorded exception or ResultUnavailable."""
+        result = record.result
+        if result is None:
+            raise ResultUnavailable(record.key, opened_note(record.error, self._policy) or "none was stored")
+        if type(result) is Elsewhere:
+            raise ResultUnavailable(record.key, f"it is in {result}, and was not fetched")
+        try:
+            if type(result) is str and not result.startswith(self._codecs.ENVELOPE):
+                return self.codec.decode(result)
+            is_raised, value = self._decoded(result)
+        except self._codecs.NotReplayable as reason:
+            failed = reason
+        else:
+            if is_raised:
+                raise cast("Exception", value)
+            return value
+        unreadable = firmly(self._decoded, result, failed)  # or it raises the interrupt that was taken for it
+        raise ResultUnavailable(record.key, str(unreadable)) from cast("Exception", unreadable)
+
+    def _decoded(self, result: str) -> tuple[bool, object]:
+        """Return whether an exception is recorded, and it or the result."""
+        if type(result) is str and result.startswith(_SEALED):
+            result = sealing().opened(self._policy.seal, result)
+        if self._codecs.is_exception(result):
+            return True, self._codecs.decode_exception(result, self._policy.final)
+        return False, self.codec.decode(result)
+
+    # --- from memory ------------------------------------------------------------------------------------------------
+
+    def remember(self, record: Record, seconds: float | None, since: float) -> None:
+        """Answer from ``record`` for so many ``seconds`` after ``since``; None is for ever."""
+        cache = self._cache
+        cache[record.key] = _Known(record, float("inf") if seconds is None else since + seconds)
+        while len(cache) > self._policy.cache:
+            try:
+                del cache[next(iter(cache))]
+            except (KeyError, RuntimeError, StopIteration):  # another thread was faster
+                return
+
+    def recall(self, key: str, fingerprint: str | None) -> Answer | None:
+        """Return the remembered answer, or None; raises as :meth:`answer` does."""
+        known = self._cache.get(key)
+        if known is None or self._clock() >= known.until:
+            return None
+        before = known.record.fingerprint
+        if fingerprint is not None and before is not None and fingerprint != before:
+            raise Mismatch(key)
+        return Answer(self.recorded(known.record))
+
+
+def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | Parked | UnknownNeed | UnknownStatus:
+    """Return why a key cannot be had, as an error."""
+    record = refused.record
+    if refused.verdict is Verdict.UNKNOWN:
+        needs = unknown_needs(record)
+        return UnknownNeed(record.key, needs) if needs else UnknownStatus(record.key, record.status)
+    if refused.verdict is Verdict.MISMATCH:
+        return Mismatch(record.key)
+    if refused.verdict is Verdict.PARKED:
+        return Parked(record.key, record.attempts, opened_note(record.error, policy), record.worker)
+    return Busy(record.key, refused.wait, record.worker)

@@ -1,0 +1,123 @@
+"""What ``onceward pipe`` tells: each line's output and trouble, the progress, and the summary."""
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from onceward.cli.progress import shown
+from onceward.consumers.stop import Stop
+from onceward.pipe.attempt import LineOutcome, has_text
+from onceward.pipe.jobs import LineJob
+from onceward.pipe.lines import STDIN, Line
+from onceward.pipe.reporter import Reporter
+from onceward.terminal import json, line, quoted
+
+_CHUNK = 64 * 1024
+
+
+class PipeReport(Reporter):
+    """Writes to the standard output and error; never mixes the output of two lines.
+
+    Args:
+        stop: hears the signals of this process once the run begins.
+        as_json: one JSON object per line instead of the output itself.
+        new_only: leave out what was recorded before.
+    """
+
+    def __init__(self, stop: Stop, *, as_json: bool, new_only: bool) -> None:
+        super().__init__()
+        self._stop, self._as_json, self._new_only = stop, as_json, new_only
+        self._shown = shown(None)
+        self._unstored = self._missing = 0
+        self._began = time.monotonic()
+
+    def start(self, total: int | None) -> None:
+        """Take the signals of this process and show the progress from now on."""
+        self._stop.listen()
+        self._shown = shown(total)
+        self._shown.start()
+        sys.stdout = sys.stderr  # what a called function prints is no result
+
+    def show(self, job: LineJob, outcome: LineOutcome) -> None:
+        """Write what became of a line."""
+        if outcome.unstored:
+            self._unstored += outcome.kind == "ran"
+            self._missing += outcome.kind == "replayed"
+        if has_text(outcome.errors):
+            assert outcome.errors is not None
+            self._pass_on(outcome.errors)
+        if self._new_only and outcome.kind == "replayed":
+            outcome = outcome._replace(output=None)
+        if outcome.kind not in {"ran", "replayed"}:
+            place = f"{_place(job.file, job.number)}: {quoted(job.key)}"
+            text = outcome.reason or outcome.error or ""
+            self._shown.say(
+                f"{place}: {outcome.kind}: {line(text.removeprefix(f'{job.key}: ').removeprefix('parked '))}\n"
+            )
+        if self._as_json:
+            self._out(_object(job.file, job.number, job.key, outcome))
+        elif outcome.output is not None:
+            self._out(outcome.output.raw())
+        self._update()
+
+    def reject(self, read: Line, reason: str) -> None:
+        """Write that nothing can be done with a line."""
+        self._shown.say(f"{_place(read.file, read.number)}: malformed: {line(reason)}\n")
+        if self._as_json:
+            self._out(_object(read.file, read.number, None, LineOutcome("malformed", reason)))
+        self._update()
+
+    def say(self, text: str) -> None:
+        """Write a line of our own to the standard error."""
+        with self.lock:
+            self._shown.say(f"onceward: {line(text)}\n")
+
+    def tick(self) -> None:
+        """Show the progress."""
+        with self.lock:
+            self._update()
+
+    def summary(self, end: str) -> None:
+        """Write how it went; ``end`` says why the run stopped before the end of its input."""
+        seconds = round(time.monotonic() - self._began, 3)
+        self._shown.stop()
+        if self._unstored:
+            self.say(f"{self._unstored} output(s) were too large to be recorded; their duplicates will print nothing")
+        if self._missing:
+            self.say(f"{self._missing} duplicate(s) printed nothing, for their output was too large to be recorded")
+        told = ", ".join(f"{kind} {count}" for kind, count in self.counts.items())
+        self.say(f"{told} in {seconds:.1f} s{f'; {end}' if end else ''}")
+        if self._as_json:
+            data = {"summary": {**self.counts, "seconds": seconds, "ended": end or "at the end of the input"}}
+            self._out(iter([json(data).encode(), b"\n"]))
+
+    # --- the caller holds the lock, or is alone -------------------------------------------------------------------
+
+    def _update(self) -> None:
+        told = ", ".join(f"{kind} {count}" for kind, count in self.counts.items() if count)
+        self._shown.update(self.read, told or "nothing done yet")
+
+    def _out(self, chunks: Iterator[bytes]) -> None:
+        if self.broken is not None:
+            return
+        try:
+            self._shown.out(chunks)
+        except OSError as error:
+            self.broken = error
+
+    def _pass_on(self, errors: BinaryIO) -> None:
+        errors.seek(0)
+        while chunk := errors.read(_CHUNK):
+            self._shown.say(chunk.decode(errors="replace"))
+
+
+def _object(file: str, number: int, key: str | None, outcome: LineOutcome) -> Iterator[bytes]:
+    head = {"file": file, "line": number, "key": key, "outcome": outcome.kind}
+    yield json(head)[:-1].encode() + b',"output":'
+    yield from iter([b"null"]) if outcome.output is None else outcome.output.json()
+    yield b',"error":' + json(outcome.error).encode() + b"}\n"
+
+
+def _place(file: str, number: int) -> str:
+    return f"{'standard input' if file == STDIN else line(file)}:{number}"

@@ -1,0 +1,130 @@
+"""Progress on the standard error: a bar on a terminal, a line now and then elsewhere."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from rich.console import Console
+from rich.file_proxy import FileProxy
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from onceward.terminal import decoded, drawn, lines, write_all
+
+FIRST_LINE, LAST_LINE = 2.0, 60.0  # seconds until the first line, and between lines at most
+
+
+class Shown(Protocol):
+    """How a run is shown meanwhile. The caller sees to it that only one thread is inside."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def update(self, read: int, text: str) -> None:
+        """Show how many bytes are read and what became of the lines."""
+
+    def out(self, chunks: Iterable[bytes]) -> None:
+        """Write to the standard output; raises OSError."""
+
+    def say(self, text: str) -> None:
+        """Write to the standard error."""
+
+    def stop(self) -> None:
+        """End."""
+
+
+class PlainProgress:
+    """For logs: a line after two seconds, then at doubling distances up to a minute."""
+
+    def __init__(self, total: int | None) -> None:
+        self._total = total
+        self._every = FIRST_LINE
+        self._next = 0.0
+
+    def start(self) -> None:
+        """Begin to count."""
+        self._next = time.monotonic() + self._every
+
+    def update(self, read: int, text: str) -> None:
+        """Write a line if it is time."""
+        if time.monotonic() < self._next:
+            return
+        share = f"{100 * read / self._total:.0f}% read, " if self._total else ""
+        self.say(f"onceward: {share}{text}\n")
+        self._every = min(2 * self._every, LAST_LINE)
+        self._next = time.monotonic() + self._every
+
+    def out(self, chunks: Iterable[bytes]) -> None:
+        """Write as it is, and to a terminal filtered."""
+        for chunk in (text.encode() for text in decoded(chunks)) if os.isatty(1) else chunks:
+            write_all(1, chunk)
+
+    def say(self, text: str) -> None:
+        """Write it, filtered."""
+        try:
+            write_all(2, lines(text).encode())
+        except OSError:
+            pass  # nobody is left to be told
+
+    def stop(self) -> None:
+        """Nothing is left to be done."""
+
+
+class BarProgress:
+    """For people: a bar that stays below all that is written."""
+
+    def __init__(self, total: int | None) -> None:
+        self._console = Console(file=drawn(sys.stderr), highlight=False)
+        columns = [BarColumn(), TaskProgressColumn()] if total else []
+        self._progress = Progress(
+            *columns,
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            *([TimeRemainingColumn()] if total else []),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=total)
+        self._shared = os.isatty(1)  # else the standard output is elsewhere, and none of the bar's business
+
+    def start(self) -> None:
+        """Show it."""
+        self._progress.start()
+        # rich puts what is printed meanwhile above the bar, past the filter of the standard streams.
+        for stream in {sys.stdout, sys.stderr}:
+            if isinstance(stream, FileProxy):
+                stream.write = _filtered(stream.write)  # type: ignore[method-assign, assignment]  # of this one object
+
+    def update(self, read: int, text: str) -> None:
+        """Move it on."""
+        self._progress.update(self._task, completed=read, description=text)
+
+    def out(self, chunks: Iterable[bytes]) -> None:
+        """Write above the bar, when both are on the terminal."""
+        if self._shared:
+            self._above("".join(decoded(chunks)))
+        else:
+            for chunk in chunks:
+                write_all(1, chunk)
+
+    def say(self, text: str) -> None:
+        """Write above the bar, filtered."""
+        self._above(lines(text))
+
+    def stop(self) -> None:
+        """Take it away."""
+        self._progress.stop()
+
+    def _above(self, text: str) -> None:
+        if text:
+            self._console.out(text.removesuffix("\n"), highlight=False)
+
+
+def _filtered(write: Callable[[str], int]) -> Callable[[str], int]:
+    return lambda text: write(lines(text))
+
+
+def shown(total: int | None) -> Shown:
+    """Return the progress that suits this standard error."""
+    return BarProgress(total) if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else PlainProgress(total)

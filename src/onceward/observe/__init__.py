@@ -1,0 +1,5 @@
+"""What happened, as events: to keys, and to the store. See docs/observing.md."""
+
+from onceward.observe.events import Event, Happening, Kind, Observer, StoreRequest
+
+__all__ = ["Event", "Happening", "Kind", "Observer", "StoreRequest"]

@@ -1,0 +1,89 @@
+"""The events that observers get. All durations are seconds on the owner's clock."""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from onceward.core.record import Record
+
+Kind = Literal[
+    "claimed",  # the key was free, or given back before
+    "taken_over",  # the same, from a worker whose lease had ended
+    "replayed",  # a duplicate got the recorded outcome
+    "busy",  # another worker holds the key
+    "mismatch",  # another input under the same key
+    "parked",  # not tried again until a person clears or unparks the key
+    "renewed",  # a heartbeat, or claim.extend()
+    "lost",  # the key has gone on without this worker
+    "completed",  # the outcome is recorded for good
+    "failed",  # the handler raised, and the key was given back
+    "released",  # the key was given back without a failure
+    "interrupted",  # the handler was interrupted; the key stays claimed to the end of its lease
+    "settled_late",  # the end of the claim was recorded, but not by the first try
+    "not_recorded",  # the end of the claim could not be recorded
+    "malformed",  # a record of a batch has no key, or could not be read
+    "deferred",  # a record of a batch was not begun
+]
+
+
+class Event(NamedTuple):
+    """What happened to one key.
+
+    A key is never a metric's label: there are as many keys as messages. ``kind``, ``name`` and ``worker`` are few.
+
+    Attributes:
+        kind: what happened, see :data:`Kind`.
+        key: the key as it stands in the ledger; None for "malformed".
+        name: the namespace of the key.
+        attempt: which attempt on the key this is or was, from 1; None where the ledger was not asked.
+        fence: the fencing token; None likewise.
+        error: the exception that the handler or the guard raised, or the reason that was given to ``release`` or ``park``.
+        again: for "parked": whether the key was parked before, so that this is one more delivery of it.
+        waited: from asking for the key to the answer; most of it is waiting for a busy key, where ``on_busy`` says so.
+        ran: how long the handler ran.
+        left: how much of the lease was left: of this claim when it ended, or of the other worker's for "busy".
+        late: how long after the first try the end of the claim was recorded.
+    """
+
+    kind: Kind
+    key: str | None
+    name: str
+    attempt: int | None = None
+    fence: int | None = None
+    error: Exception | str | None = None
+    again: bool = False
+    waited: float | None = None
+    ran: float | None = None
+    left: float | None = None
+    late: float | None = None
+
+
+class StoreRequest(NamedTuple):
+    """One request to a store, and its answer.
+
+    A throttled request that is sent again is one event for each time, with the code of the refusal in ``error``.
+
+    Attributes:
+        store: the ledger's URL.
+        action: what was asked for, such as ``insert``; in DynamoDB as IAM names it, such as ``dynamodb:PutItem``.
+        seconds: from sending to arrival.
+        error: the short code or the class of the error; "" for none. A refused condition is DynamoDB's
+            ``ConditionalCheckFailed``: that is how a duplicate is found.
+        units: consumed capacity units of DynamoDB; None where the answer does not tell (a refused write's does not).
+    """
+
+    store: str
+    action: str
+    seconds: float
+    error: str = ""
+    units: float | None = None
+    kind: Literal["store_request"] = "store_request"
+
+
+Happening = Event | StoreRequest
+Observer = Callable[[Happening], object]
+
+
+def about(kind: Kind, record: Record) -> Event:
+    """Return the event of this kind about the key of ``record``."""
+    key = record.key
+    return Event(kind, key, key.partition(":")[0], record.attempts, record.fence)

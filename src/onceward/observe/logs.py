@@ -1,0 +1,83 @@
+"""The observer that is always there: the log ``onceward``.
+
+What a person must look at is a WARNING. All other events are DEBUG; nothing is made for them while that level is off.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from onceward.errors import OncewardError
+
+if TYPE_CHECKING:
+    from logging import Logger
+
+    from onceward.observe.events import Event, Kind
+
+_DEBUG: Final = 10
+_WARNING: Final = 30
+_LATE: Final = 1.0  # seconds; a shorter delay is one lost request, which nobody must look at
+_TEXTS: Final[dict["Kind", str]] = {
+    "claimed": "claimed",
+    "taken_over": "taken over: the lease of the worker before has ended",
+    "replayed": "replayed",
+    "busy": "busy: another worker holds it",
+    "mismatch": "refused: another input under the same key",
+    "parked": "parked. Find the cause, then unpark the key, or clear it",
+    "renewed": "its lease is renewed",
+    "lost": "its lease is lost: another worker may run the handler again",
+    "completed": "completed",
+    "failed": "failed, and given back",
+    "released": "given back",
+    "interrupted": "interrupted; it stays claimed to the end of its lease",
+    "settled_late": "its end is recorded late: the store did not take it at once",
+    "not_recorded": "its end is not recorded. The key stays claimed to the end of its lease, and the handler may run again",
+    "malformed": "malformed",
+    "deferred": "deferred",
+}
+_FOR_PEOPLE: Final = frozenset({"parked", "lost", "not_recorded"})
+_log: "Logger | None" = None
+
+
+def is_on() -> bool:
+    """Tell whether the log takes DEBUG. It costs some 0.1 µs, and no import: without ``logging`` nobody reads a log."""
+    log = _log
+    if log is None:
+        if "logging" not in sys.modules:
+            return False
+        log = logger()
+    return log.isEnabledFor(_DEBUG)
+
+
+def logger() -> "Logger":
+    """Return the logger, which is imported when it is first needed."""
+    global _log
+    if _log is None:
+        import logging
+
+        _log = logging.getLogger("onceward")
+    return _log
+
+
+def write(event: "Event") -> None:
+    """Write an event to the log."""
+    kind = event.kind
+    level = _WARNING if kind in _FOR_PEOPLE or (event.late or 0.0) >= _LATE else _DEBUG
+    if level == _DEBUG and not is_on():
+        return
+    figures = {"attempt": event.attempt, "waited": event.waited, "ran": event.ran, "late": event.late}
+    told = ", ".join(f"{name} {_number(value)}" for name, value in figures.items() if value is not None)
+    error = event.error
+    # The text of a handler's own exception may quote the payload, and a log is no place for that.
+    why = str(error) if isinstance(error, str | OncewardError) else type(error).__name__
+    logger().log(
+        level,
+        "%s: %s%s%s",
+        event.key or event.name,
+        _TEXTS[kind],
+        f" ({told})" if told else "",
+        "" if error is None else f": {why}",
+    )
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.3f} s"

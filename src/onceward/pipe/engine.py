@@ -1,0 +1,233 @@
+"""One run of the engine: read the lines, hand them to workers, wait for the end, and say how it ended."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Literal, NamedTuple
+
+from onceward.claim.guard import Guard
+from onceward.consumers.stop import Stop
+from onceward.core.clock import boottime
+from onceward.core.policy import Policy
+from onceward.errors import Mismatch, StoreError
+from onceward.keys.ledger_keys import checked_name, ledger_key
+from onceward.keys.paths import StrictPath
+from onceward.once import Once
+from onceward.pipe.attempt import Interrupted, LineOutcome
+from onceward.pipe.jobs import JobReader, Jobs, LineJob, Malformed
+from onceward.pipe.lines import STDIN, Line, Lines
+from onceward.pipe.rejects import Rejects
+from onceward.pipe.reporter import Reporter
+from onceward.pipe.runner import LineHandler, Runner, Workers
+
+WAIT_BEYOND = 5.0  # seconds to wait beyond a lease, so that what a killed run left behind has lapsed
+_FORCED = 2.0  # seconds that the workers have to notice that their commands were killed
+_HANDLERS = "onceward.pipe"  # the namespace under which each name's handler is remembered
+
+Why = Literal["done", "left", "malformed", "ledger", "interrupted", "unread"]
+
+
+class End(NamedTuple):
+    """How a run ended.
+
+    Attributes:
+        why: ``done``; ``left``: some lines failed, are parked or busy, or the run stopped early; ``malformed``: all is done
+            but malformed lines; ``ledger``: the ledger failed; ``interrupted``: by a signal; ``unread``: nobody reads the
+            output any more.
+        text: why it stopped before the end of the input; empty when it did not.
+        counts: lines by what they came to.
+        running: whether a handler still runs; its key stays claimed to the end of its lease.
+    """
+
+    why: Why
+    text: str
+    counts: dict[str, int]
+    running: bool
+
+
+class NameTaken(ValueError):
+    """The keys of this name belong to another handler.
+
+    Attributes:
+        before: the handler that used the name first.
+        key: the ledger's key that remembers it; clear it to go on with the new handler.
+    """
+
+    def __init__(self, name: str, before: str, key: str) -> None:
+        super().__init__(f"the keys named {name!r} in this ledger belong to another command.")
+        self.before, self.key = before, key
+
+
+class Pipe:
+    """Handles each line of a stream of NDJSON exactly once per key.
+
+    Args:
+        once: the ledger.
+        handler: a :class:`Command` or a :class:`Function`; whoever made it closes it.
+        key: a JMESPath that begins with ``line``, or with the parameter of the handler when that is a function.
+        name: the namespace of the keys; one name belongs to one handler.
+        jobs: lines to handle at a time.
+        lease: seconds after which the keys of a killed run may be taken over.
+        max_attempts: failures after which a key is parked; None for no limit.
+        wait: seconds to wait for a key that another worker holds; None for the lease and 5 seconds.
+
+    Raises:
+        ValueError: an option is not valid.
+    """
+
+    def __init__(
+        self,
+        once: Once,
+        handler: LineHandler,
+        *,
+        key: str,
+        name: str = "pipe",
+        jobs: int = 1,
+        lease: float = 60.0,
+        max_attempts: int | None = None,
+        wait: float | None = None,
+    ) -> None:
+        self._reader = JobReader(
+            checked_name(name), StrictPath(key, "key", handler.roots), handler.roots, handler.prepare
+        )
+        self._policy = Policy(lease=lease, max_attempts=max_attempts, retention=None).checked()
+        self._once, self._handler, self._jobs = once, handler, jobs
+        self._wait = lease + WAIT_BEYOND if wait is None else wait
+
+    def run(
+        self,
+        files: Sequence[str] = (STDIN,),
+        *,
+        reporter: Reporter | None = None,
+        rejects: str | None = None,
+        stop: Stop | None = None,
+    ) -> End:
+        """Handle all lines of ``files``; ``-`` is the standard input.
+
+        Args:
+            files: paths of NDJSON files.
+            reporter: is told of each line; without one they are only counted.
+            rejects: the path of a file that malformed lines are appended to.
+            stop: ends the run when it is asked to; ``stop.listen()`` makes it hear SIGINT and SIGTERM.
+
+        Raises:
+            NameTaken: another handler used this name before. Nothing ran.
+            StoreError: the ledger failed before the first line.
+            OSError: a file cannot be read.
+        """
+        self._own_name()
+        runner = Runner(self._once.store, self._policy, self._handler, self._wait)
+        try:
+            return _Run(runner, self._reader, reporter or Reporter(), Rejects(rejects), stop or Stop()).run(
+                files, self._jobs
+            )
+        finally:
+            runner.close()
+
+    def _own_name(self) -> None:
+        """Make sure that no other handler used the keys of this name before."""
+        name, handler = self._reader.name, self._handler
+        key = ledger_key(_HANDLERS, name)
+        guard = Guard(self._once.store, Policy(lease=5.0, retention=None, on_busy=10.0), boottime)
+        fingerprint = sha256(handler.identity.encode(errors="surrogateescape")).hexdigest()
+        try:
+            guard.call(key, fingerprint, lambda: handler.target, (), {})
+        except Mismatch as mismatch:
+            before = guard.call(key, None, lambda: None, (), {})
+            raise NameTaken(name, str(before), key) from mismatch
+
+
+class _Run:
+    """Brings lines, workers and reporter together."""
+
+    def __init__(self, runner: Runner, reader: JobReader, reporter: Reporter, rejects: Rejects, stop: Stop) -> None:
+        self._runner, self._reader, self._reporter = runner, reader, reporter
+        self._rejects, self._stop = rejects, stop
+        self._trouble: str | None = None
+
+    def run(self, files: Sequence[str], workers: int) -> End:
+        """Handle all lines with so many workers at a time."""
+        lines = Lines(files, self._stop, self._rejects.add)
+        self._reporter.start(lines.total)
+        jobs = Jobs(workers, self._stop)
+        threads = Workers(workers, self._runner, jobs, self._stop, self._outcome)
+        if threads.count < workers:
+            self._reporter.say(
+                f"this system gave {threads.count} threads of {workers}: give fewer --jobs, or raise ulimit -u"
+            )
+        try:
+            if not threads.count:
+                raise OSError("no thread can be started")
+            self._read(lines, jobs)
+        except OSError as error:
+            self._trouble = f"the input, the --rejects file or a thread failed: {error}"
+            self._stop.ask()
+        jobs.end()
+        ended = self._wait(threads, jobs)
+        self._rejects.close()
+        why, text = self._ending(threads.trouble)
+        return End(why, text, self._reporter.counts, not ended)
+
+    def _read(self, lines: Lines, jobs: Jobs) -> None:
+        for line in lines:
+            self._reporter.read = lines.read
+            if line.data is not None and not line.data.strip():
+                continue
+            try:
+                job = self._reader.job(line)
+            except Malformed as reason:
+                self._reject(line, str(reason))
+            else:
+                jobs.put(job)
+            if self._stop.asked:
+                return
+
+    def _reject(self, line: Line, reason: str) -> None:
+        self._reporter.malformed(line, reason)
+        self._stop_if_broken()
+        if line.data is not None:
+            self._rejects.add(line.data if line.data.endswith(b"\n") else line.data + b"\n")
+
+    def _outcome(self, job: LineJob, outcome: LineOutcome) -> None:
+        self._reporter.outcome(job, outcome)
+        self._stop_if_broken()
+
+    def _stop_if_broken(self) -> None:
+        if self._reporter.broken is not None:
+            self._stop.ask()
+
+    def _wait(self, threads: Workers, jobs: Jobs) -> bool:
+        told = told_of_others = False
+        while not threads.join(0.1):
+            self._reporter.tick()
+            waiting, seconds = jobs.waiting()
+            if waiting and seconds > 1 and not told_of_others:
+                self._reporter.say(
+                    f"waiting up to {seconds:.0f} s for {waiting} key(s) that another run holds, or held when it was killed"
+                )
+                told_of_others = True
+            if self._stop.forced:
+                return threads.join(_FORCED)
+            if self._stop.signalled and not told:
+                self._reporter.say("stopping: what runs is waited for; press ctrl-C again to kill it")
+                told = True
+        return True
+
+    def _ending(self, trouble: BaseException | None) -> tuple[Why, str]:
+        broken, counts = self._reporter.broken, self._reporter.counts
+        left = counts["failed"] or counts["parked"] or counts["busy"]
+        reasons: tuple[tuple[object, Why, str], ...] = (  # the first that holds
+            (isinstance(trouble, StoreError), "ledger", f"stopped, for the ledger failed: {trouble}"),
+            (
+                isinstance(trouble, Interrupted),
+                "left",
+                f"stopped: {trouble}; its keys stay claimed to the end of their leases",
+            ),
+            (trouble, "left", f"stopped by an error in onceward itself: {trouble!r}"),
+            (self._trouble, "left", f"stopped: {self._trouble}"),
+            (isinstance(broken, BrokenPipeError), "unread", "stopped, for nobody reads the output any more"),
+            (broken, "left", f"stopped, for the output cannot be written: {broken}"),
+            (self._stop.signalled, "interrupted", "interrupted: the same command again does what is left"),
+            (left, "left", ""),
+            (counts["malformed"], "malformed", ""),
+        )
+        return next(((why, text) for holds, why, text in reasons if holds), ("done", ""))

@@ -1,0 +1,102 @@
+"""Calling a Python function for a line instead of running a command."""
+
+import asyncio
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from onceward.claim.handler import describe
+from onceward.claim.handler_codec import codec_of
+from onceward.claim.scope import current
+from onceward.keys.roots import Roots
+from onceward.keys.signatures import given_by_place, roots_of
+from onceward.pipe.attempt import Attempt
+from onceward.pipe.lines import LINE
+from onceward.pipe.output import Output, Value
+from onceward.results.codec import Codec
+
+
+class Function:
+    """A Python function, given the parsed line.
+
+    What it prints goes where the caller's output goes; only what it returns is its result.
+
+    Args:
+        target: the function, or ``module:function``; the module may lie in the working directory.
+
+    Raises:
+        ValueError: there is no such function, or its results cannot be recorded.
+    """
+
+    def __init__(self, target: str | Callable[..., object]) -> None:
+        self._function = imported(target) if isinstance(target, str) else target
+        named = target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
+        self.target = f"--call {named}"
+        self.identity = f"call\0{named}"
+        try:
+            handler = describe(self._function)
+            self.codec: Codec | None = codec_of(self._function, handler)
+        except TypeError as error:
+            raise ValueError(f"{self.target}: {error}") from error
+        self._parameter = handler.parameter
+        takes = given_by_place(self._function, handler.claim)[:1]
+        self.roots: Roots = roots_of(self._function, takes, handler.claim)._replace(fixed=LINE.start)
+
+    def prepare(self, value: object) -> object:
+        """Return what the function is given for a parsed line: just that."""
+        return value
+
+    def _arguments(self, given: object) -> tuple[tuple[object, ...], Mapping[str, object]]:
+        return ((given,), {}) if self._parameter is None else self._parameter.fill(current(), (given,), {})
+
+    def handle(self, attempt: Attempt) -> object:
+        """Call it for one line; raises what it raises."""
+        attempt.begin()
+        try:
+            args, kwargs = self._arguments(attempt.job.given)
+            value = self._function(*args, **kwargs)
+            if hasattr(value, "__await__"):
+                value = asyncio.run(_awaited(cast("Awaitable[object]", value)))
+        except BaseException as error:
+            attempt.failed(error, _described(error))
+            raise
+        attempt.output = Value(value)
+        return value
+
+    def replayed(self, value: object) -> Output:
+        """Return the output of an earlier call."""
+        return Value(value)
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+async def _awaited(value: Awaitable[object]) -> object:
+    return await value
+
+
+def imported(target: str) -> Callable[..., object]:
+    """Return the function named by ``module:function``; raises ValueError when there is none."""
+    module, colon, name = target.partition(":")
+    if not (module and colon and name):
+        raise ValueError(f"--call {target}: write module:function, as in --call charge:charge")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: object = import_module(module)
+    except Exception as error:
+        raise ValueError(f"--call {target}: the module cannot be imported: {_described(error)}") from error
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise ValueError(f"--call {target}: {module} has no function {name}")  # of the user's text, not of a type
+    return found
+
+
+def _described(error: BaseException) -> str:
+    """Return what was raised, and where, in one line."""
+    text = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{text} ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else text

@@ -1,0 +1,28 @@
+"""Layouts of tables that other systems made: found by name, for the URL."""
+
+from collections.abc import Mapping
+
+from onceward.stores.dynamodb.items import Layout
+from onceward.stores.dynamodb.layouts.plain import Plain
+from onceward.stores.dynamodb.layouts.powertools import Powertools
+
+
+def preset(
+    name: str, partition: str | None = None, sort: str | None = None, names: Mapping[str, str] | None = None
+) -> Layout:
+    """Return the layout of another system's table.
+
+    Args:
+        name: "powertools" or "plain"; what each reads and writes is in ``docs/existing-tables.md``.
+        partition: the partition key; default ``id={key}``.
+        sort: the sort key, of a table that has one.
+        names: the table's names for attributes, by the names that they usually have: ``{"expiration": "ttl"}``.
+
+    Raises:
+        ValueError: there is no such preset, or the table's keys or names are not valid.
+    """
+    if name == "plain":
+        return Plain(partition or "id={key}", sort, names)
+    if name == "powertools":
+        return Powertools(partition or "id={key}", sort, names)
+    raise ValueError(f"preset={name!r}: there are powertools and plain")

@@ -1,0 +1,226 @@
+"""Records in another system's table, each in one item with that system's own attributes.
+
+An item holds two accounts of one key. Ours, under ``onceward_…``, is the whole record. Theirs, under the names of the other
+system, is what that system is to make of it: :meth:`Beside.shown` tells what, and it is a function of the record alone. So
+there is one rule for whom to believe: our account holds as long as theirs is the one that goes with it. Whatever the other
+system writes breaks that. A put of a whole item takes our account away; an update of some attributes leaves it in place, but
+theirs is then no longer what we would show. From that write on the item is foreign, and theirs is the truth.
+
+A foreign item has no version of ours. Its record has the beat -1, which no record of ours has, and for an owner the
+attributes that were seen, as text; a write is conditioned on each of them. Its fence is the time (in microseconds) at which
+it may be taken: that has passed when somebody takes it, so fences stamped later, with the server's time, are larger.
+"""
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Record
+from onceward.errors import StoreError
+from onceward.stores.dynamodb.blobs import PLACE, is_large
+from onceward.stores.dynamodb.items import Item, Layout, Value, check_apart
+
+FOREVER: Final = 253_370_764_800  # the year 9999 in seconds: for who cannot do without a number
+_OURS: Final = "onceward_"
+_FOREIGN: Final = -1
+_TAGGED: Final = '{"$onceward":'  # how results start that only our codec reads (codec.py)
+
+
+class Beside(Layout, ABC):
+    """A layout of items that another system reads and writes too.
+
+    Args:
+        partition: the partition key, as :class:`Layout` takes it.
+        sort: the sort key, likewise.
+        names: names of attributes, theirs or ours, where the table's differ from the usual ones.
+        theirs: the usual names of their attributes: status, expiry and result, and what else is theirs.
+
+    Raises:
+        ValueError: as :class:`Layout`; or ``names`` has an unknown attribute.
+    """
+
+    means: Mapping[str, str]  # their statuses, and ours that say the same
+
+    def __init__(
+        self, partition: str, sort: str | None, names: Mapping[str, str] | None, theirs: Sequence[str]
+    ) -> None:
+        ours = {field: f"{_OURS}{field}" for field in Record._fields[1:] if field != "result"}
+        usual = [*theirs, *ours.values()]
+        given = names or {}
+        if unknown := given.keys() - set(usual):
+            raise ValueError(f"names: unknown attribute {', '.join(sorted(unknown))}; there are {', '.join(usual)}")
+        self.theirs = {name: given.get(name, name) for name in theirs}
+        status, expiry, result, *more = self.theirs.values()
+        super().__init__(partition, sort, {f: given.get(n, n) for f, n in ours.items()} | {"result": result})
+        self.attributes = (status, expiry, *more, *self.names.values())
+        check_apart([*(part.name for part in self.parts), *self.attributes])
+        self._compared = (status, expiry, *more)
+        self._stale = self.version  # what is left of our account in an item that they have changed
+        self.status, self.expiry = status, expiry
+        self.marks = ()
+        self.version = (*self.version, status, expiry)
+
+    # --- what differs from system to system -----------------------------------------------------------------------
+
+    @abstractmethod
+    def shown(self, record: Record) -> Item:
+        """Return what the other system is to make of a record: its status, its expiry and what else decides."""
+
+    def lease_of(self, item: Mapping[str, Value]) -> tuple[float, float | None]:
+        """Return when a claim of theirs may be taken over, and when it expires beyond that (seconds; None is never)."""
+        expiry = seconds(item.get(self.expiry))
+        return (FOREVER if expiry is None else expiry), None
+
+    def id_of(self, key: str) -> str:
+        """Return what the key attribute has for a key of the ledger."""
+        return key
+
+    def key_of(self, text: str) -> str:
+        """Return the key of the ledger that the key attribute stands for: ``key_of(id_of(key)) == key`` for every key."""
+        return text
+
+    # --- items and records ----------------------------------------------------------------------------------------
+
+    def key(self, key: str) -> Item:
+        """Return the key attributes of a record."""
+        return super().key(self.id_of(key))
+
+    def item(self, record: Record) -> Item:
+        """Return a record as an item with both accounts of it."""
+        item = super().item(record)
+        item |= self.shown(record)
+        if record.result is not None and is_plain(record):
+            item[self.names["result"]] = {"S": record.result}
+        return item
+
+    def record(self, item: Mapping[str, Value]) -> Record:
+        """Return the record that an item is, by the account that holds.
+
+        Raises:
+            StoreError: neither account makes sense.
+        """
+        record = self._by_ours(item) or self._by_theirs(item)
+        return record._replace(key=self.key_of(record.key))
+
+    def version_of(self, seen: Record) -> dict[str, Value]:
+        """As :meth:`Layout.version_of`; a write of ours is made only while our account holds."""
+        shown = self.shown(seen)
+        return {**super().version_of(seen), ":v0": shown[self.status], ":v1": shown[self.expiry]}
+
+    def is_foreign(self, seen: Record | None) -> bool:
+        """Tell whether the record seen was theirs."""
+        return seen is not None and seen.beat == _FOREIGN
+
+    def as_seen(self, seen: Record) -> Mapping[str, Value | None]:
+        """Return what the attributes of their record were when it was seen."""
+        return cast("Mapping[str, Value | None]", json.loads(seen.owner))
+
+    def _by_ours(self, item: Mapping[str, Value]) -> Record | None:
+        if self.names["owner"] not in item:
+            return None
+        record = super().record(item)
+        shown = self.shown(record)
+        return record if all(_given(item.get(name)) == shown.get(name) for name in self._compared) else None
+
+    def _by_theirs(self, item: Mapping[str, Value]) -> Record:
+        told = item.get(self.status, {}).get("S")
+        status = self.means.get(str(told))
+        if status is None:
+            raise StoreError(
+                f"an item in the ledger's table has the {self.status} {told!r}, of which is not known what to make: known are "
+                f"{', '.join(self.means)}. Change or delete the item {json.dumps(self._key_in(item))}, or give the ledger a "
+                "table or a key prefix of its own"
+            )
+        seen = {name: item.get(name) for name in (*self._compared, *self._stale)}
+        until, expires = self.lease_of(item)
+        result = error = None
+        if status != IN_PROGRESS:
+            expires = seconds(item.get(self.expiry))
+            until = min(until, FOREVER if expires is None else expires)
+        if status == COMPLETED:
+            result, error = as_json(item.get(self.names["result"]))
+        elif status == RELEASED:
+            error = f"recorded as {told} by another system"
+        taken = until if status == IN_PROGRESS else (expires or 0.0)
+        return Record(
+            key=cast("str", item[self.holder.name]["S"])[len(self.holder.prefix) :],
+            status=status,
+            owner=json.dumps(seen, separators=(",", ":")),
+            fence=int(taken * 1e6),
+            beat=_FOREIGN,
+            lease_until=until,
+            attempts=1,
+            fingerprint=None,
+            result=result,
+            error=error,
+            created_at=until,  # they do not tell when they began; this is the earliest time that they do tell
+            expires_at=expires,
+        )
+
+    def key_in(self, item: Mapping[str, Value]) -> str:
+        """As :meth:`Layout.key_in`."""
+        return self.key_of(super().key_in(item))
+
+    def _key_in(self, item: Mapping[str, Value]) -> Item:
+        return {part.name: item.get(part.name, {}) for part in self.parts}
+
+
+def whole(expires_at: float | None) -> int:
+    """Return an expiry as a number of whole seconds, for those to whom no number says never."""
+    return FOREVER if expires_at is None else math.ceil(expires_at)
+
+
+def is_plain(record: Record) -> bool:
+    """Tell whether a record is completed with a result that anyone who reads JSON can replay."""
+    result = record.result
+    if record.status != COMPLETED or result is None or result.startswith((_TAGGED, PLACE)):
+        return False
+    return not is_large({"S": result})
+
+
+def seconds(value: Value | None, unit: float = 1.0) -> float | None:
+    """Return a number attribute as seconds, None when there is none."""
+    text = None if value is None else value.get("N")
+    return None if text is None else float(cast("str", text)) * unit
+
+
+def as_json(value: Value | None) -> tuple[str | None, str | None]:
+    """Return a result of theirs as JSON text, or why it cannot be replayed.
+
+    Text that is JSON is taken as it is, and other text as a str; no result at all is None, as it is to them.
+    """
+    given = _given(value)
+    if given is not None and "S" in given:
+        text = cast("str", given["S"])
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            return json.dumps(text), None
+        return text, None
+    try:
+        return json.dumps(None if given is None else _native(given)), None
+    except ValueError as error:
+        return None, f"its result, of another system, cannot be replayed: {error}"
+
+
+def _native(value: Value) -> object:
+    ((kind, content),) = value.items()
+    if kind in {"S", "BOOL"}:
+        return content
+    if kind == "NULL":
+        return None
+    if kind == "N":
+        text = cast("str", content)
+        return int(text) if text.lstrip("-").isdigit() else float(text)
+    if kind == "L":
+        return [_native(part) for part in cast("Sequence[Value]", content)]
+    if kind == "M":
+        return {name: _native(part) for name, part in cast("Mapping[str, Value]", content).items()}
+    raise ValueError(f"JSON has no type for DynamoDB's {kind}")
+
+
+def _given(value: Value | None) -> Value | None:
+    """Return None for an attribute that is NULL: a batch's UPDATE leaves such where a put leaves nothing."""
+    return None if value is None or "NULL" in value else value

@@ -1,1 +1,0 @@
-"""Tables of other systems, as ledgers."""

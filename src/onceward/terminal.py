@@ -1,0 +1,120 @@
+"""What stands between hostile text and a terminal: everything that the command line writes passes here.
+
+Keys, errors, results and messages come from elsewhere, and a terminal obeys what stands in them: escape sequences change
+its clipboard, C1 controls begin others, bidi overrides show text in another order, and newlines forge lines of ours.
+
+``guard`` puts a filter into the standard output and error, so nobody can go around it. What writes to a file descriptor
+itself (``pipe``'s output, progress bars) calls ``lines``. Text of others that is part of a line of ours goes through ``line``.
+"""
+
+import codecs
+import io
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO, cast
+
+import msgspec
+
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")  # all that typer's and rich's own text needs
+
+
+def line(text: str) -> str:
+    """Return a text as a part of one line: every run of white space is a space, and what is not printable is escaped."""
+    return text if text.isprintable() else _visible(" ".join(text.split()))
+
+
+def lines(text: str) -> str:
+    r"""Return a text with its newlines and tabs; everything else that is not printable is escaped as ``\u001b``.
+
+    That is how JSON writes it, so JSON stays the same JSON.
+    """
+    if text.isprintable():
+        return text
+    text = text.replace("\r\n", "\n").replace("\r", "\n")  # what stands before a \r would be written over
+    return "\n".join("\t".join(map(_visible, one.split("\t"))) for one in text.split("\n"))
+
+
+def json(value: object) -> str:
+    """Return a value as one line of JSON."""
+    return lines(msgspec.json.encode(value).decode())
+
+
+def quoted(key: str) -> str:
+    r"""Return a key as a shell takes it: as it is, in quotes, or as ``$'\033'`` when a part of it is not printable."""
+    if key.isprintable():
+        return shlex.quote(key)
+    data = key.encode("utf-8", "surrogateescape" if _is_argument(key) else "surrogatepass")
+    # Three octal digits, for a digit may follow. Every shell that has $'...' knows them (POSIX.1-2024, 2.2.4).
+    return "$'" + "".join(_ASCII.get(byte) or f"\\{byte:03o}" for byte in data) + "'"
+
+
+def guard() -> None:
+    """Let nothing but text and colours through the standard output and error of this process."""
+    sys.stdout = cast("TextIO", Screen(sys.stdout))
+    sys.stderr = cast("TextIO", Screen(sys.stderr))
+
+
+class Screen(io.TextIOWrapper):
+    """A standard stream that writes what is printable, newlines, tabs and colours, and escapes all else."""
+
+    def __init__(self, stream: TextIO) -> None:
+        stream.flush()
+        super().__init__(
+            cast("Any", stream.buffer),
+            encoding=stream.encoding,
+            errors="backslashreplace",
+            line_buffering=True,
+        )
+        self.raw_stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text; what a program draws with, such as a progress bar, goes to ``raw_stream``."""
+        if not text.isprintable():
+            parts = _COLOUR.split(text)
+            parts[::2] = map(lines, parts[::2])
+            text = "".join(parts)
+        return super().write(text)
+
+
+def drawn(stream: TextIO) -> TextIO:
+    """Return the stream for a program that moves the cursor, which filters its text itself."""
+    return stream.raw_stream if isinstance(stream, Screen) else stream
+
+
+def decoded(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Return bytes for a terminal as filtered text."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for chunk in chunks:
+        yield lines(decoder.decode(chunk))
+    yield lines(decoder.decode(b"", final=True))
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of ``data``; raises OSError."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+_ASCII = {code: chr(code) for code in range(32, 127)} | {39: "\\'", 92: "\\\\", 9: "\\t", 10: "\\n", 13: "\\r"}
+
+
+def _visible(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(c: str) -> str:
+    if ord(c) < 0x10000:
+        return f"\\u{ord(c):04x}"
+    high, low = divmod(ord(c) - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+def _is_argument(key: str) -> bool:
+    """Tell whether all lone surrogates are bytes of an argument that is not UTF-8."""
+    return not any("\ud800" <= c <= "\udfff" and not "\udc80" <= c <= "\udcff" for c in key)

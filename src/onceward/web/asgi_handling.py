@@ -1,0 +1,215 @@
+"""One ASGI request whose key is claimed: the application answers it in a task of its own.
+
+The server's cancellation does not reach that task: when the client leaves, or a timeout around it strikes, the handler goes
+on, and its answer is there for the retry.
+"""
+
+import asyncio
+import sys
+from contextvars import Context, copy_context
+from typing import Any, Final
+
+from onceward.claim.held import HeldClaim
+from onceward.claim.scope import CURRENT
+from onceward.errors import OncewardError
+from onceward.http.answer import CUT_SHORT, Answer, Recorded
+from onceward.http.exchange import Exchange, Unrecorded
+from onceward.http.guarded import Guarded
+from onceward.http.recording import Recording
+from onceward.http.trouble import tell
+from onceward.results.outcomes import GivenBack
+from onceward.web.asgi_cut import BEGAN, UNROUTED, is_unrouted
+from onceward.web.asgi_delivery import Delivery
+from onceward.web.asgi_messages import Application, Receive, Scope, Send
+
+_NOTHING: Final = object()
+# Such a task begins at once, and needs no turn of the loop if it never waits (Python 3.12 and later).
+_EAGER: Final[dict[str, Any]] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
+# Extensions by which an answer's body does not come as messages, or does not end with them. Without them applications send it
+# as ever (as the specification wants it), so that it can be recorded.
+_EXTENSIONS: Final = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
+# What goes on after its server has given the request up: a loop keeps no task alive by itself.
+_RUNNING: Final[set[asyncio.Future[None]]] = set()
+
+
+class Handling(Delivery):
+    """One request whose key is claimed."""
+
+    def __init__(
+        self, guarded: Guarded, claim: HeldClaim, exchange: Exchange, *, body: bytes, receive: Receive, send: Send
+    ) -> None:
+        super().__init__(body, receive, send, guarded.rules.max_response)
+        self._guard = guarded.guard
+        self._within = guarded.within
+        self._scope: Scope = {}
+        self._claim = claim
+        self._exchange = exchange
+
+    async def carry_out(self, app: Application, scope: Scope) -> None:
+        """Have the application answer it, in a task of its own, which a cancellation does not reach; raises what it raises."""
+        context = copy_context()
+        loop = asyncio.get_running_loop()
+        task = asyncio.Task(self._run(app, scope), loop=loop, name="onceward-http", context=context, **_EAGER)
+        try:
+            if not task.done():
+                try:
+                    await _ended(task, loop)
+                except asyncio.CancelledError:
+                    self._leave(task)
+                    raise
+                finally:
+                    if not task.done():
+                        _RUNNING.add(task)
+                        task.add_done_callback(_RUNNING.discard)
+            task.result()
+        finally:
+            del task  # it holds its error, which holds this frame
+            _adopt(context)
+        if self.torn is not None:
+            raise self.torn
+
+    def _leave(self, task: asyncio.Future[None]) -> None:
+        """Take in that the server has cancelled the request."""
+        self.leave()
+        task.add_done_callback(self._log)
+        if self.ends_early:
+            task.cancel()  # nothing is left to be done
+
+    # --- in that task -------------------------------------------------------------------------------------------------
+
+    async def _run(self, app: Application, scope: Scope) -> None:
+        claim = self._claim
+        self._scope = scope
+        CURRENT.set(claim)
+        try:
+            try:
+                self._exchange.begun()
+                if scope.get("extensions"):
+                    _hide_extensions(scope)
+                await app(scope, self.receive, self.send)
+                if not self.complete:
+                    await self._cut_short()
+                    await self.flush()
+            except Exception as error:
+                if self.ends_early:
+                    await self._cut_short()
+                elif not self.complete:
+                    await self._fail(error)
+                raise
+            except asyncio.CancelledError:
+                if self.ends_early:
+                    await self._cut_short()
+                elif not self.interrupted:
+                    self._guard.drop(claim)
+                raise
+            except BaseException:
+                self._guard.drop(claim)
+                raise
+            finally:
+                CURRENT.set(claim.outer)
+                if self.interrupted:
+                    await self.conclude()
+        except (KeyboardInterrupt, SystemExit) as interrupt:
+            self.torn = interrupt  # raised in a task it would end the loop, and the server would not hear of it
+
+    async def settle(self) -> Answer | None:
+        """Record the answer that the application has just ended; return what its client gets instead, or None."""
+        exchange = self._exchange
+        assert self.status is not None
+        began = None if self.status < 300 else self._began
+        outcome: Recorded | Exception
+        try:
+            if self.kept is None:
+                outcome = exchange.headed(self.status, self.headers, f"its body has more than {self.most} bytes", began)
+            elif not self.whole:
+                outcome = exchange.headed(self.status, self.headers, CUT_SHORT, began)
+            else:
+                answer = (self.status, self.headers, b"".join(self.kept))
+                outcome = exchange.answered(
+                    tuple.__new__(Answer, answer), began
+                )  # what Answer(...) does, in half the time
+        except (Unrecorded, GivenBack) as error:
+            outcome = error
+        recording = Recording(self._guard, self._claim, outcome, self._within)
+        try:
+            await recording.settle_async()
+        except Exception as error:
+            return exchange.refused(error)
+        self.behind = recording.behind_async if recording.pending else None
+        return None
+
+    async def _fail(self, error: Exception) -> None:
+        """Record that the application has raised ``error`` before its answer was complete."""
+        recording = Recording(self._guard, self._claim, self._exchange.raised(error, self._began), self._within)
+        try:
+            await recording.settle_async()
+        except Exception as trouble:  # the application's own exception goes on
+            tell(self._claim.record.key, trouble)
+        if recording.pending:
+            task = asyncio.ensure_future(recording.behind_async())
+            _RUNNING.add(task)
+            task.add_done_callback(_RUNNING.discard)
+
+    async def _cut_short(self) -> None:
+        """Record an answer of which the application has sent the beginning only; without one, give the key back."""
+        outcome: Recorded | Exception
+        try:
+            if self.status is None:
+                outcome = Unrecorded("ended without an answer")
+            else:
+                outcome = self._exchange.headed(self.status, self.headers, CUT_SHORT, self._began)
+        except (Unrecorded, GivenBack) as error:
+            outcome = error
+        recording = Recording(self._guard, self._claim, outcome, self._within)
+        try:
+            await recording.settle_async()
+        except OncewardError as error:
+            self._exchange.refused(error)  # which logs it
+        if recording.pending:
+            await recording.behind_async()
+
+    @property
+    def _began(self) -> bool | None:
+        """Whether the endpoint began; None when nobody can tell."""
+        known: bool | None = self._scope.get(BEGAN)
+        if known is not None:
+            return known
+        if self.invalid or (self.status in UNROUTED and is_unrouted(self._scope)):
+            return False
+        return None
+
+    def _log(self, task: asyncio.Future[None]) -> None:
+        error = None if task.cancelled() else task.exception() or self.torn
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error  # to who runs the loop, for nobody else is there
+        if error is not None:
+            import logging
+
+            logging.getLogger("onceward").error(
+                "%s: raised after its client had left", self._claim.record.key, exc_info=error
+            )
+
+
+async def _ended(task: "asyncio.Task[None]", loop: asyncio.AbstractEventLoop) -> None:
+    """Wait for the end of ``task``, which a cancellation of this does not reach; 5 µs cheaper than ``asyncio.wait``."""
+    waiter = loop.create_future()
+
+    def tell(_: object) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    task.add_done_callback(tell)
+    await waiter
+
+
+def _adopt(context: Context) -> None:
+    """Set the context variables here as the application has left them there."""
+    for variable, value in context.items():
+        if variable.get(_NOTHING) is not value and variable is not CURRENT:  # the claim is the application's alone
+            variable.set(value)
+
+
+def _hide_extensions(scope: Scope) -> None:
+    extensions = scope["extensions"]
+    if any(name in extensions for name in _EXTENSIONS):
+        scope["extensions"] = {name: what for name, what in extensions.items() if name not in _EXTENSIONS}

@@ -1,0 +1,85 @@
+"""Django's requests: what the rules make of one."""
+
+from asgiref.sync import sync_to_async
+from django.core.exceptions import (  # type: ignore[import-untyped]  # Django has no types
+    ImproperlyConfigured,
+    RequestDataTooBig,
+    SynchronousOnlyOperation,
+)
+from django.http import HttpRequest  # type: ignore[import-untyped]  # as above
+from django.http.request import RawPostDataException  # type: ignore[import-untyped]  # as above
+
+from onceward.http.answer import Answer
+from onceward.http.body import LONG
+from onceward.http.coverage import djangos_routes
+from onceward.http.guarded import Guarded
+from onceward.http.request import Request
+from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
+from onceward.web.environ import request_of
+
+
+def ask(guarded: Guarded, request: HttpRequest) -> KeyedRequest | PassedRequest | Answer | None:
+    """Return what the rules make of a request; None is let through as it is.
+
+    Raises:
+        ImproperlyConfigured: its body was read before, and not kept.
+    """
+    pending = _begun(guarded, request)
+    return _asked(guarded, request, pending) if isinstance(pending, PendingRequest) else pending
+
+
+async def ask_async(guarded: Guarded, request: HttpRequest) -> KeyedRequest | PassedRequest | Answer | None:
+    """As :func:`ask`, for a coroutine."""
+    try:
+        pending = _begun(guarded, request)
+    except SynchronousOnlyOperation:  # a scope that asks the database
+        pending = await sync_to_async(_begun)(guarded, request)
+    if not isinstance(pending, PendingRequest):
+        return pending
+    if len(request.body) <= LONG:
+        return _asked(guarded, request, pending)
+    return await sync_to_async(_asked, thread_sensitive=False)(guarded, request, pending)
+
+
+def _begun(guarded: Guarded, request: HttpRequest) -> PendingRequest | PassedRequest | Answer | None:
+    """Return what the rules make of a request before its body is compared; the body is read and complete."""
+    if request.method not in guarded.methods:
+        return None
+    if not guarded.coverage.looked:
+        guarded.coverage.look(djangos_routes)
+    pending = guarded.rules.begin(_request(request))
+    if not isinstance(pending, PendingRequest):
+        return pending
+    length = request.META.get("CONTENT_LENGTH") or "0"
+    if not (length.isascii() and length.isdecimal()):
+        return guarded.rules.unreadable("its Content-Length is no number")
+    try:
+        body: bytes = request.body
+    except RequestDataTooBig:
+        return guarded.rules.too_large()
+    except RawPostDataException as error:
+        raise ImproperlyConfigured(
+            "the request's body was read before its idempotency key could be looked at, and not kept: put IdempotencyMiddleware "
+            "before what reads it, or have it read with request.body; nothing has run"
+        ) from error
+    if len(body) < int(length):
+        return guarded.rules.unreadable(f"it has {len(body)} bytes, and its Content-Length is {length}")
+    return pending
+
+
+def _asked(guarded: Guarded, request: HttpRequest, pending: PendingRequest) -> KeyedRequest | Answer | None:
+    return _labelled(guarded.rules.ask(pending, request.body), request)
+
+
+def _labelled(asked: KeyedRequest | Answer | None, request: HttpRequest) -> KeyedRequest | Answer | None:
+    """Name the route as the URLconf has it, once that was looked at."""
+    if isinstance(asked, KeyedRequest) and request.resolver_match is not None:
+        return asked._replace(route=f"{request.method} /{request.resolver_match.route}")
+    return asked
+
+
+def _request(request: HttpRequest) -> Request:
+    found = request_of(request.META, {"request": request})
+    # Under ASGI the paths of META are not in the guise that WSGI gives them.
+    found.path, found.root = request.path_info, request.path.removesuffix(request.path_info).rstrip("/")
+    return found

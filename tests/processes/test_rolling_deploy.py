@@ -1,0 +1,175 @@
+"""Two builds of onceward on one ledger at once: the newer one knows a field and a need more."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import onceward
+
+SOURCE = Path(onceward.__file__).parents[1]
+# What a newer build changes: each text stands once in its file.
+NEWER = {
+    "core/record.py": [
+        ("needs: str | None = None\n\n\nclass", "needs: str | None = None\n    colour: str | None = None\n\n\nclass"),
+        ("needs: str | None = None\n\n    def at", "needs: str | None = None\n    colour: str | None = None\n\n    def at"),
+        ("floor, worker, needs = self", "floor, worker, needs, colour = self"),
+        ("now, worker, needs)", "now, worker, needs, colour)"),
+    ],
+    "core/writes.py": [
+        ("0.0, name, None)", '0.0, name, "colours" if "needy" in key else None, "red")'),
+        ("by, needs = record", "by, needs, colour = record"),
+        ("until, by, needs)", "until, by, needs, colour)"),
+    ],
+    "core/protocol.py": [("NEEDS: frozenset[str] = frozenset()", 'NEEDS = frozenset({"colours"})')],
+    "stores/sqlite/schema.py": [("MINOR = 3", "MINOR = 4"), ('"needs": "TEXT"}', '"needs": "TEXT", "colour": "TEXT"}')],
+    "stores/sqlite/damage.py": [("repeat=5", "repeat=6")],
+    "stores/dynamodb/items.py": [
+        ("by, needs = record", "by, needs, colour = record"),
+        ("        return item\n\n    def record", '        item["colour"] = {"S": colour or "none"}\n        return item\n\n    def record'),
+        (
+            'needs=cast("str | None", item.get(names["needs"], {}).get("S")),',
+            'needs=cast("str | None", item.get(names["needs"], {}).get("S")),\ncolour=item.get("colour", {}).get("S"),',
+        ),
+    ],
+}  # fmt: skip
+START = """
+import os, random, sys, time
+from onceward import Busy, Once, UnknownNeed
+once = Once(sys.argv[1], name="n", lease=5)
+def effect(key):
+    with open("effects", "a") as file:
+        file.write(f"{key}\\n")
+    return key
+"""
+WORK = """
+keys = [f"k{n}" for n in range(40)] + ["needy"]
+random.Random(sys.argv[2]).shuffle(keys)
+refused = 0
+while keys:
+    key = keys.pop(0)
+    try:
+        assert once.run(key, effect, key) == key
+    except Busy:
+        keys.append(key)
+        time.sleep(0.01)
+    except UnknownNeed:
+        refused += 1
+print(refused)
+"""
+DIE = """
+for key in ("alone", "together", "needy"):
+    once.acquire(key, lease=3)
+os._exit(0)
+"""
+TAKE_OVER = """
+assert once.using(on_busy=30).run("alone", effect, "alone") == "alone"
+time.sleep(1.5)
+(outcome,) = once.batch(effect, key=lambda key: key, name="n").run(["together"])
+assert outcome.ok, outcome
+"""
+REFUSE = """
+for ask in (lambda: once.run("needy", effect, "needy"), lambda: once.ledger.park("n:needy")):
+    try:
+        ask()
+    except UnknownNeed as error:
+        print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory):
+    """The folder of the newer build's source."""
+    folder = tmp_path_factory.mktemp("newer")
+    shutil.copytree(SOURCE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, changes in NEWER.items():
+        path = folder / "onceward" / name
+        text = path.read_text()
+        for old, new in changes:
+            assert text.count(old) == 1, f"{name}: {old!r} is to stand there once"
+            text = text.replace(old, new)
+        path.write_text(text)
+    return folder
+
+
+class Deploy:
+    """One ledger, and processes of both builds."""
+
+    def __init__(self, folder, newer, url, read):
+        self._folder, self._newer, self._url = folder, newer, url
+        self.read = read  # key → its raw fields
+
+    def start(self, build, code, *arguments):
+        env = {**os.environ, "PYTHONPATH": str(self._newer if build == "newer" else SOURCE)}
+        command = [sys.executable, "-c", START + code, self._url, *arguments]
+        return subprocess.Popen(command, cwd=self._folder, env=env, stdout=subprocess.PIPE, text=True)
+
+    def run(self, build, code):
+        process = self.start(build, code)
+        told, _ = process.communicate(timeout=90)
+        assert process.returncode == 0
+        return told
+
+    def effects(self):
+        path = self._folder / "effects"
+        return sorted(path.read_text().split()) if path.exists() else []
+
+
+@pytest.fixture(params=["sqlite", "dynamodb"])
+def deploy(request, newer, tmp_path):
+    if request.param == "dynamodb":
+        dynoxide, table = request.getfixturevalue("dynoxide"), request.getfixturevalue("table")
+
+        def read(key):
+            (item,) = [item for item in dynoxide.items(table) if item["key"]["S"] == f"n:{key}"]
+            return {name: value.get("S") for name, value in item.items()}
+
+        return Deploy(tmp_path, newer, request.getfixturevalue("url"), read)
+
+    def row(key):
+        connection = sqlite3.connect(tmp_path / "ledger.db")
+        connection.row_factory = sqlite3.Row
+        found = dict(connection.execute("SELECT * FROM onceward WHERE key = ?", (f"n:{key}",)).fetchone())
+        connection.close()
+        return found
+
+    return Deploy(tmp_path, newer, "sqlite:///ledger.db", row)
+
+
+@pytest.mark.parametrize("first", ["older", "newer"])
+def test_both_builds_work_at_once_on_a_ledger_that_either_has_made_and_each_effect_is_made_once(deploy, first):
+    deploy.run(first, 'once.run("first", effect, "first")')
+    processes = [deploy.start(build, WORK, str(n)) for n, build in enumerate(["older", "newer"] * 2)]
+    for process in processes:
+        process.communicate(timeout=90)
+        assert process.returncode == 0
+    assert deploy.effects() == sorted(["first", "needy", *(f"k{n}" for n in range(40))])
+
+
+def test_the_older_build_takes_over_from_the_newer_one_and_keeps_the_field_that_it_does_not_know(deploy):
+    deploy.run("newer", DIE)
+    deploy.run("older", TAKE_OVER)
+    for key in ("alone", "together"):
+        held = deploy.read(key)
+        assert (held["status"], held["colour"]) == ("COMPLETED", "red")
+    assert deploy.effects() == ["alone", "together"]
+
+
+def test_the_older_build_refuses_a_key_that_needs_what_it_does_not_know_and_the_newer_one_completes_it(deploy):
+    deploy.run("newer", DIE)
+    before = deploy.read("needy")
+    told = deploy.run("older", REFUSE)
+    assert told.count("n:needy: its record needs colours, which this version of onceward does not know") == 2
+    assert deploy.read("needy") == before
+    deploy.run("newer", 'assert once.using(on_busy=30).run("needy", effect, "needy") == "needy"')
+    assert deploy.effects() == ["needy"]
+
+
+def test_the_newer_build_reads_what_the_older_one_has_recorded(deploy):
+    deploy.run("older", 'once.run("k", effect, "k")')
+    deploy.run("newer", 'assert once.run("k", effect, "again") == "k"')
+    assert deploy.effects() == ["k"]

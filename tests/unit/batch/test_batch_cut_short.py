@@ -1,0 +1,338 @@
+"""Batches that are cut short: by lost leases, cancellations, exits, interrupts and forks."""
+
+import asyncio
+import gc
+import logging
+import os
+import subprocess
+import sys
+import time
+import weakref
+
+import pytest
+
+from batches import PATIENCE, batch_of, orders, standing, statuses, within_patience
+from onceward import LeaseLost, Once, current
+from onceward.claim.heartbeat import HEARTBEAT
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Reply
+from onceward.stores.memory import MemoryStore
+from onceward.testing.clock import ManualClock
+
+
+@pytest.fixture
+def once():
+    return Once(MemoryStore(), lease=10)
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    caplog.set_level(logging.CRITICAL + 1, "onceward")
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+@pytest.mark.parametrize("awaiting", [False, True])
+def test_a_handler_is_not_begun_when_its_claim_was_lost_while_it_waited(concurrency, awaiting):
+    clock = ManualClock()
+    once = Once(MemoryStore(clock), clock=clock, lease=10)
+    other = Once(once.store, clock=clock, lease=10)
+    ran = []
+
+    def handle(order):
+        ran.append(order["id"])
+        if order["id"] == "a":
+            clock.advance(11)  # such as a process that was stopped
+            other.acquire("b", name="b")
+
+    batch = batch_of(once, handle, concurrency=concurrency, group=lambda order: 0)
+    outcomes = within_patience(batch.run_async(orders("a", "b", "c"))) if awaiting else batch.run(orders("a", "b", "c"))
+    assert ran == ["a"]
+    assert statuses(outcomes)[1:] == ["deferred", "deferred"]
+    assert type(outcomes[1].error) is LeaseLost
+    assert standing(once, "b").status == IN_PROGRESS  # the other's
+    assert standing(once, "c").status == RELEASED
+    assert standing(once, "c").attempts == 0
+
+
+class Slow(MemoryStore):
+    """A ledger whose answers take two turns of the event loop: one before the request is carried out, one after."""
+
+    async def exchange_async(self, request):
+        await asyncio.sleep(0)
+        reply = self.exchange(request)
+        await asyncio.sleep(0)
+        return reply
+
+
+def settled_rightly(once, began, ended, keys):
+    """Assert that what ended is completed, and nothing else; and that what never began is free."""
+    for key in keys:
+        record = once.store.records.get(f"b:{key}")
+        status = None if record is None else record.status
+        if key in ended:
+            assert status == COMPLETED, key
+        elif key in began:
+            assert status == IN_PROGRESS, key
+        else:
+            assert status in {None, RELEASED}, key
+            assert record is None or record.attempts == 0
+
+
+def renewed(store):
+    gc.collect()
+    return [claim for weak in HEARTBEAT._claims.values() if (claim := weak()) is not None and claim.store is store]
+
+
+@pytest.mark.parametrize("cancels", [1, 2])
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_batch_that_is_cancelled_at_any_point_leaves_nothing_undecided(concurrency, cancels):
+    keys = ["a", "b", "c", "d", "e"]
+
+    async def trial(turns):
+        once = Once(Slow(), lease=10)
+        began, ended = [], []
+
+        async def handle(order):
+            began.append(order["id"])
+            await asyncio.sleep(0)
+            ended.append(order["id"])
+
+        task = asyncio.ensure_future(batch_of(once, handle, concurrency=concurrency).run_async(orders(*keys)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for _ in range(cancels):
+            task.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait((task,))
+        settled_rightly(once, began, ended, keys)
+        over = not task.cancelled()
+        del task, handle
+        assert not renewed(once.store)
+        return over
+
+    async def main():
+        turns = 0
+        while not await trial(turns):
+            turns += 1
+        assert turns > 10
+
+    asyncio.run(main())
+
+
+def test_a_handler_that_is_cancelled_after_it_has_completed_its_claim_is_told_as_done(once):
+    told = []
+
+    async def handle(order):
+        await current().complete_async("mine")
+        await asyncio.sleep(PATIENCE)
+
+    async def main():
+        batch = batch_of(once, handle, on_outcome=told.append)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(batch.run_async(orders("a", "b")), 0.1)
+
+    asyncio.run(main())
+    assert [(one.record["id"], one.status) for one in told] == [("a", "done")]
+
+
+def test_a_task_group_that_fails_gets_its_batches_cancelled_and_decided():
+    once = Once(Slow(), lease=10)
+    began, ended = [], []
+
+    async def handle(order):
+        began.append(order["id"])
+        await asyncio.sleep(0.01 if order["id"] == "a" else PATIENCE)
+        ended.append(order["id"])
+
+    async def fails():
+        await asyncio.sleep(0.1)
+        raise LookupError
+
+    async def main():
+        with pytest.raises(ExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(batch_of(once, handle, concurrency=2).run_async(orders("a", "b", "c", "d")))
+                group.create_task(fails())
+
+    asyncio.run(main())
+    assert began == ["a", "b", "c"]
+    settled_rightly(once, began, ended, "abcd")
+
+
+def test_an_exit_in_a_task_is_told_to_asyncio_as_heard(once, caplog):
+    async def handle(order):
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        asyncio.run(batch_of(once, handle).run_async(orders("a", "b")))
+    gc.collect()
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+    assert standing(once, "a").status == IN_PROGRESS
+    assert standing(once, "b").status == RELEASED
+
+
+def test_a_batch_whose_coroutine_is_closed_begins_nothing_more(once):
+    async def main():
+        began = []
+
+        async def handle(order):
+            began.append(order["id"])
+            await asyncio.sleep(0.01)
+
+        batch = batch_of(once, handle)
+        running = batch.run_async(orders("a", "b")).__await__()
+        next(running)
+        await asyncio.sleep(0.005)
+        running.close()  # RuntimeError if it went on to await
+        await asyncio.sleep(0.05)
+        return began
+
+    assert asyncio.run(main()) == ["a"]
+
+
+def test_event_loops_that_are_gone_are_not_kept(once):
+    async def handle(order):
+        await asyncio.sleep(0)
+
+    batch = batch_of(once, handle, concurrency=1)
+
+    async def main(number):
+        await asyncio.gather(*(batch.run_async(orders(f"{number}.{n}")) for n in range(3)))
+        return weakref.ref(asyncio.get_running_loop())
+
+    loops = [asyncio.run(main(number)) for number in range(5)]
+    gc.collect()
+    assert sum(loop() is not None for loop in loops) <= 1
+
+
+def test_duplicates_do_not_wait_for_the_turns_of_others(once):
+    async def handle(order):
+        await go_on.wait()
+
+    async def main():
+        nonlocal go_on
+        go_on = asyncio.Event()
+        slow = asyncio.create_task(batch.run_async(orders("slow")))
+        await asyncio.sleep(0.05)
+        try:
+            return await asyncio.wait_for(batch.run_async(orders("known")), 1)
+        finally:
+            go_on.set()
+            await slow
+
+    go_on = None
+    batch = batch_of(once, handle, concurrency=1)
+    batch_of(once, lambda order: 1).run(orders("known"))
+    assert statuses(asyncio.run(main())) == ["replayed"]
+
+
+def test_a_forked_process_has_threads_of_its_own(once):
+    batch = batch_of(once, lambda order: os.getpid())
+    asyncio.run(batch.run_async(orders("parents")))
+    child = os.fork()
+    if child == 0:
+        try:
+            (outcome,) = within_patience(batch.run_async(orders("childs")))
+            os._exit(0 if outcome.value == os.getpid() else 1)
+        except BaseException:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_handlers_fork_neither_goes_on_with_the_batch_nor_gives_it_back(tmp_path):
+    program = tmp_path / "forks.py"
+    program.write_text(
+        "import os, sys\n"
+        "from onceward import Once\n"
+        "def handle(order):\n"
+        "    with open(sys.argv[2], 'a') as log: log.write(order['id'])\n"
+        "    if order['id'] == 'a':\n"
+        "        child = os.fork()\n"
+        "        if child == 0:\n"
+        "            if sys.argv[3] == 'exit': sys.exit(0)\n"
+        "            return\n"
+        "        os.waitpid(child, 0)\n"
+        "once = Once(sys.argv[1], lease=10)\n"
+        "once.batch(handle, key='order.id', name='b').run([{'id': one} for one in 'abc'])\n"
+    )
+    for how in ("exit", "return"):
+        log = tmp_path / how
+        url = f"sqlite:///{tmp_path / how}.db"
+        subprocess.run([sys.executable, program, url, log, how], check=True, timeout=60)
+        assert log.read_text() == "abc"
+
+
+INTERRUPTED = """
+import logging, os, signal, sys, threading, time
+from onceward import Once
+from onceward.stores.memory import MemoryStore
+
+logging.disable()
+once = Once(MemoryStore(), lease=10)
+began, ended = [], []
+
+def handle(order):
+    began.append(order["id"])
+    time.sleep(0.0005)
+    ended.append(order["id"])
+
+def interrupt(number, frame):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, interrupt)
+interrupted = unrecorded = 0
+for trial in range(int(sys.argv[2])):
+    keys = [f"k{trial}.{n}" for n in range(6)]
+    batch = once.batch(handle, key="order.id", name="b", concurrency=int(sys.argv[1]))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0002 + trial % 40 * 0.0001)
+        batch.run([{"id": key} for key in keys])
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except (KeyboardInterrupt, RuntimeError):  # the second from within threading.Condition
+        interrupted += 1
+    count = len(began)
+    time.sleep(0.002)
+    assert len(began) == len(ended) + 1 or len(began) == len(ended)
+    assert len(began) == count, "a handler began after the batch had ended"
+    for key in keys:
+        record = once.store.records.get(f"b:{key}")
+        status = None if record is None else record.status
+        if key not in began:
+            assert status in {None, "RELEASED", "IN_PROGRESS"}, key
+        elif key in ended and status != "COMPLETED":
+            unrecorded += 1  # interrupted between the handler's last instruction and the next one of the batch
+    if len(began) != len(ended):
+        began[:] = ended
+print(interrupted, unrecorded)
+"""
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_an_interrupt_at_any_time_leaves_no_thread_that_goes_on(tmp_path, concurrency):
+    program = tmp_path / "interrupted.py"
+    program.write_text(INTERRUPTED)
+    command = [sys.executable, "-X", "dev", "-W", "error", program, str(concurrency), "300"]
+    done = subprocess.run(command, check=False, timeout=120, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    interrupted, unrecorded = map(int, done.stdout.split())
+    assert interrupted > 50
+    assert unrecorded <= interrupted / 20
+
+
+class Stubborn(MemoryStore):
+    """A store that never gives a claim back, and shows it as it stands."""
+
+    def _swap(self, write, seen):
+        if write.status == RELEASED:
+            self.refused += 1
+            assert self.refused < 100
+            return Reply(won=False, record=self.records[write.key], now=self._clock())
+        return super()._swap(write, seen)
+
+    refused = 0
+
+
+def test_a_store_that_will_not_take_a_claim_back_is_not_asked_for_ever():
+    once = Once(Stubborn(), lease=10)
+    outcomes = batch_of(once, lambda order: time.sleep(0.2)).run(orders("a", "b"), time_left=0.25)
+    assert statuses(outcomes) == ["done", "deferred"]
+    assert once.store.refused == 1

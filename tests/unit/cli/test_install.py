@@ -1,0 +1,61 @@
+"""What an installation needs: the library two packages, the command line two more."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from onceward import cli
+
+PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+
+
+def names(requirements):
+    return {re.split(r"[^\w-]", requirement)[0] for requirement in requirements}
+
+
+def test_the_library_needs_msgspec_and_jmespath_and_nothing_else():
+    assert names(PROJECT["dependencies"]) == {"msgspec", "jmespath"}
+    assert names(PROJECT["optional-dependencies"]["cli"]) == {"typer", "rich"}
+    assert "onceward[cli]" in PROJECT["optional-dependencies"]["dev"]
+
+
+@pytest.fixture
+def blocked(tmp_path):
+    """Return the environment of a process in which typer or rich cannot be imported."""
+
+    def environment(*missing):
+        (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({missing!r}))\n")
+        return {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+
+    return environment
+
+
+@pytest.mark.parametrize("missing", [("typer", "rich"), ("typer",), ("rich",)])
+@pytest.mark.parametrize("command", [["-m", "onceward", "--version"], ["-c", "from onceward.cli import main; main()"]])
+def test_the_command_without_typer_and_rich_says_what_to_install(blocked, command, missing):
+    result = subprocess.run([sys.executable, *command], env=blocked(*missing), capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr == "onceward: the command line needs typer and rich: pip install 'onceward[cli]'\n"
+
+
+def test_another_missing_module_is_not_blamed_on_the_command_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onceward.cli.app", None)
+    with pytest.raises(ModuleNotFoundError, match=r"onceward\.cli\.app"):
+        cli.main()
+
+
+def test_the_library_works_without_typer_and_rich(blocked):
+    code = (
+        "from onceward import Once, aws, batch, http, web\n"
+        "once = Once('memory:')\n"
+        "@once(key=lambda x: str(x), name='f')\n"
+        "def f(x: int) -> int: return x\n"
+        "assert f(1) == 1"
+    )
+    subprocess.run([sys.executable, "-c", code], env=blocked("typer", "rich"), check=True)

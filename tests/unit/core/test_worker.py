@@ -1,0 +1,107 @@
+"""Each claim carries the name of its worker, and who meets it is told."""
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from onceward import Busy, Once, Parked
+from onceward.aws import on_invoke
+from onceward.core import worker
+from onceward.http.problem import refused
+from onceward.stores.memory import MemoryStore
+from onceward.testing import ManualClock
+
+HERE = f"{os.uname().nodename}/{os.getpid()}"
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def once(clock):
+    return Once(MemoryStore(clock), name="n", clock=clock)
+
+
+def stands(once):
+    return once.ledger.show("n:k")[0]
+
+
+def test_a_record_has_the_host_and_the_process_of_its_claim_and_the_time_of_its_last_write(once, clock):
+    claim = once.acquire("k")
+    assert (stands(once).worker, stands(once).updated_at) == (HERE, clock())
+    clock.advance(5)
+    claim.extend()
+    assert (stands(once).worker, stands(once).updated_at) == (HERE, clock())
+    clock.advance(5)
+    claim.complete(1)
+    assert (stands(once).worker, stands(once).updated_at, stands(once).created_at) == (HERE, clock(), clock() - 10)
+
+
+def test_a_takeover_has_the_name_of_who_took_over(once, clock):
+    once.acquire("k", lease=10)
+    clock.advance(11)
+    worker.NAMED.set("other/1")
+    try:
+        once.acquire("k")
+    finally:
+        worker.NAMED.set(None)
+    assert stands(once).worker == "other/1"
+
+
+def test_a_forked_child_claims_under_a_name_of_its_own(once):
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        once.acquire("k")
+        os.write(write, f"{os.getpid()} {stands(once).worker}".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    process, name = os.read(read, 1000).decode().split()
+    os.close(read)
+    os.close(write)
+    assert name == f"{os.uname().nodename}/{process}"
+    assert process == str(child)
+
+
+def test_busy_and_parked_name_the_worker(once):
+    claim = once.acquire("k")
+    with pytest.raises(Busy, match=rf"another worker \({HERE}\) holds this key") as busy:
+        once.acquire("k")
+    claim.park("no")
+    with pytest.raises(Parked, match=f"the last by {HERE}") as parked:
+        once.acquire("k")
+    assert busy.value.worker == parked.value.worker == HERE
+
+
+def test_no_http_answer_tells_the_worker():
+    for error in (Busy("k", 3.0, "secret-host/1"), Parked("k", 3, "error", "secret-host/1")):
+        assert "secret-host" in str(error)
+        assert "secret-host" not in str(refused(error))
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_on_lambda_it_is_the_function_and_its_request_for_as_long_as_that_takes(once, kind):
+    def plain(order):
+        return 1
+
+    async def coroutine(order):
+        return 1
+
+    handle = on_invoke(once, key="order.id")({"plain": plain, "async": coroutine}[kind])
+    context = SimpleNamespace(aws_request_id="5f1c", function_name="charge")
+    assert handle({"id": "k"}, context) == 1
+    assert stands(once).worker == "charge/5f1c"
+    once.acquire("l")
+    assert once.ledger.show("n:l")[0].worker == HERE
+
+
+def test_on_lambda_outside_of_a_handler_of_ours_it_is_the_function():
+    code = "from onceward.core import worker; print(worker.process)"
+    env = {**os.environ, "AWS_LAMBDA_FUNCTION_NAME": "charge"}
+    told = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert told.stdout == "charge\n"

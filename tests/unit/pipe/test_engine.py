@@ -1,0 +1,105 @@
+"""The engine of ``onceward pipe``, used from Python."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from onceward import Once
+from onceward.pipe import Command, Function, NameTaken, Pipe, Reporter
+
+LINES = [{"id": 1, "n": "one"}, {"id": 2, "n": "two"}, {"id": 1, "n": "one, again"}]
+
+
+@pytest.fixture
+def lines(tmp_path):
+    path = tmp_path / "in.ndjson"
+    path.write_text("".join(json.dumps(line) + "\n" for line in LINES) + "no json\n")
+    return str(path)
+
+
+class Heard(Reporter):
+    def __init__(self):
+        super().__init__()
+        self.outcomes, self.rejected, self.total = [], [], None
+
+    def start(self, total):
+        self.total = total
+
+    def show(self, job, outcome):
+        self.outcomes.append((job.key, outcome.kind, b"".join(outcome.output.raw())))
+
+    def reject(self, line, reason):
+        self.rejected.append(line.number)
+
+
+def charge(line: dict) -> str:
+    return f"charged {line['n']}"
+
+
+def test_a_function_handles_each_key_once_and_the_reporter_is_told_of_each_line(lines, tmp_path):
+    heard = Heard()
+    rejects = tmp_path / "rejects"
+    end = Pipe(Once("memory:"), Function(charge), key="line.id").run([lines], reporter=heard, rejects=str(rejects))
+    assert heard.outcomes == [
+        ("pipe:1", "ran", b"charged one\n"),
+        ("pipe:2", "ran", b"charged two\n"),
+        ("pipe:1", "replayed", b"charged one\n"),
+    ]
+    assert heard.rejected == [4]
+    assert rejects.read_bytes() == b"no json\n"
+    assert heard.total == sum(len(json.dumps(line)) + 1 for line in LINES) + len("no json\n")
+    assert end.why == "malformed"
+    assert end.counts == {"ran": 2, "replayed": 1, "failed": 0, "parked": 0, "busy": 0, "malformed": 1}
+    assert (end.text, end.running) == ("", False)
+
+
+def test_a_command_runs_without_a_reporter(lines):
+    from onceward.consumers.stop import Stop
+
+    stop = Stop()
+    command = Command(["test", "{line.id}", "-lt", "2"], stop, 1000)
+    try:
+        end = Pipe(Once("memory:"), command, key="line.id", jobs=2).run([lines], stop=stop)
+    finally:
+        command.close()
+    assert end.why == "left"
+    assert (end.counts["ran"], end.counts["replayed"], end.counts["failed"]) == (1, 1, 1)
+
+
+def test_a_name_belongs_to_one_handler(lines):
+    once = Once("memory:")
+    Pipe(once, Function(charge), key="line.id").run([lines])
+    with pytest.raises(NameTaken, match="belong to another command") as taken:
+        Pipe(once, Function(json.dumps), key="obj.id").run([lines])
+    assert taken.value.before == f"--call {__name__}:charge"
+    assert taken.value.key == "onceward.pipe:pipe"
+
+
+def test_a_reporter_that_cannot_write_ends_the_run(tmp_path):
+    path = tmp_path / "many.ndjson"
+    path.write_text("".join(f'{{"id": {n}, "n": ""}}\n' for n in range(500)))
+
+    class Deaf(Reporter):
+        def show(self, job, outcome):
+            self.broken = BrokenPipeError()
+
+    end = Pipe(Once("memory:"), Function(charge), key="line.id").run([str(path)], reporter=Deaf())
+    assert end.why == "unread"
+    assert end.counts["ran"] < 500
+
+
+def test_an_option_that_is_not_valid_is_refused():
+    for options in ({"key": "a["}, {"key": "id", "lease": 0}, {"key": "id", "name": ""}):
+        with pytest.raises(ValueError):
+            Pipe(Once("memory:"), Function(charge), **options)
+
+
+def test_the_engine_needs_neither_typer_nor_rich():
+    code = (
+        "import sys; sys.modules['typer'] = sys.modules['rich'] = None\n"
+        "import onceward.pipe, onceward.pipe.watchdog\n"
+        "assert not [name for name in sys.modules if name.startswith('onceward.cli')]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

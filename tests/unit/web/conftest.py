@@ -1,0 +1,20 @@
+"""What tests of several faces need."""
+
+import pytest
+from django.conf import settings
+from django.test import override_settings
+
+from django_site import MIDDLEWARE, VIEWS
+from web_calls import Rules
+
+
+@pytest.fixture
+def site(once):
+    """Set up a site with the middleware whose URLs lead to one view; gives what it is called with."""
+    with override_settings(MIDDLEWARE=[MIDDLEWARE], ONCEWARD={"once": once, "name": "http", "rules": Rules()}):
+
+        def serve(function, **options):
+            VIEWS["now"] = function
+            settings.ONCEWARD = {"once": once, "name": "http", "rules": Rules(), **options}
+
+        yield serve

@@ -1,0 +1,182 @@
+"""Handlers behind the middleware for ASGI: what they wait for, who cancels them, and how they exit."""
+
+import asyncio
+import gc
+
+import anyio
+import pytest
+
+import asgi_client as asgi
+from onceward import Once, OncewardError, current
+from onceward.core.record import COMPLETED, IN_PROGRESS
+from web_calls import AsgiIdempotency
+
+
+@pytest.fixture
+def once():
+    made = Once("memory:")
+    yield made
+    made.close()
+
+
+def keyed(key):
+    return [(b"idempotency-key", b'"%d"' % key)]
+
+
+async def serve(guarded, **how):
+    client = asgi.Client()
+    await guarded(asgi.scope(**how), client.receive, client.send)
+    return client
+
+
+def run(main):
+    messages = []
+
+    async def watched():
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: messages.append(context["message"]))
+        return await main
+
+    try:
+        return asyncio.run(watched())
+    finally:
+        gc.collect()
+        assert messages == []
+
+
+# --- what handlers wait for -----------------------------------------------------------------------------------------
+
+
+def test_handlers_that_begin_together_may_wait_for_one_and_the_same_thing(once):
+    async def main():
+        connected = asyncio.get_running_loop().create_future()
+
+        async def app(scope, receive, send):
+            await connected
+            await asgi.answer(send)
+
+        guarded = AsgiIdempotency(app, once)
+        requests = [asyncio.ensure_future(serve(guarded, headers=keyed(key))) for key in range(3)]
+        await asyncio.sleep(0)
+        connected.set_result(None)
+        return [(await request).status for request in requests]
+
+    assert run(main()) == [201] * 3
+
+
+def test_a_scope_that_is_cancelled_as_its_handler_has_just_begun_ends_there(once):
+    async def app(scope, receive, send):
+        with anyio.CancelScope() as giving_up:
+            asyncio.get_running_loop().call_soon(giving_up.cancel)
+            await anyio.sleep_forever()
+        await asgi.answer(send, body=b"gave up")
+
+    async def main():
+        return (await serve(AsgiIdempotency(app, once))).body
+
+    assert run(main()) == b"gave up"
+    assert asgi.statuses(once) == [COMPLETED]
+
+
+def test_a_handler_that_cancels_its_task_at_its_end_cancels_the_request(once):
+    async def app(scope, receive, send):
+        await asgi.answer(send)
+        asyncio.current_task().cancel()
+
+    async def main():
+        with pytest.raises(asyncio.CancelledError):
+            await serve(AsgiIdempotency(app, once))
+
+    run(main())
+    assert asgi.statuses(once) == [COMPLETED]
+
+
+# --- what its server sees of it -------------------------------------------------------------------------------------
+
+
+def test_who_gives_a_request_up_does_not_hold_its_claim_and_may_send_it_again(once):
+    async def app(scope, receive, send):
+        await asyncio.sleep(0.05)
+        await asgi.answer(send)
+
+    async def main():
+        guarded = AsgiIdempotency(app, once, wait=5)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await serve(guarded)
+        with pytest.raises(OncewardError, match="no claim is held here"):
+            current()
+        return await serve(guarded)
+
+    assert run(main()).headers["idempotent-replayed"] == "true"
+
+
+@pytest.mark.parametrize("waits", [0, 1])
+def test_an_exit_reaches_the_server_as_without_the_middleware(once, waits):
+    async def app(scope, receive, send):
+        for _ in range(waits):
+            await asyncio.sleep(0)
+        raise SystemExit
+
+    async def main():
+        with pytest.raises(SystemExit):
+            await serve(AsgiIdempotency(app, once))
+        await asyncio.sleep(0.01)  # and the loop goes on
+
+    run(main())
+    assert asgi.statuses(once) == [IN_PROGRESS]
+
+
+def test_an_exit_that_no_server_waits_for_reaches_who_runs_the_loop(once):
+    async def app(scope, receive, send):
+        await asyncio.sleep(0.01)
+        raise SystemExit
+
+    async def main():
+        request = asyncio.ensure_future(serve(AsgiIdempotency(app, once)))
+        await asyncio.sleep(0)
+        request.cancel()
+        await asyncio.sleep(10)
+
+    with pytest.raises(SystemExit):
+        run(main())
+    assert asgi.statuses(once) == [IN_PROGRESS]
+
+
+@pytest.mark.parametrize("waits", [0, 1])
+@pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
+def test_errors_leave_nothing_to_the_garbage_collector(once, waits, error):
+    async def app(scope, receive, send):
+        for _ in range(waits):
+            await asyncio.sleep(0)
+        raise error
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message):
+        pass
+
+    async def ask(guarded, key):
+        try:
+            await guarded(asgi.scope(headers=keyed(key)), receive, send)
+        except error:
+            pass
+
+    async def main():
+        guarded = AsgiIdempotency(app, once)
+        await ask(guarded, 0)
+        await asyncio.sleep(0.01)
+        gc.collect()
+        gc.disable()
+        try:
+            for key in range(1, 20):
+                await ask(guarded, key)
+            await asyncio.sleep(0.01)
+            return gc.collect()
+        finally:
+            gc.enable()
+
+    assert run(main()) < 20
+
+
+# --- header lines ---------------------------------------------------------------------------------------------------
