@@ -38,7 +38,7 @@ def fault(option: str, expression: str, found: set[str], roots: Roots) -> str | 
         return f"{written} names the claim, which onceward fills in; name another parameter"
     if not wrong:
         return None
-    return f"{written} {roots.fault}; write {spelled(option, _right(expression, wrong, roots))}"
+    return f"{written} {roots.fault}; write {spelled(option, _right(expression, wrong, roots, alone=len(wrong) == len(found)))}"
 
 
 def spelled(option: str, expression: str) -> str:
@@ -46,7 +46,7 @@ def spelled(option: str, expression: str) -> str:
     return f"{{{expression}}}" if option == "argument" else f"{option}={expression!r}"
 
 
-def _right(expression: str, wrong: list[str], roots: Roots) -> str:
+def _right(expression: str, wrong: list[str], roots: Roots, *, alone: bool) -> str:
     """Return the expression with its wrong roots put right, as far as that can be told."""
     from difflib import get_close_matches  # for errors only
 
@@ -54,8 +54,9 @@ def _right(expression: str, wrong: list[str], roots: Roots) -> str:
     for name in wrong:
         close = [start] if name == roots.fixed else get_close_matches(name, roots.names, 1, _TYPO)
         meant = close[0] if close else f"{start}.{name}"
-        fixed = re.sub(rf'(?<![\w.@"]){re.escape(name)}(?!\w)', meant, fixed)
-    for right in (fixed, f"{start}{expression}", f"{start}.{expression}", f"{start} | {expression}"):
+        fixed = re.sub(rf'(?<![\w.@"]){re.escape(name)}(?!\w|\s*:)', meant, fixed)
+    within = (f"{start}{expression}", f"{start}.{expression}", f"{start} | {expression}") if alone else ()
+    for right in (fixed, *within):
         if expression not in {right, WHOLE} and _fits(right, roots):
             return right
     return start

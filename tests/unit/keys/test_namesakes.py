@@ -552,6 +552,11 @@ def example(name, **space):
     return space
 
 
+def test_the_example_of_a_path_prints_the_right_spelling(once, capsys):
+    example("path", once=once)
+    assert capsys.readouterr().out == "key='id' names no parameter of charge(order); write key='order.id'\n"
+
+
 def test_the_example_of_a_rename_finds_the_old_records(once):
     space = {"__name__": "shop.orders", "once": once}
     exec("@once(key='order.id')\ndef charge(order):\n    return {'charged': order['id']}\n", space)
