@@ -1,34 +1,28 @@
 """Once: opens a store and hands out guards, claims and transactions."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from types import MethodType
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, Unpack, cast, overload
-from weakref import WeakKeyDictionary
 
 from onceward.claim.arguments import check_hook
 from onceward.claim.claim import Claim
 from onceward.claim.context import ClaimContext, claimed
-from onceward.claim.guard import Guard
+from onceward.claim.factory import GuardFactory, policy_of
 from onceward.core.clock import Clock, boottime
 from onceward.core.policy import Options, Policy
-from onceward.keys.ledger_keys import checked_name, function_name, ledger_key
+from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.events import Observer
 from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores import open_store
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from onceward.aws.sqs.message import AttributeValue
-    from onceward.aws.sqs.queue import Queue
     from onceward.batch.batch import Batch, Group, Outcome
     from onceward.batch.checkpoint.blocking import Flush
     from onceward.batch.checkpoint.context import CheckpointContext
     from onceward.batch.windows import At
-    from onceward.claim.handler import Handler
     from onceward.claim.transaction import Transaction
-    from onceward.keys.namesakes import Namesakes
     from onceward.keys.reading import KeySource
     from onceward.stores.ledger import Ledger
 
@@ -37,12 +31,9 @@ R = TypeVar("R")
 T = TypeVar("T")
 C = TypeVar("C")
 
-CLAIM_NAME = "claim"  # the namespace of keys that are claimed without a function
-
 # Why a busy key cannot be passed over, by who asks for it.
 _NO_SKIP_BLOCK: Final = "a with block cannot be skipped"
 _NO_SKIP_ACQUIRE: Final = "acquire returns a claim and nothing else"
-_NO_SKIP_SEND: Final = "what send returns could not tell whether the message was sent"
 _NO_SKIP_TRANSACT: Final = "what transact returns could not tell whether the writes were made"
 
 
@@ -72,26 +63,23 @@ class Once:
         **options: Unpack[Options],
     ) -> None:
         self.store: Store = open_store(store) if isinstance(store, str) else store
-        self._name = None if name is None else checked_name(name)
-        self._clock = clock
-        self.policy = _policy(Policy(), options)
-        self._observers = Observers(_checked(observe)) if observe else UNOBSERVED
-        if self._observers.given:
+        observers = Observers(_checked(observe)) if observe else UNOBSERVED
+        self.guards = GuardFactory(self.store, clock, name, policy_of(Policy(), options), observers)
+        if observers.given:
             from onceward.stores.capabilities import OBSERVE
 
             if (tell := OBSERVE.of(self.store)) is not None:
-                tell(self._observers.tell_request)
-        self._guards: WeakKeyDictionary[Callable[..., object], tuple[str, Guard]] = WeakKeyDictionary()
-        # of bound methods, whose parameters begin after self, by class
-        self._methods: WeakKeyDictionary[type, WeakKeyDictionary[Callable[..., object], tuple[str, Guard]]]
-        self._methods = WeakKeyDictionary()
-        self._namesakes: list[Namesakes] = []  # one, once it is needed, shared by all that using() makes
+                tell(observers.tell_request)
+
+    @property
+    def policy(self) -> Policy:
+        """The defaults of every guard."""
+        return self.guards.defaults
 
     def using(self, *, name: str | None = None, **options: Unpack[Options]) -> "Once":
         """Return a Once on the same store with other defaults, as in ``once.using(lease=5).run(key, function)``."""
-        other = Once(self.store, name=self._name if name is None else name, clock=self._clock)
-        other.policy = _policy(self.policy, options)
-        other._observers, other._namesakes = self._observers, self._namesakes
+        other = Once(self.store)
+        other.guards = self.guards.using(name, options)
         return other
 
     # --- guarding functions ---------------------------------------------------------------------------------------
@@ -121,12 +109,13 @@ class Once:
         Raises:
             ValueError, TypeError: an option is not valid or does not fit the function. Raised when decorating.
         """
-        policy = _policy(self.policy, options)
+        self.guards.policy(options)  # raises what is wrong with them before there is a function
+        from onceward.claim.decorated import decorated  # what only decorating needs is loaded then
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
             if isinstance(function, classmethod | staticmethod):
                 return type(function)(decorate(function.__func__))
-            return cast("Callable[P, R]", self._decorated(function, policy, key, fingerprint, name))
+            return cast("Callable[P, R]", decorated(self.guards, function, key, fingerprint, name, options))
 
         return decorate
 
@@ -145,8 +134,8 @@ class Once:
             Busy, Mismatch, Parked, KeyMissing, LeaseLost, ResultUnavailable, ResultNotRecorded, StoreError: as their
                 docs say.
         """
-        name, guard = self._guard_of(function)
-        return guard.call(ledger_key(name, key), None, function, args, kwargs)  # type: ignore[return-value]  # the function's
+        guard = self.guards.for_run(function)
+        return guard.call(ledger_key(guard.name, key), None, function, args, kwargs)  # type: ignore[return-value]  # the function's
 
     @overload
     async def run_async(
@@ -160,8 +149,8 @@ class Once:
         self, key: object, function: Callable[..., object], /, *args: object, **kwargs: object
     ) -> object:
         """As :meth:`run`, for a coroutine function (or a function that does not block)."""
-        name, guard = self._guard_of(function, is_async=True)
-        return await guard.call_async(ledger_key(name, key), None, function, args, kwargs)
+        guard = self.guards.for_run(function, is_async=True)
+        return await guard.call_async(ledger_key(guard.name, key), None, function, args, kwargs)
 
     # --- claims in the hand ---------------------------------------------------------------------------------------
 
@@ -177,7 +166,8 @@ class Once:
             Busy, Parked, Reentrant, StoreError: from the ``with`` statement.
             ValueError: ``on_busy="skip"``, for a ``with`` block cannot be skipped.
         """
-        return ClaimContext(self._claim_guard(options), ledger_key(self._claim_name(name), key))
+        guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_BLOCK)
+        return ClaimContext(guard, ledger_key(guard.name, key))
 
     def acquire(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> Claim:
         """Claim ``key`` and return the claim, which you end with ``complete``, ``release`` or ``park``.
@@ -189,15 +179,15 @@ class Once:
             Completed, Busy, Parked, StoreError: as for :meth:`claim`.
             ValueError: ``on_busy="skip"``, for this returns a claim or raises.
         """
-        full = ledger_key(self._claim_name(name), key)
-        return claimed(full, self._claim_guard(options, _NO_SKIP_ACQUIRE, heartbeat=False).enter(full, None))
+        guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_ACQUIRE, heartbeat=False)
+        full = ledger_key(guard.name, key)
+        return claimed(full, guard.enter(full, None))
 
     async def acquire_async(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> Claim:
         """As :meth:`acquire`, for a coroutine; end it with ``complete_async``, ``release_async`` or ``park_async``."""
-        full = ledger_key(self._claim_name(name), key)
-        return claimed(
-            full, await self._claim_guard(options, _NO_SKIP_ACQUIRE, heartbeat=False).enter_async(full, None)
-        )
+        guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_ACQUIRE, heartbeat=False)
+        full = ledger_key(guard.name, key)
+        return claimed(full, await guard.enter_async(full, None))
 
     def transaction(
         self, key: object, connection: C, *, name: str | None = None, **options: Unpack[Options]
@@ -221,9 +211,8 @@ class Once:
         """
         from onceward.claim.transaction import Transaction
 
-        return Transaction.of_key(
-            self._claim_guard(options, heartbeat=False), ledger_key(self._claim_name(name), key), connection
-        )
+        guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_BLOCK, heartbeat=False)
+        return Transaction.of_key(guard, ledger_key(guard.name, key), connection)
 
     def transact(
         self,
@@ -259,8 +248,8 @@ class Once:
         from onceward.stores.capabilities import TRANSACT
 
         commit = TRANSACT.needed(self.store)(writes)
-        guard = self._claim_guard(options, _NO_SKIP_TRANSACT, heartbeat=False)
-        return guard.commit(ledger_key(self._claim_name(name), key), result, commit)
+        guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_TRANSACT, heartbeat=False)
+        return guard.commit(ledger_key(guard.name, key), result, commit)
 
     async def transact_async(
         self,
@@ -275,8 +264,8 @@ class Once:
         from onceward.stores.capabilities import TRANSACT
 
         commit = TRANSACT.needed(self.store)(writes)
-        guard = self._claim_guard(options, _NO_SKIP_TRANSACT, heartbeat=False)
-        return await guard.commit_async(ledger_key(self._claim_name(name), key), result, commit)
+        guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_TRANSACT, heartbeat=False)
+        return await guard.commit_async(ledger_key(guard.name, key), result, commit)
 
     def batch(
         self,
@@ -380,10 +369,9 @@ class Once:
         from onceward.batch.checkpoint.items import ItemReader, Limits
         from onceward.batch.checkpoint.state import Buffer
 
-        named = self._named(name, flush)
-        guard = self._claim_guard({**options, "on_busy": "raise", "final": (), "cache": 0})
+        guard = self.guards.for_flush(flush, name, {**options, "on_busy": "raise", "final": (), "cache": 0})
         limits = Limits(count, bytes, age).checked()
-        return CheckpointContext(Buffer(guard, named, ItemReader(key, fingerprint, size), limits), flush, on_done)
+        return CheckpointContext(Buffer(guard, ItemReader(key, fingerprint, size), limits), flush, on_done)
 
     def per(
         self,
@@ -426,68 +414,6 @@ class Once:
         made = Per(self, Windows(window, offset), name, at, options)
         return cast("Callable[[Callable[P, R]], Callable[P, R]]", made.apply)
 
-    def send(
-        self,
-        queue: "Queue | str",
-        message: object,
-        *,
-        key: object,
-        group: str | None = None,
-        attributes: "Mapping[str, AttributeValue] | None" = None,
-        delay: int | None = None,
-        name: str | None = None,
-        **options: Unpack[Options],
-    ) -> str:
-        """Send a message to an SQS queue once for ``key``, and return its message id, also to duplicates.
-
-        Whether a send whose answer was lost was made cannot be known. It raises, and the key is given back, so that the
-        retry sends again. Every message carries a key derived from ``key`` as its message attribute ``onceward-key``, the
-        same each time: onceward's consumers take it as their key, so that a message that was sent twice takes effect once.
-        A FIFO queue gets it as deduplication id as well, and drops the second one itself within five minutes.
-
-        Args:
-            queue: a :class:`onceward.aws.Queue`, or a queue's URL, ARN or name.
-            message: text, which is sent as it is, or what is sent as JSON (what msgspec encodes, or a pydantic model).
-            key: as for :meth:`run`; unique among the messages to queues of that name.
-            group: the message group; a FIFO queue needs one.
-            attributes: up to nine message attributes: text, numbers or bytes.
-            delay: whole seconds before anybody receives it, up to 900; not for FIFO queues.
-            name: the namespace of the key; default "send". Queues with one name, in several regions or accounts, need
-                names that differ.
-            **options: see :class:`onceward.Policy`. ``cache`` means nothing here.
-
-        Raises:
-            QueueError: it was refused; or it may have been sent all the same, see above.
-            Busy, Parked, KeyMissing, StoreError: it was not sent.
-            ResultNotRecorded: it was sent; the message id is in the error's ``result``.
-            ValueError, TypeError: SQS cannot take it, or an option is not valid; ``on_busy="skip"`` is not, for what is
-                returned could not tell whether it was sent. Nothing was claimed.
-        """
-        from onceward.aws.sqs import producer
-
-        named = self._claim_name(name, producer.SEND_NAME)
-        made = producer.sending(queue, message, key=key, group=group, attributes=attributes, delay=delay, name=named)
-        return made.run(self._claim_guard(options, _NO_SKIP_SEND))
-
-    async def send_async(
-        self,
-        queue: "Queue | str",
-        message: object,
-        *,
-        key: object,
-        group: str | None = None,
-        attributes: "Mapping[str, AttributeValue] | None" = None,
-        delay: int | None = None,
-        name: str | None = None,
-        **options: Unpack[Options],
-    ) -> str:
-        """As :meth:`send`, for a coroutine."""
-        from onceward.aws.sqs import producer
-
-        named = self._claim_name(name, producer.SEND_NAME)
-        made = producer.sending(queue, message, key=key, group=group, attributes=attributes, delay=delay, name=named)
-        return await made.run_async(self._claim_guard(options, _NO_SKIP_SEND))
-
     # --- around it ------------------------------------------------------------------------------------------------
 
     @property
@@ -501,128 +427,6 @@ class Once:
         """Close the store's connections. The next use opens them again."""
         self.store.close()
 
-    # --- making guards --------------------------------------------------------------------------------------------
-
-    def _decorated(
-        self,
-        function: Callable[..., object],
-        policy: Policy,
-        key: "KeySource",
-        fingerprint: "KeySource | bool | None",
-        name: str | None,
-    ) -> Callable[..., object]:
-        from functools import wraps
-
-        from onceward.claim.handler import describe
-        from onceward.keys.signatures import CallReader
-
-        handler = describe(function)
-        reader = CallReader(function, key, fingerprint, handler.claim)
-        prefix = self._named(name, function)
-        guard = self._handler_guard(function, handler, policy)
-        read = reader.under(prefix, self.class_check(name, prefix, function))
-
-        def key_of(*args: object, **kwargs: object) -> str:
-            """Return the key in the ledger of a call with these arguments."""
-            return read(args, kwargs)[0]
-
-        if handler.is_async:
-
-            @wraps(function)
-            async def call_async(*args: object, **kwargs: object) -> object:
-                found, print_ = read(args, kwargs)
-                return await guard.call_async(found, print_, function, args, kwargs)
-
-            wrapper: Callable[..., object] = call_async
-        else:
-
-            @wraps(function)
-            def call(*args: object, **kwargs: object) -> object:
-                found, print_ = read(args, kwargs)
-                return guard.call(found, print_, function, args, kwargs)
-
-            wrapper = call
-        wrapper.__signature__ = reader.signature  # type: ignore[attr-defined]  # inspect reads it
-        wrapper.key_of = key_of  # type: ignore[attr-defined]  # documented at __call__
-        return wrapper
-
-    def _guard_of(self, function: Callable[..., object], *, is_async: bool = False) -> tuple[str, Guard]:
-        """Return the namespace and guard of a function that is run without a decorator; looked at once per function."""
-        # `s.f` and `S.f` are one function whose arguments are counted differently.
-        method = function if isinstance(function, MethodType) else None
-        try:
-            return self._guards[function] if method is None else self._methods[_class_of(method)][method.__func__]
-        except (KeyError, TypeError):
-            pass
-        from onceward.claim.handler import describe
-
-        handler = describe(function)
-        if handler.is_async and not is_async:
-            raise TypeError(
-                f"{handler.name}() is a coroutine function: await once.run_async(...) instead of once.run(...)"
-            )
-        guard = self._handler_guard(function, handler, self.policy)
-        made = (self._named(None, function, lasting=False), guard)
-        try:
-            if method is None:
-                self._guards[function] = made
-            else:
-                self._methods.setdefault(_class_of(method), WeakKeyDictionary())[method.__func__] = made
-        except TypeError:
-            pass  # an object that cannot be weakly referenced is looked at each time
-        return made
-
-    def guard_for(
-        self, function: Callable[..., object], name: str | None, options: Options
-    ) -> "tuple[str, Guard, Handler]":
-        """Return the namespace, the guard and the description of a handler; for batches and adapters."""
-        from onceward.claim.handler import describe
-
-        if hasattr(function, "key_of"):
-            raise TypeError(
-                f"{getattr(function, '__qualname__', function)} is guarded already: give the function without its decorator"
-            )
-        policy = _policy(self.policy, options)
-        handler = describe(function)
-        guard = self._handler_guard(function, handler, policy)
-        return self._named(name, function), guard, handler
-
-    def class_check(
-        self, name: str | None, prefix: str, function: Callable[..., object]
-    ) -> Callable[[tuple[object, ...]], None] | None:
-        """Return what refuses a method whose keys two classes would share by accident, or None; for adapters."""
-        if name is not None or self._name is not None:
-            return None
-        return self._namesakes[0].class_check(prefix, function)
-
-    def _handler_guard(self, function: Callable[..., object], handler: "Handler", policy: Policy) -> Guard:
-        from onceward.claim.handler_codec import codec_of
-
-        return Guard(self.store, policy, self._clock, codec_of(function, handler), handler.parameter)
-
-    def _claim_guard(self, options: Options, no_skip: str = _NO_SKIP_BLOCK, *, heartbeat: bool = True) -> Guard:
-        policy = _policy(self.policy, options)
-        if policy.on_busy == "skip":
-            raise ValueError(f'on_busy="skip" is for functions: {no_skip}, so catch Busy instead')
-        return Guard(self.store, policy if heartbeat else policy._replace(heartbeat=0), self._clock)
-
-    def _claim_name(self, name: str | None, default: str = CLAIM_NAME) -> str:
-        return (self._name or default) if name is None else checked_name(name)
-
-    def _named(self, name: str | None, function: Callable[..., object], *, lasting: bool = True) -> str:
-        """Return the namespace of a function's keys; raises ValueError when it has none that is its own."""
-        if name is not None:
-            return checked_name(name)
-        if self._name is not None:
-            return self._name
-        own = checked_name(function_name(function))
-        if not self._namesakes:
-            from onceward.keys.namesakes import Namesakes
-
-            self._namesakes.append(Namesakes(self.store))
-        self._namesakes[0].check(own, function, lasting=lasting)
-        return own
-
 
 def _checked(observe: Iterable[Observer]) -> list[Observer]:
     if callable(observe):
@@ -631,18 +435,6 @@ def _checked(observe: Iterable[Observer]) -> list[Observer]:
     for one in observers:
         check_hook("observe", one)
     return observers
-
-
-def _class_of(method: MethodType) -> type:
-    owner = method.__self__
-    return owner if isinstance(owner, type) else type(owner)
-
-
-def _policy(defaults: Policy, options: Options) -> Policy:
-    unknown = options.keys() - set(Policy._fields)
-    if unknown:
-        raise TypeError(f"unknown option {', '.join(sorted(unknown))}; there are {', '.join(Policy._fields)}")
-    return defaults._replace(**options).checked()
 
 
 def check_once(once: object, example: str) -> None:

@@ -1,6 +1,8 @@
 """The conformance suite: our stores pass it, and broken ones do not."""
 
+import contextlib
 import itertools
+import sqlite3
 
 import pytest
 
@@ -29,7 +31,36 @@ def test_the_sqlite_store_conforms(check, mode, files):
     def again(store, clock):
         return SqliteStore(store.path, clock=clock)
 
-    check.run(Bench(lambda clock: SqliteStore(files(), clock=clock), again, mode=mode))
+    check.run(Bench(lambda clock: SqliteStore(files(), clock=clock), again, mode=mode, unknown=column))
+
+
+def column(store, key):
+    """Add a column, as a newer version does."""
+    with contextlib.closing(sqlite3.connect(store.path)) as connection:
+        if "later" not in [row[1] for row in connection.execute("PRAGMA table_info(onceward)")]:
+            connection.execute("ALTER TABLE onceward ADD COLUMN later TEXT")
+        connection.execute("UPDATE onceward SET later = 'x' WHERE key = ?", (key,))
+        connection.commit()
+
+    def stays():
+        with contextlib.closing(sqlite3.connect(store.path)) as connection:
+            return connection.execute("SELECT later FROM onceward WHERE key = ?", (key,)).fetchone() == ("x",)
+
+    return stays
+
+
+def test_a_store_that_writes_whole_records_does_not_conform(files):
+    class WritesAll(SqliteStore):
+        def swap(self, write, seen):
+            reply = yield from super().swap(write, seen)
+            with contextlib.closing(sqlite3.connect(self.path)) as connection:
+                connection.execute("UPDATE onceward SET later = NULL")
+                connection.commit()
+            return reply
+
+    (one,) = [c for c in CHECKS if c.name == "swap_keeps_what_it_does_not_name"]
+    with pytest.raises(NotConforming, match="keeps the fields that it does not name"):
+        one.run(Bench(lambda clock: WritesAll(files(), clock=clock), unknown=column))
 
 
 def test_a_store_behind_faults_that_never_happen_conforms():

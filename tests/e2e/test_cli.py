@@ -41,7 +41,7 @@ def held(cli):
     return cli
 
 
-FLOWING = ("sqs", "ls", "show", "clear", "unpark", "park", "purge", "stats", "redrive", "doctor")
+FLOWING = ("sqs", "ls", "show", "clear", "unpark", "park", "purge", "stats", "migrate", "redrive", "doctor")
 
 
 # --- help and usage ---------------------------------------------------------------------------------------------------

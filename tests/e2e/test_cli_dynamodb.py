@@ -1,6 +1,5 @@
 """The operators' commands on a DynamoDB table: real processes against a real server."""
 
-import itertools
 import json
 import os
 import pty
@@ -18,9 +17,9 @@ from onceward.stores.dynamodb import open_table
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import ManualClock
-from servers import Fault, Refuse, free_port
+from servers import Fault, Refuse, free_port, numbers
 
-_NUMBERS = itertools.count()
+_NUMBERS = numbers()
 
 
 @pytest.fixture
@@ -126,10 +125,13 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
     ("arguments", "told"),
     [
         (["--store", "dynamodb://orders", "--print", "pulumi"], "there are cloudformation and terraform"),
-        (["--print", "terraform"], "--print is for DynamoDB"),
-        (["--pitr"], "--pitr is for DynamoDB"),
-        (["--store", "memory:", "--pitr"], "--pitr is for DynamoDB"),
-        (["--ttl"], "--ttl is for DynamoDB"),
+        (["--print", "terraform"], "cannot print how it is made by another tool. Use a store that can: dynamodb"),
+        (["--pitr"], "--pitr means nothing for this ledger"),
+        (
+            ["--store", "memory:", "--pitr"],
+            "memory: cannot be made ahead of its first use. Use a store that can: dynamodb, sqlite",
+        ),
+        (["--ttl"], "--ttl means nothing for this ledger"),
         (["--store", "dynamodb://orders", "--ttl", "--print", "terraform"], "--ttl is for a table that is there"),
     ],
 )

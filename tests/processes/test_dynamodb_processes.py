@@ -177,7 +177,7 @@ def test_workers_whose_clocks_are_wrong_neither_steal_nor_forget(url, proxy, sta
     wrong |= {"fast": (3600.0, "UTC"), "slow": (-3600.0, "UTC"), "right": (0.0, "Asia/Kathmandu")}
     running = {}
     for name, (seconds, zone) in wrong.items():
-        prefix = [faketime, "--exclude-monotonic", "-f", f"{seconds:+.0f}"]
+        prefix = faketime(f"{seconds:+.0f}")
         running[name] = start("skewed", url, name, prefix=prefix, env={"TZ": zone})
     for worker in running.values():
         assert worker.stdout.readline() == "long\n"

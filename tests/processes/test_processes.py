@@ -132,7 +132,7 @@ def check_skewed(ledger, start, seconds, **how):
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_worker_whose_clock_is_an_hour_off_neither_steals_nor_forgets(ledger, start, faketime, hours):
     # Only the time of day is wrong on such a machine; how its kernel counts seconds is not.
-    prefix = [faketime, "--exclude-monotonic", "-f", f"{hours:+d}h"]
+    prefix = faketime(f"{hours:+d}h")
     check_skewed(ledger, start, 3600.0 * hours, prefix=prefix)
 
 
@@ -144,9 +144,7 @@ def test_a_worker_in_another_time_zone_neither_steals_nor_forgets(ledger, start,
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_worker_with_a_wrong_clock_that_comes_first_does_no_harm(ledger, start, faketime, hours):
     """It sets the ledger's clock, for good; what counts is that all share it."""
-    first = start(
-        "race", ledger, ledger.with_suffix(".log"), 1, prefix=[faketime, "--exclude-monotonic", "-f", f"{hours:+d}h"]
-    )
+    first = start("race", ledger, ledger.with_suffix(".log"), 1, prefix=faketime(f"{hours:+d}h"))
     first.communicate("go\n", timeout=PATIENCE)
     check_skewed(ledger, start, 0.0)
 

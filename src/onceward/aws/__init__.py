@@ -2,11 +2,10 @@
 
 Each name is loaded when it is first asked for, so a function pays at its cold start for its own source only. The packages:
 
-- ``events``: Lambda. A module for each family of sources, from an event to deliveries; and what they share: ``delivery`` (a record,
-  decoded), ``reader`` (from a function's signature to its arguments), ``handler``, ``loop`` and ``response``.
-- ``sqs``: ``queue`` (the client; its steps in ``queue_steps``, with ``message`` and ``address``), ``producer``, and the ``worker``:
-  ``serving`` (from messages to outcomes and back), ``polling`` with ``callers``, ``visibility``, ``acknowledge``, ``facts``, and
-  ``keeping`` (in the ledger, what no dead-letter queue takes) with ``kept``.
+- ``events``: Lambda. A module for each family of sources, from an event to deliveries; and what they share: ``handler``, ``loop``
+  and ``response``.
+- ``sqs``: ``queue`` (the client; its steps in ``queue_steps``, with ``message`` and ``address``), ``producer``, and the ``worker``
+  over its ``broker``: ``visibility``, ``acknowledge``, ``facts``, and ``kept`` (a message as the ledger keeps it).
 - ``dead_letters``: ``redrive``, ``moving`` (one message, whatever is killed), ``letters`` (what is to become of it), ``unparking``.
 - ``doctor``: ``look`` reads the ``facts``; ``queue``, ``mapping`` and ``ledger`` judge them.
 """
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from onceward.aws.events.notices import on_eventbridge, on_s3, on_sns
     from onceward.aws.events.sqs import on_sqs, on_sqs_fifo
     from onceward.aws.events.streams import on_dynamodb_stream, on_kinesis
+    from onceward.aws.sqs.producer import send, send_async
     from onceward.aws.sqs.queue import Queue
     from onceward.aws.sqs.worker import SqsWorker
     from onceward.consumers.delivery import BatchFailed, Delivery, MalformedEvent, MalformedRecord
@@ -46,6 +46,8 @@ __all__ = [
     "on_sns",
     "on_sqs",
     "on_sqs_fifo",
+    "send",
+    "send_async",
 ]
 
 _HOMES = {
@@ -68,6 +70,8 @@ _HOMES = {
     "on_sns": ".events.notices",
     "on_sqs": ".events.sqs",
     "on_sqs_fifo": ".events.sqs",
+    "send": ".sqs.producer",
+    "send_async": ".sqs.producer",
 }
 
 

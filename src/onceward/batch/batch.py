@@ -18,6 +18,7 @@ from onceward.batch.threads import Helpers, without_stop_iteration
 from onceward.claim import called
 from onceward.claim.arguments import check_hook
 from onceward.claim.called import OVER, RAISED, RETURNED, Call
+from onceward.claim.factory import refuse_guarded
 from onceward.claim.scope import CURRENT
 from onceward.core import many
 from onceward.core.drivers import drive, drive_async, settle, settle_async
@@ -65,7 +66,9 @@ class Batch:
             if hook is not None:
                 check_hook(option, hook)
         # Who is busy is reported, and nobody is answered from memory.
-        self.name, self.guard, handler = once.guard_for(function, name, {**options, "on_busy": "raise", "cache": 0})
+        refuse_guarded(function)
+        self.guard, handler = once.guards.for_function(function, name, {**options, "on_busy": "raise", "cache": 0})
+        self.name = self.guard.name
         self.read = read
         self.group = group
         self.on_outcome = on_outcome

@@ -22,6 +22,7 @@ from onceward.core.record import COMPLETED, PARKED, RELEASED, Elsewhere
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded, ResultUnavailable
 from onceward.keys.ledger_keys import ledger_key
+from onceward.observe.logs import logger
 from onceward.results.firmly import firmly
 from onceward.results.outcomes import NO_TIME, describe
 
@@ -128,7 +129,7 @@ class Run:
         """Take in what came of claiming, and line up what may begin."""
         for item, answer, bid in zip(chunk, answers, bids, strict=True):
             if isinstance(answer, Won):
-                item.claim = claim = self._guard.held(answer, bid.policy)
+                item.claim = claim = self._guard.held(answer, bid.policy, told=self._guard.observers.are_listening())
                 claim.deadline = self._deadline
                 heartbeat.HEARTBEAT.watch(claim)
             elif self._batch.values and isinstance(answer, Replay) and type(answer.record.result) is Elsewhere:
@@ -434,9 +435,7 @@ class Run:
         item.outcome = outcome
         if outcome.ok and self._batch.on_outcome is None:
             return
-        import logging
-
-        log = logging.getLogger("onceward")
+        log = logger()
         if not outcome.ok:
             _log(log, outcome)
         if self._batch.on_outcome is not None:
@@ -510,6 +509,4 @@ def _warn(claim: HeldClaim) -> None:
     try:
         claim.warn()
     except Warning as warning:
-        import logging
-
-        logging.getLogger("onceward").warning("%s", warning)
+        logger().warning("%s", warning)

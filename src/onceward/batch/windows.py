@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Final
 
+from onceward.claim.factory import refuse_guarded
 from onceward.core import steps
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
@@ -86,8 +87,11 @@ class Per:
         """Return ``function`` guarded by its windows."""
         if isinstance(function, classmethod | staticmethod):
             return type(function)(self.apply(function.__func__))
-        name, guard, handler = self._once.guard_for(function, self._name, self._options)
-        check = self._once.class_check(self._name, name, function)
+        refuse_guarded(function)
+        guards = self._once.guards
+        guard, handler = guards.for_function(function, self._name, self._options)
+        name = guard.name
+        check = guards.class_check(self._name, guard, function)
         read = self._reader(function, handler.claim)
         store, clock = guard.store, guard.clock
         early = timedelta(seconds=self._windows.early(store.resolution))

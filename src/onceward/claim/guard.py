@@ -17,18 +17,21 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 from onceward.claim import called, heartbeat
 from onceward.claim.called import LAZY, OVER, RAISED, RETURNED, Call, ClaimParameter
 from onceward.claim.held import HeldClaim
-from onceward.claim.replays import Answer, Replays
+from onceward.claim.replays import Answer, Replays, refusal
 from onceward.claim.scope import CURRENT
 from onceward.core import steps
 from onceward.core.clock import Clock
 from onceward.core.drivers import drive, drive_async, settle, settle_async, was_settled
 from onceward.core.policy import Policy
+from onceward.core.protocol import Verdict
 from onceward.core.steps import Bid, Refused, Replay, Settled, Won
 from onceward.errors import (
     LeaseLost,
     OncewardError,
     Reentrant,
 )
+from onceward.observe.events import Event, about, of_claiming, of_memory
+from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.results.outcomes import completion, warn_of_missing
 from onceward.stores.contract import Store
 
@@ -48,6 +51,8 @@ class Guard:
         clock: the owner's clock (seconds).
         codec: how results are stored; by default, each by its own type.
         parameter: the handler's parameter that takes the claim, if it has one.
+        name: the namespace of its keys.
+        observers: who hears of what happens.
 
     Raises:
         ValueError: the lease is too short for the store's clock, or the heartbeat too late for it.
@@ -60,6 +65,9 @@ class Guard:
         clock: Clock,
         codec: "Codec | None" = None,
         parameter: ClaimParameter | None = None,
+        observers: Observers = UNOBSERVED,
+        *,
+        name: str,
     ) -> None:
         if policy.lease < 3 * store.resolution:
             raise ValueError(
@@ -72,12 +80,18 @@ class Guard:
                 f"{steps.margin(store, policy):g} s before its lease ends, so renew it earlier (default: a third of the lease)"
             )
         self.store = store
+        self.name = name
         self.policy = policy if policy.max_result is not None else policy._replace(max_result=store.max_result)
         self.clock = clock
         self.replays = Replays(self.policy, clock, codec)
         self.codec = self.replays.codec
+        self.observers = observers
         self._parameter = parameter
         self._caches = bool(policy.cache)
+
+    def under(self, policy: Policy, codec: "Codec") -> "Guard":
+        """Return this guard under another policy and codec, for functions that take no claim."""
+        return Guard(self.store, policy, self.clock, codec, None, self.observers, name=self.name)
 
     # --- a call ---------------------------------------------------------------------------------------------------
 
@@ -91,6 +105,8 @@ class Guard:
     ) -> object:
         """Run ``function`` once for ``key``, or return or raise what was recorded."""
         if self._caches and (known := self.replays.recall(key, fingerprint)) is not None:
+            if self.observers.given:
+                self.observers.tell(of_memory(key))
             return known.value
         claim = self.enter(key, fingerprint)
         match claim:  # not type(claim): an interrupt may come after any call, and nobody would end the claim
@@ -139,6 +155,8 @@ class Guard:
     ) -> object:
         """As :meth:`call`, awaiting what ``function`` returns if it can be awaited."""
         if self._caches and (known := self.replays.recall(key, fingerprint)) is not None:
+            if self.observers.given:
+                self.observers.tell(of_memory(key))
             return known.value
         claim = await self.enter_async(key, fingerprint)
         match claim:  # as above
@@ -227,11 +245,14 @@ class Guard:
                 docs say; the handler must not run.
         """
         bid = self.bid(key, fingerprint)
-        since = self.clock() if self._caches else 0.0
+        told = self.observers.are_listening()
+        since = self.clock() if told or self._caches else 0.0
         try:
             outcome = drive(steps.claim(self.store, bid, value=value), self.store)
             if isinstance(outcome, Won):
-                return self._won(outcome)
+                if told:
+                    self._tell(outcome, since)
+                return self._won(outcome, told=told)
         except OncewardError:
             raise
         except BaseException:
@@ -240,16 +261,19 @@ class Guard:
             except Exception:  # the interrupt is what the caller must hear of; the lease ends by itself
                 pass
             raise
-        return self.replays.answer(outcome, since)
+        return self._answer(outcome, since, told=told)
 
     async def enter_async(self, key: str, fingerprint: str | None, *, value: bool = True) -> HeldClaim | Answer:
         """As :meth:`enter`, for a coroutine."""
         bid = self.bid(key, fingerprint)
-        since = self.clock() if self._caches else 0.0
+        told = self.observers.are_listening()
+        since = self.clock() if told or self._caches else 0.0
         try:
             outcome = await drive_async(steps.claim(self.store, bid, value=value), self.store)
             if isinstance(outcome, Won):
-                return self._won(outcome)
+                if told:
+                    self._tell(outcome, since)
+                return self._won(outcome, told=told)
         except (OncewardError, GeneratorExit):  # a coroutine that is closed may not await any more
             raise
         except BaseException:
@@ -258,7 +282,7 @@ class Guard:
             except Exception:
                 pass
             raise
-        return self.replays.answer(outcome, since)
+        return self._answer(outcome, since, told=told)
 
     def finish(self, claim: HeldClaim, value: object) -> None:
         """Record ``value``, unless the handler has ended the claim itself.
@@ -277,6 +301,8 @@ class Guard:
                 claim.warn()
         finally:
             heartbeat.HEARTBEAT.forget(claim)
+            if claim.story is not None:
+                claim.story.tell()
 
     async def finish_async(self, claim: HeldClaim, value: object) -> None:
         """As :meth:`finish`, for a coroutine."""
@@ -291,6 +317,8 @@ class Guard:
                 claim.warn()
         finally:
             heartbeat.HEARTBEAT.forget(claim)
+            if claim.story is not None:
+                claim.story.tell()
 
     def fail(self, claim: HeldClaim, error: Exception) -> None:
         """Record that the handler raised ``error``, unless it has ended the claim itself. Raises interrupts only."""
@@ -302,6 +330,8 @@ class Guard:
                 settle(lambda: claim.failing(error), self.store)
         finally:
             heartbeat.HEARTBEAT.forget(claim)
+            if claim.story is not None:
+                claim.story.tell()
 
     async def fail_async(self, claim: HeldClaim, error: Exception) -> None:
         """As :meth:`fail`, for a coroutine."""
@@ -313,32 +343,39 @@ class Guard:
                 await settle_async(lambda: claim.failing(error), self.store)
         finally:
             heartbeat.HEARTBEAT.forget(claim)
+            if claim.story is not None:
+                claim.story.tell()
 
     def drop(self, claim: HeldClaim) -> None:
         """Leave an interrupted handler's key claimed to the end of its lease: work that it started may still go on."""
+        if claim.story is not None and not claim.over:
+            claim.story.note("interrupted", claim.record)
         claim.let_go()
         heartbeat.HEARTBEAT.forget(claim)
         if claim.paused is not None and not claim.inherited:
             claim.paused()  # as in fail()
+        claim.tell()
 
     # --- an effect that commits with its record -------------------------------------------------------------------
 
     def commit(self, key: str, result: object, commit: steps.Commit) -> object:
         """Claim, effect and completion in one write; return ``result`` or what was recorded before."""
-        since = self.clock() if self._caches else 0.0
+        since = self.clock()
         effect = steps.Effect(completion(self.codec, self.policy, result), commit)
         return self._committed(drive(steps.claim(self.store, self.bid(key, None), effect), self.store), result, since)
 
     async def commit_async(self, key: str, result: object, commit: steps.Commit) -> object:
         """As :meth:`commit`, for a coroutine."""
-        since = self.clock() if self._caches else 0.0
+        since = self.clock()
         effect = steps.Effect(completion(self.codec, self.policy, result), commit)
         outcome = await drive_async(steps.claim(self.store, self.bid(key, None), effect), self.store)
         return self._committed(outcome, result, since)
 
     def _committed(self, outcome: Settled | Replay | Refused, result: object, since: float) -> object:
         if not isinstance(outcome, Settled):
-            return self.replays.answer(outcome, since).value
+            return self._answer(outcome, since, told=self.observers.are_listening()).value
+        if self.observers.are_listening():
+            self.observers.tell(about("completed", outcome.record)._replace(waited=self.clock() - since))
         warn_of_missing(outcome.record)
         return result
 
@@ -362,16 +399,37 @@ class Guard:
         bid = (key, os.urandom(16).hex(), fingerprint, self.policy, self.clock)
         return tuple.__new__(Bid, bid)  # what Bid(...) does, in half the time
 
-    def _won(self, outcome: Won) -> HeldClaim:
+    def _answer(self, outcome: Replay | Refused, since: float, *, told: bool) -> Answer:
+        if told or (isinstance(outcome, Refused) and outcome.verdict is Verdict.PARKED):
+            self._tell(outcome, since)
+        return self.replays.answer(outcome, since)
+
+    def _tell(self, outcome: Won | Replay | Refused, since: float) -> None:
+        self.observers.tell(*self.events_of(outcome, since))
+
+    def events_of(self, outcome: Won | Replay | Refused, since: float) -> list[Event]:
+        """Return what there is to tell of a claim that was asked for at ``since``; 0 is when nobody listened."""
+        error = refusal(outcome, self.policy) if isinstance(outcome, Refused) else None
+        event = of_claiming(outcome, self.clock() - since if since else None, error)
+        return [] if event is None else [event]
+
+    def _won(self, outcome: Won, *, told: bool) -> HeldClaim:
         if self.clock() >= outcome.until:  # this worker was stopped, or cut off, since it asked
+            self.observers.tell(about("lost", outcome.record))
             raise LeaseLost(outcome.record.key, "begin its handler")
-        claim = self.held(outcome, self.policy)
+        claim = self.held(outcome, self.policy, told=told)
         heartbeat.HEARTBEAT.watch(claim)
         return claim
 
-    def held(self, won: Won, policy: Policy) -> HeldClaim:
-        """Return the claim that was won under ``policy``, which may differ from the guard's in its lease."""
-        return HeldClaim(self.store, won, policy, self.clock, self.codec)
+    def held(self, won: Won, policy: Policy, *, told: bool) -> HeldClaim:
+        """Return the claim that was won under ``policy``, which may differ from the guard's in its lease.
+
+        Args:
+            won: what the ledger answered.
+            policy: the options of this claim.
+            told: whether observers listen.
+        """
+        return HeldClaim(self.store, won, policy, self.clock, self.codec, self.observers, told=told)
 
 
 def is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:

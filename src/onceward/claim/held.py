@@ -38,34 +38,34 @@ class HeldClaim(Lease):
     def complete(self, result: object = None) -> None:
         """See :class:`Claim`."""
         self._begin_end()
-        settle(self.success(result), self.store)
+        self._settle(self.success(result))
         self.warn()
 
     async def complete_async(self, result: object = None) -> None:
         """See :class:`Claim`."""
         self._begin_end()
-        await settle_async(self.success(result), self.store)
+        await self._settle_async(self.success(result))
         self.warn()
 
     def release(self, error: str | None = None) -> None:
         """See :class:`Claim`."""
         self._begin_end()
-        settle(lambda: self.leaving(protocol.released(self._noted(error)), "release it"), self.store)
+        self._settle(lambda: self.leaving(protocol.released(self._noted(error)), "release it"))
 
     async def release_async(self, error: str | None = None) -> None:
         """See :class:`Claim`."""
         self._begin_end()
-        await settle_async(lambda: self.leaving(protocol.released(self._noted(error)), "release it"), self.store)
+        await self._settle_async(lambda: self.leaving(protocol.released(self._noted(error)), "release it"))
 
     def park(self, reason: str | None = None) -> None:
         """See :class:`Claim`."""
         self._begin_end()
-        settle(lambda: self.leaving(protocol.parked(self._noted(reason)), "park it"), self.store)
+        self._settle(lambda: self.leaving(protocol.parked(self._noted(reason)), "park it"))
 
     async def park_async(self, reason: str | None = None) -> None:
         """See :class:`Claim`."""
         self._begin_end()
-        await settle_async(lambda: self.leaving(protocol.parked(self._noted(reason)), "park it"), self.store)
+        await self._settle_async(lambda: self.leaving(protocol.parked(self._noted(reason)), "park it"))
 
     def transaction(self, connection: C) -> "Transaction[C]":
         """See :class:`Claim`."""
@@ -79,7 +79,7 @@ class HeldClaim(Lease):
 
         commit = TRANSACT.needed(self.store)(writes)
         self._begin_end()
-        settle(self.success(result, commit), self.store)
+        self._settle(self.success(result, commit))
         self.warn()
         return result
 
@@ -89,9 +89,21 @@ class HeldClaim(Lease):
 
         commit = TRANSACT.needed(self.store)(writes)
         self._begin_end()
-        await settle_async(self.success(result, commit), self.store)
+        await self._settle_async(self.success(result, commit))
         self.warn()
         return result
+
+    def _settle(self, make: Callable[[], Steps[None]]) -> None:
+        try:
+            settle(make, self.store)
+        finally:
+            self.tell()
+
+    async def _settle_async(self, make: Callable[[], Steps[None]]) -> None:
+        try:
+            await settle_async(make, self.store)
+        finally:
+            self.tell()
 
     def _begin_end(self) -> None:
         self._check_free()
@@ -107,6 +119,8 @@ class HeldClaim(Lease):
         outcome: Outcome | None = None
         tries = 0
         self._ended = None  # an earlier try to end it does not count
+        if self.story is not None:
+            self.story.handled(self.clock())
 
         def recording() -> "Steps[None]":  # quoted, or it would be looked up for every result
             nonlocal outcome, tries
@@ -140,6 +154,7 @@ class HeldClaim(Lease):
             if outcome.result is not None and (lasting or self.clock() < self.limit(2)):
                 # The completion matters more.
                 return (yield from self.completing(without_result(error), result, again=False))
+            self.telling.note("not_recorded", self.record, error=error)
             raise ResultNotRecorded(self.record.key, result, str(error)) from error
         return self.ended(ended, outcome, "record its result")
 
@@ -177,16 +192,19 @@ class HeldClaim(Lease):
         """Return the outcome of a handler that raised ``error``: the exception itself, or the key given back or parked."""
         if isinstance(error, GivenBack):
             return protocol.unbegun()
+        self.telling.raised = error
         if isinstance(error, self.policy.final) and not isinstance(error, NotBegun):
             return final(error, self.policy)
         return protocol.failed(self.record, self.policy, noted(describe(error), self.policy))
 
     def leaving(self, outcome: Outcome, doing: str) -> Steps[None]:
         """End it without a result; raises LeaseLost, or what the store raised."""
+        story, end = self.telling, self._end(outcome)
         try:
-            ended = yield from self._end(outcome)
+            ended = yield from end
         except OncewardError as error:
             if outcome.result is None or self.clock() >= self.limit(2):
+                story.note("not_recorded", self.record, error=error)
                 raise
             outcome = without_result(error)
             ended = yield from self._end(outcome)
@@ -195,10 +213,12 @@ class HeldClaim(Lease):
     def ended(self, ended: Settled | Lost, outcome: Outcome, doing: str) -> None:
         """Take in what came of ending it; raises LeaseLost."""
         if isinstance(ended, Lost):
-            self._lost = True
+            self.lose()
             raise LeaseLost(self.record.key, doing)
         self.record = ended.record
-        self.settled = outcome.status
+        if self.story is not None:
+            self.story.ended(self, outcome)
+        self.settled = outcome.status  # last: an interrupt before has it ended once more
 
     def _end(self, outcome: Outcome, commit: steps.Commit | None = None) -> Steps[Settled | Lost]:
         self._check_open()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from onceward.claim import forks
 from onceward.claim.claim import Claim
 from onceward.claim.scope import CURRENT
+from onceward.claim.story import Story
 from onceward.core import steps
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
@@ -14,6 +15,7 @@ from onceward.core.policy import Policy
 from onceward.core.record import Record
 from onceward.core.steps import Lost, Won
 from onceward.errors import ForkedClaim, LeaseLost, OncewardError
+from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
@@ -38,14 +40,26 @@ class Lease(Claim):
         "due",
         "interval",
         "number",
+        "observers",
         "outer",
         "paused",
         "policy",
         "settled",
         "store",
+        "story",
     )
 
-    def __init__(self, store: Store, won: Won, policy: Policy, clock: Clock, codec: "Codec") -> None:
+    def __init__(
+        self,
+        store: Store,
+        won: Won,
+        policy: Policy,
+        clock: Clock,
+        codec: "Codec",
+        observers: Observers = UNOBSERVED,
+        *,
+        told: bool = False,
+    ) -> None:
         self.store = store
         self.record: Record = won.record
         self._until = won.until
@@ -66,6 +80,8 @@ class Lease(Claim):
         # While a transaction holds the store's write lock, what rolls it back: nobody can take over, and no beat gets through.
         self.paused: Callable[[], None] | None = None
         self.outer = CURRENT.get()
+        self.observers = observers
+        self.story = Story(observers, clock()) if told else None  # None while nobody listens and nothing is wrong
 
     @property
     def lost(self) -> bool:
@@ -98,6 +114,8 @@ class Lease(Claim):
     def handled(self) -> None:
         """Say that its handler has ended: the time to record that runs from now on."""
         self._ended = self.clock()
+        if self.story is not None:
+            self.story.handled(self._ended)
 
     def limit(self, leases: int) -> float:
         """Until when to try to record its end, on the owner's clock.
@@ -107,6 +125,8 @@ class Lease(Claim):
         """
         if (since := self._ended) is None:  # nobody has said so, and the first try has just failed
             since = self._ended = self.clock()
+        if (story := self.telling).late_since is None:
+            story.late_since = self.clock()
         limit = min(self._until, since + leases * self.policy.lease)
         return limit if self.deadline is None else min(limit, self.deadline)
 
@@ -120,18 +140,40 @@ class Lease(Claim):
             # Not at once, also when the time left allows only for a short lease: an end takes a moment, and a beat in between
             # makes it begin anew.
             self.due = max(self._until + self._ahead, self.clock() + self.interval / 10)
+            if self.story is not None:
+                self.story.note("renewed", self.record, left=self.remaining)
         elif self._ending and outcome.record is not None and outcome.record.owner == self.record.owner:
             self.due = self.clock() + self.interval  # I am ending it at this moment, which is not losing it
         else:
-            self._lost = True
+            self.lose()
 
     def reopened(self, record: Record) -> None:
         """Take back an end that was rolled back: the claim stands as ``record`` again."""
         self.record, self.settled, self._ending = record, None, False
+        if self.story is not None:
+            self.story.forget()
 
     def let_go(self) -> None:
         """Believe in it no more; in the store it stays to the end of its lease."""
         self._lost = True
+
+    def lose(self) -> None:
+        """Take in that the key has gone on without this worker."""
+        if not self._lost:
+            self._lost = True
+            self.telling.note("lost", self.record)
+
+    @property
+    def telling(self) -> Story:
+        """What there is to tell of it, also when nobody listened in the beginning: a person must hear of some things."""
+        if self.story is None:
+            self.story = Story(self.observers, None)
+        return self.story
+
+    def tell(self) -> None:
+        """Tell observers what has happened; never within steps."""
+        if self.story is not None:
+            self.story.tell()
 
     def ending(self) -> None:
         """Say that its end is on its way, together with those of others."""
@@ -139,11 +181,17 @@ class Lease(Claim):
 
     def extend(self, seconds: float | None = None) -> None:
         """See :class:`Claim`."""
-        drive(self._extend(seconds), self.store)
+        try:
+            drive(self._extend(seconds), self.store)
+        finally:
+            self.tell()
 
     async def extend_async(self, seconds: float | None = None) -> None:
         """See :class:`Claim`."""
-        await drive_async(self._extend(seconds), self.store)
+        try:
+            await drive_async(self._extend(seconds), self.store)
+        finally:
+            self.tell()
 
     def _extend(self, seconds: float | None) -> Steps[None]:
         lease = self.policy.lease if seconds is None else float(seconds)
@@ -162,7 +210,7 @@ class Lease(Claim):
             (outcome,) = yield from steps.persist(error, beat, self.clock, lambda: limit)
         self.renewed(outcome)
         if isinstance(outcome, Lost):
-            self._lost = True
+            self.lose()
             raise LeaseLost(self.record.key, "extend its lease")
 
     def check_own(self) -> None:

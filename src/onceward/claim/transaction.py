@@ -10,9 +10,9 @@ from onceward.claim.claim import Claim
 from onceward.claim.scope import CURRENT
 from onceward.core import protocol, steps
 from onceward.core.drivers import Steps, drive
-from onceward.core.protocol import Outcome
-from onceward.core.steps import Bid, Lost, Settled, Won
+from onceward.core.steps import Bid, Lost, Refused, Won
 from onceward.errors import Completed, ForkedClaim, LeaseLost, OncewardError, Parked, ResultNotRecorded, StoreError
+from onceward.observe.events import Event
 from onceward.stores.capabilities import TRANSACTION, Session
 from onceward.stores.contract import Store
 
@@ -46,6 +46,8 @@ class Transaction(Generic[C]):
         self._bid: Bid | None = None
         self._outer: HeldClaim | None = None
         self._process = forks.generation
+        self._events: list[Event] = []  # told, as those of the claims are, when the transaction is over
+        self._told: list[HeldClaim] = []
 
     @property
     def claim(self) -> Claim:
@@ -107,6 +109,7 @@ class Transaction(Generic[C]):
         except Parked:
             # What was refused may have been written down (a key parked for good): keep that.
             self._end(self._session.commit)
+            self._tell()
             raise
         except BaseException:
             self._end(self._session.rollback)
@@ -114,12 +117,21 @@ class Transaction(Generic[C]):
             if hasattr(self, "_held") and self._held.paused:  # interrupted at the last moment
                 self._held.paused = None
                 CURRENT.set(self._outer)
+            if not self._told or self._guard is None:  # else a claim was made, and rolled back
+                self._tell()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            self._leave(error)
+        finally:
+            if not self._held.inherited and (error is None or isinstance(error, Exception)):
+                self._tell()
+
+    def _leave(self, error: BaseException | None) -> None:
         try:
             CURRENT.set(self._outer)
             if self._held.inherited:  # and so is the connection: whatever is done to it here would harm the parent's
@@ -151,9 +163,14 @@ class Transaction(Generic[C]):
         bid = self._bid = guard.bid(self._key, None)
         # Nobody can end a run that is under way while this transaction holds the file, so waiting for one is in vain.
         bid = self._bid = bid._replace(policy=bid.policy._replace(on_busy="raise"))
+        told, since = guard.observers.are_listening(), bid.clock()
         outcome = drive(steps.claim(self._store, bid), self._session)
+        if told or isinstance(outcome, Refused):
+            self._events = guard.events_of(outcome, since)
         if isinstance(outcome, Won):
-            return guard.held(outcome, bid.policy)
+            claim = guard.held(outcome, bid.policy, told=told)
+            self._told.append(claim)
+            return claim
         raise Completed(self._key, guard.replays.answer(outcome, bid.clock()).value)
 
     def _check_held(self) -> None:
@@ -223,15 +240,11 @@ class Transaction(Generic[C]):
             self._held.paused = None
             self._held.park(reason)
         else:
-            self._again(lambda claim: self._parking(claim, reason))
+            self._again(lambda claim: claim.leaving(protocol.parked(reason), "park it"))
         raise OncewardError(
             f"{self._key}: {reason}, without the record. The key is parked: look at the effect, then `onceward clear` or "
             "`onceward unpark` it. Leave commit and rollback to the with statement (executescript() commits, too)"
         ) from error
-
-    def _parking(self, claim: "HeldClaim", reason: str) -> Steps[Settled | Lost]:
-        outcome: Outcome = protocol.parked(reason)
-        return steps.end(self._store, claim.record, outcome, claim.policy, clock=claim.clock, until=lambda: 0.0)
 
     def _again(self, ending: "Callable[[HeldClaim], Steps[object]]") -> None:
         """Claim the key once more, in a transaction of its own, and end it with ``ending(claim)``."""
@@ -241,11 +254,22 @@ class Transaction(Generic[C]):
         try:
             outcome = drive(steps.claim(self._store, self._bid), self._session)
             if isinstance(outcome, Won):
-                claim = self._guard.held(outcome, self._bid.policy)
+                claim = self._guard.held(outcome, self._bid.policy, told=self._held.story is not None)
+                if claim.story is not None and self._held.story is not None:
+                    claim.story.began = self._held.story.began
                 drive(ending(claim), self._session)
+                self._told.append(claim)
             self._execute(self._session.commit)
         finally:
             self._end(self._session.rollback)  # unless it is committed
+
+    def _tell(self) -> None:
+        """Tell observers what has happened. Nothing is locked any more, so that they may use the ledger."""
+        events, self._events = self._events, []
+        if self._guard is not None:
+            self._guard.observers.tell(*events)
+        for claim in (*self._told, *([self._held] if self._guard is None else [])):
+            claim.tell()
 
     def _end(self, ending: Callable[[], None]) -> None:
         """End the transaction, if there is one, by the session's commit or rollback."""

@@ -3,14 +3,13 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once
-from onceward.stores.contract import Store
+from onceward.stores.capabilities import FOUND
 from onceward.stores.ledger import Ledger
 from onceward.terminal import line
 
@@ -43,9 +42,9 @@ def opened(url: str) -> Once:
 def existing(url: str) -> Once:
     """As :func:`opened`, for commands that look at a ledger: refuses to make one."""
     once = opened(url)
-    path = file_of(once.store)
-    if path is not None and not Path(path).exists():
-        refuse(f"there is no ledger at {path}; name one with --store or ONCEWARD_STORE", TROUBLE)
+    found = FOUND.of(once.store)
+    if found is not None and not found():
+        refuse(f"there is no ledger at {once.store.url}; name one with --store or ONCEWARD_STORE", TROUBLE)
     return once
 
 
@@ -69,9 +68,3 @@ def said(error: OncewardError) -> str:
     if isinstance(error, StoreError) and error.transient and isinstance(error.__cause__, OSError):
         return f"{error}. Try again; if it stays so, check the endpoint and the region in --store (or AWS_ENDPOINT_URL and AWS_REGION)"
     return str(error)
-
-
-def file_of(store: Store) -> str | None:
-    """Return the file that a store is kept in, or None when it is not a file."""
-    path = getattr(store, "path", None)
-    return path if isinstance(path, str) else None

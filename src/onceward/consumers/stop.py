@@ -2,7 +2,9 @@
 
 import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -49,3 +51,32 @@ class Stop:
         self.forced = True
         signal.signal(number, signal.SIG_DFL)
         self.on_force()
+
+
+@contextmanager
+def signals(stop: Callable[[], None], interrupt: Callable[[], None]) -> Iterator[None]:
+    """Hear the signals of this process in its main thread: the first stops, the second interrupts, the third is the system's."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = False
+
+    def hear(_number: int, _frame: FrameType | None) -> None:
+        nonlocal heard
+        if not heard:
+            heard = True
+            stop()
+            return
+        for one in before:
+            signal.signal(one, signal.SIG_DFL)
+        interrupt()
+
+    # One that this process was started to ignore, as by nohup, stays so.
+    before = {number: was for number in SIGNALS if (was := signal.getsignal(number)) is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, hear)
+    try:
+        yield
+    finally:
+        for number, was in before.items():
+            signal.signal(number, was)

@@ -52,6 +52,9 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
     if changes:
         verb = lambda asked: store.swap_many([changes[number] for number in asked])
         yield from _claims(store, bids, list(changes), verb, outcomes)
+        for number, (_, held) in changes.items():
+            if isinstance(won := outcomes.get(number), Won):
+                outcomes[number] = won._replace(before=held)
     for number, bid in enumerate(bids):
         if number not in outcomes:
             try:

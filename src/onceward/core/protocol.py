@@ -140,6 +140,11 @@ def decide(held: Record | None, now: float, owner: str, fingerprint: str | None,
     raise AssertionError("the last rule always holds")
 
 
+def has_taken_over(won: Record, before: Record | None) -> bool:
+    """Tell whether a claim was taken from a worker whose lease had ended; ``before`` is the record that it replaced."""
+    return before is not None and before.status == IN_PROGRESS and won.attempts > 1
+
+
 class Transition(NamedTuple):
     """One change that a record can make: by what step, and under which condition in the store."""
 

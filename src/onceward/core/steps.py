@@ -41,10 +41,14 @@ class Bid(NamedTuple):
 
 
 class Won(NamedTuple):
-    """The claim is mine until ``until`` on my own clock (seconds), which is before it ends in the store."""
+    """The claim is mine until ``until`` on my own clock (seconds), which is before it ends in the store.
+
+    ``before`` is the record that the claim has replaced, if there was one.
+    """
 
     record: Record
     until: float
+    before: Record | None = None
 
 
 class Replay(NamedTuple):
@@ -55,11 +59,15 @@ class Replay(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The key cannot be had: BUSY, PARKED, MISMATCH or UNKNOWN; ``wait`` is the seconds until it may be worth asking again."""
+    """The key cannot be had: BUSY, PARKED, MISMATCH or UNKNOWN; ``wait`` is the seconds until it may be worth asking again.
+
+    ``parked`` tells whether this very claim has parked it.
+    """
 
     verdict: Verdict
     record: Record
     wait: float
+    parked: bool = False
 
 
 class Settled(NamedTuple):
@@ -173,7 +181,7 @@ def claim(
         if held is not None and effect is not None and judge(held, bid.owner, effect.outcome.status) is Ending.DONE:
             return Settled(_known(held, effect.outcome))  # now, or before and its reply was lost
         verdict = None if reply.won and not parking else decide(held, reply.now, bid.owner, bid.fingerprint, policy)
-        parking = False
+        parked, parking = parking and reply.won, False
         if held is None:
             seen = None
             verb = _claiming(store, first, None, effect)
@@ -181,7 +189,7 @@ def claim(
             until = belief(store, policy, sent, reply, held, lease=policy.lease)
             in_time = until - clock() >= policy.lease / 2
             # What Won(...) does, in half the time.
-            return tuple.__new__(Won, (held, until)) if in_time else (yield from _renewed(store, bid, held))
+            return tuple.__new__(Won, (held, until, seen)) if in_time else (yield from _renewed(store, bid, held))
         elif verdict is Verdict.REPLAY:
             held = (yield from fetched(held, clock)) if value and type(held.result) is Elsewhere else held
             return Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
@@ -200,7 +208,7 @@ def claim(
                 shared = watch(store, bid.key, clock)
             verb = partial(shared.look, bid.owner, clock(), clock() + left, reply)
         else:
-            return Refused(verdict, held, max(0.0, held.lease_until - reply.now))
+            return Refused(verdict, held, max(0.0, held.lease_until - reply.now), parked)
         sent = clock()
 
 

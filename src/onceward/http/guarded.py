@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from onceward.claim.guard import Guard
 from onceward.core.policy import Options
 from onceward.errors import ResultUnavailable
 from onceward.http.answer import Answer, Recorded, recorded
@@ -62,10 +61,10 @@ class Guarded:
         self.within = None if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else self.rules.record_within
         self.coverage = Coverage(self.rules.routes)
         self.methods = frozenset[str]().union(*(route.methods for route in self.rules.routes))
-        self._name = once._claim_name(name, "")  # noqa: SLF001 - shells are part of the house
-        guard = once._claim_guard(options, "each request is answered")  # noqa: SLF001 - as above
-        self.guard = Guard(guard.store, guard.policy, guard.clock, AnswerCodec())
-        if not self._name:
+        self.guard = once.guards.for_keys(
+            name, options, default="", no_skip="each request is answered", codec=AnswerCodec()
+        )
+        if not self.guard.name:
             raise TypeError(
                 "name= is missing: give the namespace of the keys, as in name='shop', another one for each service. Two services "
                 "of one name on one ledger would give each other's answers"
@@ -75,7 +74,7 @@ class Guarded:
         """Return the key in the ledger and the exchange of a request that the rules have read."""
         most = self.guard.policy.max_result
         assert most is not None  # the guard has asked the store
-        return scoped_key(self._name, ask.key), Exchange(self.rules, ask, most)
+        return scoped_key(self.guard.name, ask.key), Exchange(self.rules, ask, most)
 
     def recorded(self, key: str, value: object) -> Recorded:
         """Return the answer that stands in the ledger.

@@ -1,9 +1,13 @@
 """JMESPath over inputs, made strict: whatever would let a missing part pass for a present one is refused."""
 
+import datetime as dt
+import decimal
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import jmespath
+import msgspec
 from jmespath.exceptions import JMESPathError, JMESPathTypeError
 from jmespath.functions import Functions
 from jmespath.visitor import TreeInterpreter
@@ -144,12 +148,6 @@ def _kinds(node: Any) -> set[str]:
 
 def _builtin(value: object) -> object:
     """Return a dataclass, Struct or pydantic model as a dict, with its UUIDs and bytes as they are."""
-    import datetime as dt
-    import decimal
-    import uuid
-
-    import msgspec
-
     if hasattr(value, "model_dump"):
         return cast("object", value.model_dump())
     kept = (uuid.UUID, bytes, bytearray, decimal.Decimal, dt.datetime, dt.date)

@@ -50,7 +50,8 @@ def _right(expression: str, wrong: list[str], roots: Roots, *, alone: bool) -> s
     """Return the expression with its wrong roots put right, as far as that can be told."""
     from difflib import get_close_matches  # for errors only
 
-    fixed, start = expression, roots.start
+    fixed: str = expression
+    start = roots.start
     for name in wrong:
         close = [start] if name == roots.fixed else get_close_matches(name, roots.names, 1, _TYPO)
         meant = close[0] if close else f"{start}.{name}"

@@ -1,9 +1,11 @@
 """The events that observers get. All durations are seconds on the owner's clock."""
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
+from onceward.core.protocol import Verdict, has_taken_over
 from onceward.core.record import Record
+from onceward.core.steps import Refused, Replay, Won
 
 Kind = Literal[
     "claimed",  # the key was free, or given back before
@@ -87,3 +89,37 @@ def about(kind: Kind, record: Record) -> Event:
     """Return the event of this kind about the key of ``record``."""
     key = record.key
     return Event(kind, key, key.partition(":")[0], record.attempts, record.fence)
+
+
+_REFUSED: Final[dict[Verdict, Kind]] = {
+    Verdict.BUSY: "busy",
+    Verdict.MISMATCH: "mismatch",
+    Verdict.PARKED: "parked",
+}
+
+
+def of_memory(key: str) -> Event:
+    """Return the event of a duplicate that was answered from memory, without asking the ledger."""
+    return Event("replayed", key, key.partition(":")[0])
+
+
+def of_claiming(answer: Won | Replay | Refused, waited: float | None, error: Exception | None = None) -> Event | None:
+    """Return the event of a claim: won, answered or refused; None where a newer version must say what the record means.
+
+    Args:
+        answer: what came of it.
+        waited: how long that took.
+        error: what a refused caller gets.
+    """
+    if isinstance(answer, Won):
+        kind: Kind = "taken_over" if has_taken_over(answer.record, answer.before) else "claimed"
+        return about(kind, answer.record)._replace(waited=waited)
+    if isinstance(answer, Replay):
+        return about("replayed", answer.record)._replace(waited=waited)
+    refused = _REFUSED.get(answer.verdict)
+    if refused is None:
+        return None
+    met = about(refused, answer.record)._replace(waited=waited, error=error)
+    if refused == "busy":
+        return met._replace(left=answer.wait)
+    return met._replace(again=refused == "parked" and not answer.parked)

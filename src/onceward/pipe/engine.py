@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
-from onceward.claim.guard import Guard
 from onceward.consumers.stop import Stop
-from onceward.core.clock import boottime
-from onceward.core.policy import Policy
+from onceward.core.policy import Options
 from onceward.errors import Mismatch, StoreError
-from onceward.keys.ledger_keys import checked_name, ledger_key
+from onceward.keys.ledger_keys import ledger_key
 from onceward.keys.paths import StrictPath
 from onceward.once import Once
 from onceward.pipe.attempt import Interrupted, LineOutcome
@@ -21,6 +19,7 @@ from onceward.pipe.runner import LineHandler, Runner, Workers
 
 WAIT_BEYOND = 5.0  # seconds to wait beyond a lease, so that what a killed run left behind has lapsed
 _FORCED = 2.0  # seconds that the workers have to notice that their commands were killed
+_NO_SKIP = "each line has its outcome"
 _HANDLERS = "onceward.pipe"  # the namespace under which each name's handler is remembered
 
 Why = Literal["done", "left", "malformed", "ledger", "interrupted", "unread"]
@@ -86,10 +85,11 @@ class Pipe:
         max_attempts: int | None = None,
         wait: float | None = None,
     ) -> None:
+        options: Options = {"lease": lease, "max_attempts": max_attempts, "retention": None, "on_busy": "raise"}
+        self._guard = once.guards.for_keys(name, options, no_skip=_NO_SKIP, codec=handler.codec)
         self._reader = JobReader(
-            checked_name(name), StrictPath(key, "key", handler.roots), handler.roots, handler.prepare
+            self._guard.name, StrictPath(key, "key", handler.roots), handler.roots, handler.prepare
         )
-        self._policy = Policy(lease=lease, max_attempts=max_attempts, retention=None).checked()
         self._once, self._handler, self._jobs = once, handler, jobs
         self._wait = lease + WAIT_BEYOND if wait is None else wait
 
@@ -115,7 +115,7 @@ class Pipe:
             OSError: a file cannot be read.
         """
         self._own_name()
-        runner = Runner(self._once.store, self._policy, self._handler, self._wait)
+        runner = Runner(self._guard, self._handler, self._wait)
         try:
             return _Run(runner, self._reader, reporter or Reporter(), Rejects(rejects), stop or Stop()).run(
                 files, self._jobs
@@ -127,7 +127,8 @@ class Pipe:
         """Make sure that no other handler used the keys of this name before."""
         name, handler = self._reader.name, self._handler
         key = ledger_key(_HANDLERS, name)
-        guard = Guard(self._once.store, Policy(lease=5.0, retention=None, on_busy=10.0), boottime)
+        options: Options = {"lease": 5.0, "retention": None, "on_busy": 10.0}
+        guard = self._once.guards.for_keys(_HANDLERS, options, no_skip=_NO_SKIP)
         fingerprint = sha256(handler.identity.encode(errors="surrogateescape")).hexdigest()
         try:
             guard.call(key, fingerprint, lambda: handler.target, (), {})

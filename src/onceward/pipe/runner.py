@@ -8,8 +8,6 @@ from typing import Protocol, TextIO
 
 from onceward.claim.guard import Guard
 from onceward.consumers.stop import Stop
-from onceward.core.clock import boottime
-from onceward.core.policy import Policy
 from onceward.errors import Busy, Parked, ResultNotRecorded, ResultUnavailable, ResultWarning, StoreError
 from onceward.keys.roots import Roots
 from onceward.pipe.attempt import Attempt, Interrupted, LineOutcome, has_text
@@ -17,7 +15,6 @@ from onceward.pipe.jobs import Jobs, LineJob
 from onceward.pipe.output import Output
 from onceward.results.codec import Codec
 from onceward.results.outcomes import describe
-from onceward.stores.contract import Store
 
 _LOOK_AGAIN = 0.1  # seconds between looks at a key that another worker holds
 
@@ -47,8 +44,7 @@ class Runner:
     """Runs one handler under one guard.
 
     Args:
-        store: the ledger.
-        policy: its options; a busy key is not waited for inside the guard, but put aside.
+        guard: it stores results as the handler says; it does not wait for a busy key, which is put aside.
         handler: what to run.
         wait: seconds to wait for a key that another worker holds.
 
@@ -56,8 +52,8 @@ class Runner:
         close: to be called at the end; warnings are shown as before again.
     """
 
-    def __init__(self, store: Store, policy: Policy, handler: LineHandler, wait: float) -> None:
-        self._guard = Guard(store, policy, boottime, handler.codec)
+    def __init__(self, guard: Guard, handler: LineHandler, wait: float) -> None:
+        self._guard = guard
         self._handler = handler
         self._wait = wait
         self._now = threading.local()

@@ -12,11 +12,12 @@ from functools import partial
 from importlib import import_module
 from typing import Final, Generic, Protocol, TypeVar, cast
 
-from onceward.core.drivers import Exchange, Steps
+from onceward.core.drivers import Steps, Transport
 from onceward.core.steps import Commit
 from onceward.observe.events import StoreRequest
 from onceward.stores import offering
 from onceward.stores.contract import Part, Store
+from onceward.stores.inspection import Inspected
 
 C = TypeVar("C", bound=Callable[..., object])
 
@@ -54,7 +55,7 @@ class Capability(Generic[C]):
         return found
 
 
-class Session(Exchange, Protocol):
+class Session(Transport, Protocol):
     """The caller's own connection: records are written in the transaction that is open on it.
 
     Each method raises StoreError when the database refuses.
@@ -109,3 +110,15 @@ MIGRATE: Final[Capability[Callable[[], Steps[list[Part]]]]] = Capability("migrat
 OBSERVE: Final[Capability[Callable[[Callable[[StoreRequest], object]], None]]] = Capability(
     "observe", "tell of its requests"
 )
+
+# Looks at the ledger and returns the facts, for `onceward doctor`. What cannot be read is told by the facts' findings.
+INSPECT: Final[Capability[Callable[[], Inspected]]] = Capability("inspect", "be looked at by doctor")
+
+# Tells whether there is a ledger yet, for a store whose first use makes one.
+FOUND: Final[Capability[Callable[[], bool]]] = Capability("found", "tell whether it is there")
+
+
+def check_options(url: str, options: AbstractSet[str], known: AbstractSet[str] = frozenset()) -> None:
+    """Raise ValueError when ``options`` has one that means nothing for the ledger at ``url``."""
+    for option in sorted(options - known):
+        raise ValueError(f"{url}: --{option} means nothing for this ledger; leave it out")

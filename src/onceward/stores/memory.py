@@ -26,7 +26,10 @@ class MemoryStore(OneByOne, Observed):
     resolution = 0.0
     poll = 0.02
     max_result = 256 * 1024
-    capabilities: Final[Mapping[str, str]] = {"observe": "onceward.stores.observed:observe"}
+    capabilities: Final[Mapping[str, str]] = {
+        "inspect": "onceward.stores.inspection:InMemory",
+        "observe": "onceward.stores.observed:observe",
+    }
 
     def __init__(self, clock: Clock = boottime) -> None:
         self.records: dict[str, Record] = {}
@@ -46,7 +49,7 @@ class MemoryStore(OneByOne, Observed):
 
     async def exchange_async(self, request: object) -> object:
         """Run one request under the lock, which nobody holds for long."""
-        return self.exchange(request)
+        return type(self).exchange(self, request)  # the object's own may tell of it, and so does this one's
 
     def insert(self, write: Write) -> Steps[Reply]:
         """Write if the key is absent."""

@@ -211,7 +211,7 @@ def _handle(
         if isinstance(beat, Lost):
             seat.holds = False
             continue
-        record, seat.until = beat
+        record, seat.until, _ = beat
     else:
         act = yield Choice(options)
     outcome = protocol.completed(f"by {record.owner}")

@@ -29,6 +29,8 @@ class Bench:
         again: gives a second handle on the same data, given the first and the clock; None when there is no such thing.
         mode: "sync" or "async".
         advance: lets so many seconds pass on the store's clock; None moves the clock that ``make`` was given.
+        unknown: adds a field that no version knows to the record of a key, and returns what tells whether it is still
+            there; None for a store that keeps no such field.
     """
 
     def __init__(
@@ -38,7 +40,9 @@ class Bench:
         *,
         mode: Mode = "sync",
         advance: Callable[[float], None] | None = None,
+        unknown: Callable[[Store, str], Callable[[], bool]] | None = None,
     ) -> None:
+        self.unknown = unknown
         self.clock: ManualClock | None = ManualClock() if advance is None else None
         clock = self.clock or ManualClock()
         self.store = make(clock)

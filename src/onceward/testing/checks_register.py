@@ -200,6 +200,19 @@ def swap_keeps_created_at(bench: Bench) -> None:
 
 
 @check
+def swap_keeps_what_it_does_not_name(bench: Bench) -> None:
+    """A swap, alone or in a batch, changes only the fields of a record: what a newer version has added stays."""
+    if bench.unknown is None:
+        return
+    held = [bench.claimed(key) for key in ("a", "b")]
+    stay = [bench.unknown(bench.store, record.key) for record in held]
+    swapped = [bench.swap(next_of(record, result="1"), record).record or record for record in held]
+    expect(all(stays() for stays in stay), "a swap keeps the fields that it does not name")
+    bench.do(bench.store.swap_many([(next_of(record), record) for record in swapped]))
+    expect(all(stays() for stays in stay), "a swap in a batch keeps the fields that it does not name")
+
+
+@check
 def leases_are_not_lowered(bench: Bench) -> None:
     """A write's lease ends after its seconds, or at its ``until`` when that is later; its expiry follows."""
     first = bench.claimed("key", "a", lease=60.0, keep=600.0)

@@ -37,6 +37,7 @@ def conform(
     *,
     modes: Sequence[Mode] = MODES,
     advance: Callable[[float], None] | None = None,
+    unknown: Callable[[Store, str], Callable[[], bool]] | None = None,
 ) -> None:
     """Run every check in every mode.
 
@@ -45,6 +46,7 @@ def conform(
         again: as for :class:`Bench`.
         modes: "sync", "async" or both.
         advance: as for :class:`Bench`.
+        unknown: as for :class:`Bench`.
 
     Raises:
         NotConforming: its message lists every sentence that does not hold.
@@ -53,7 +55,7 @@ def conform(
     for mode in modes:
         for check in CHECKS:
             try:
-                check.run(Bench(make, again, mode=mode, advance=advance))
+                check.run(Bench(make, again, mode=mode, advance=advance, unknown=unknown))
             except Exception as error:  # a check that breaks down is a finding, too
                 wrong.append(f"{check.name} ({mode}): {error if isinstance(error, NotConforming) else repr(error)}")
     if wrong:

@@ -24,7 +24,7 @@ _EVENTS: Final = "text/event-stream"
 _PENDING: Final = (PENDING[0].lower().encode(), PENDING[1].encode())
 
 
-class Delivery(ABC):
+class AsgiDelivery(ABC):
     """The messages between an application and its client.
 
     Args:

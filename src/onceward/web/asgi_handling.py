@@ -17,9 +17,10 @@ from onceward.http.exchange import Exchange, Unrecorded
 from onceward.http.guarded import Guarded
 from onceward.http.recording import Recording
 from onceward.http.trouble import tell
+from onceward.observe.logs import logger
 from onceward.results.outcomes import GivenBack
 from onceward.web.asgi_cut import BEGAN, UNROUTED, is_unrouted
-from onceward.web.asgi_delivery import Delivery
+from onceward.web.asgi_delivery import AsgiDelivery
 from onceward.web.asgi_messages import Application, Receive, Scope, Send
 
 _NOTHING: Final = object()
@@ -32,7 +33,7 @@ _EXTENSIONS: Final = ("http.response.pathsend", "http.response.zerocopysend", "h
 _RUNNING: Final[set[asyncio.Future[None]]] = set()
 
 
-class Handling(Delivery):
+class AsgiHandling(AsgiDelivery):
     """One request whose key is claimed."""
 
     def __init__(
@@ -183,11 +184,7 @@ class Handling(Delivery):
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise error  # to who runs the loop, for nobody else is there
         if error is not None:
-            import logging
-
-            logging.getLogger("onceward").error(
-                "%s: raised after its client had left", self._claim.record.key, exc_info=error
-            )
+            logger().error("%s: raised after its client had left", self._claim.record.key, exc_info=error)
 
 
 async def _ended(task: "asyncio.Task[None]", loop: asyncio.AbstractEventLoop) -> None:

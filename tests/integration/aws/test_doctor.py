@@ -1,6 +1,5 @@
 """What the doctor finds: each rule as a table, and then real queues, functions, tables and files."""
 
-import itertools
 import json
 import os
 import pty
@@ -16,11 +15,16 @@ import pytest
 from command_line import Cli
 from onceward import Once, Policy
 from onceward.aws.doctor.diagnosis import diagnosis
-from onceward.aws.doctor.facts import Facts, File, QueueSettings, Table, Trigger, days
-from onceward.aws.doctor.look import Look, _kind, _lagging, _name
-from servers import Proxy, Refuse
+from onceward.aws.doctor.facts import Facts, QueueSettings, Trigger, days
+from onceward.aws.doctor.look import Inspection, _name
+from onceward.stores.dynamodb.facts import Table
+from onceward.stores.dynamodb.inspection import _lagging
+from onceward.stores.inspection import InMemory
+from onceward.stores.memory import MemoryStore
+from onceward.stores.sqlite.inspection import File, _kind
+from servers import Proxy, Refuse, numbers
 
-_NUMBERS = itertools.count()
+_NUMBERS = numbers()
 DAY = 86400
 ARN = "arn:aws:sqs:eu-west-1:1:orders"
 QUEUE = QueueSettings("orders", ARN, visibility=60, retention=4 * DAY, wait=20, dead_letters=f"{ARN}-dlq", receives=5)
@@ -161,7 +165,7 @@ RULES = [
     (file(kind="tmpfs"), "warning", "file", "gone after a restart"),
     (file(writable=False), "error", "file", "let this user write"),
     (file(free=50 * 2**20), "warning", "free space", "50 MiB are left"),
-    (SAFE._replace(ledger="memory:", triggers=()), "error", "ledger", "gone with its process"),
+    (SAFE._replace(ledger=InMemory(MemoryStore()), triggers=()), "error", "ledger", "gone with its process"),
 ]
 
 
@@ -406,7 +410,7 @@ def test_backups_that_nobody_may_look_at_are_skipped_and_not_ok(cli, proxy, url)
 
 def test_a_clock_that_is_off_is_told(proxy, url):
     proxy.date = lambda: time.time() - 3600
-    look = Look(Policy())
+    look = Inspection(Policy())
     once = Once(url)
     look.ledger(once.store)
     once.close()

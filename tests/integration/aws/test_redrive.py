@@ -19,16 +19,16 @@ from onceward.aws import on_sqs
 from onceward.aws.dead_letters import redrive as module
 from onceward.aws.dead_letters.letters import Letters, Refusal, origin, planned
 from onceward.aws.dead_letters.redrive import Redrive, namespaces
+from onceward.aws.sqs.broker import record_of
 from onceward.aws.sqs.facts import read_facts
 from onceward.aws.sqs.message import Attribute, Message
 from onceward.aws.sqs.queue import Queue, QueueError
-from onceward.aws.sqs.serving import record_of
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
 from onceward.errors import OncewardError, StoreError
 from onceward.testing.bench import claim_of
-from servers import Fault, Proxy, Refuse
+from servers import Fault, Proxy, Refuse, numbers
 
-_NUMBERS = itertools.count()
+_NUMBERS = numbers()
 KEYED = {"onceward-key": {"DataType": "String", "StringValue": "first"}}
 
 

@@ -1,7 +1,6 @@
 """Messages that are sent once: on real queues, through faults of queue and ledger, by processes that are killed."""
 
 import asyncio
-import itertools
 import json
 import time
 from datetime import UTC, datetime
@@ -11,15 +10,17 @@ import pytest
 
 from onceward import Busy, KeyMissing, Once, Parked, ResultNotRecorded, StoreError
 from onceward.aws import on_sqs
+from onceward.aws import send as send_once
+from onceward.aws import send_async as send_once_async
 from onceward.aws.sqs.message import Attribute
 from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, settling, when
 from processes import PATIENCE, lines, workers
-from servers import Fault, Refuse
+from servers import Fault, Refuse, numbers
 
-NAMES = itertools.count()
+NAMES = numbers()
 
 
 class Target:
@@ -69,8 +70,8 @@ def once():
 def send(request, once):
     def call(queue, message, once=once, **options):
         if request.param == "send":
-            return once.send(queue, message, **options)
-        return asyncio.run(once.send_async(queue, message, **options))
+            return send_once(once, queue, message, **options)
+        return asyncio.run(send_once_async(once, queue, message, **options))
 
     return call
 
@@ -111,22 +112,22 @@ def test_a_url_and_a_name_say_which_queue_it_is(send, target, ministack, monkeyp
 
 def test_one_key_sends_to_each_queue_that_it_is_for(once, ministack, aws):
     urls = [ministack.queue(f"send-{next(NAMES)}") for _ in range(2)]
-    assert once.send(urls[0], "a", key=1) != once.send(urls[1], "b", key=1)
+    assert send_once(once, urls[0], "a", key=1) != send_once(once, urls[1], "b", key=1)
     assert [ministack.messages(url)[0]["Body"] for url in urls] == ["a", "b"]
 
 
 def test_the_derived_key_is_in_the_message_and_the_same_on_every_attempt(standard):
     for _ in range(2):
-        Once("memory:").send(standard.url, "hello", key=1)
-    Once("memory:").send(standard.url, "hello", key=2)
-    Once("memory:").send(standard.url, "hello", key=1, name="other")
+        send_once(Once("memory:"), standard.url, "hello", key=1)
+    send_once(Once("memory:"), standard.url, "hello", key=2)
+    send_once(Once("memory:"), standard.url, "hello", key=1, name="other")
     keys = [once_key(message) for message in standard.messages]
     assert sorted(keys.count(key) for key in keys) == [1, 1, 2, 2]
     assert all(UUID(key) for key in keys)
 
 
 def test_a_fifo_queue_gets_the_group_and_the_derived_key_to_deduplicate_by(once, fifo):
-    once.send(fifo.url, "hello", key=1, group="customer-7")
+    send_once(once, fifo.url, "hello", key=1, group="customer-7")
     (message,) = fifo.messages
     assert message["Attributes"]["MessageGroupId"] == "customer-7"
     assert message["Attributes"]["MessageDeduplicationId"] == once_key(message)
@@ -134,13 +135,13 @@ def test_a_fifo_queue_gets_the_group_and_the_derived_key_to_deduplicate_by(once,
 
 def test_a_fifo_queue_drops_what_a_ledger_that_forgot_sends_again(fifo):
     for _ in range(2):
-        Once("memory:").send(fifo.url, "hello", key=1, group="g")
+        send_once(Once("memory:"), fifo.url, "hello", key=1, group="g")
     assert len(fifo.messages) == 1
 
 
 def test_attributes_and_delay_are_passed_on(once, standard):
     given = {"kind": "order", "weight": 2.5, "own": Attribute("Number.int", "12")}
-    once.send(standard.queue, "hello", key=1, attributes=given, delay=3)
+    send_once(once, standard.queue, "hello", key=1, attributes=given, delay=3)
     (body,) = [seen.body for seen in standard.front.seen if seen.action == "SendMessage"]
     assert body["DelaySeconds"] == 3
     assert body["MessageAttributes"].keys() == {"kind", "weight", "own", "onceward-key"}
@@ -155,15 +156,15 @@ def test_what_is_no_text_is_sent_as_json(once, standard):
 
     messages = [{"id": 1, "at": datetime(2026, 1, 1, tzinfo=UTC)}, [1, None], Order(number=5), 7, "text", '"text"']
     for number, message in enumerate(messages):
-        once.send(standard.url, message, key=number)
+        send_once(once, standard.url, message, key=number)
     sent = {message["Body"] for message in standard.messages}
     assert sent == {'{"id":1,"at":"2026-01-01T00:00:00Z"}', "[1,null]", '{"number":5}', "7", "text", '"text"'}
 
 
 def test_the_namespace_is_that_of_the_once_or_the_one_given(standard):
     once = Once("memory:", name="shop")
-    once.send(standard.url, "hello", key=1)
-    once.send(standard.url, "hello", key=1, name="audit")
+    send_once(once, standard.url, "hello", key=1)
+    send_once(once, standard.url, "hello", key=1, name="audit")
     assert {key.partition(":")[0] for key in records(once)} == {"shop", "audit"}
 
 
@@ -199,7 +200,7 @@ def test_a_send_whose_answer_is_lost_is_sent_again_with_the_same_key(send, once,
 
 def test_a_message_that_was_sent_twice_takes_effect_once_at_our_consumers(standard):
     for _ in range(2):  # two ledgers, as when the first was lost
-        Once("memory:").send(standard.url, {"id": 1}, key=1)
+        send_once(Once("memory:"), standard.url, {"id": 1}, key=1)
     effects = []
     handler = on_sqs(Once("memory:"), name="effects")(effects.append)
     for message in standard.messages:

@@ -16,10 +16,11 @@ from onceward.aws.dead_letters.letters import Refusal
 from onceward.aws.dead_letters.redrive import Redrive
 from onceward.aws.dead_letters.unparking import unpark_to
 from onceward.aws.sqs.facts import ATTEMPTS, QueueFacts, bounded, warnings
-from onceward.aws.sqs.keeping import End, Place, keeping
-from onceward.aws.sqs.kept import alike, kept_text, read_kept
+from onceward.aws.sqs.kept import alike, alike_texts, kept_text, read_kept
 from onceward.aws.sqs.message import Attribute, Message
 from onceward.aws.sqs.queue import Queue, QueueError
+from onceward.consumers import keeping as kept_in_ledger
+from onceward.consumers.keeping import KeepOutcome, Place
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.core.protocol import message_in, parked_anew
@@ -29,9 +30,9 @@ from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.ledger import KeepsMessage
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before, late, twice
-from servers import Proxy, Refuse
+from servers import Proxy, Refuse, numbers
 
-NAMES = itertools.count()
+NAMES = numbers()
 ARN = "arn:aws:sqs:eu-west-1:000000000000:orders"
 ATTRIBUTES = {
     "trace": Attribute("String", "t-1"),
@@ -40,6 +41,10 @@ ATTRIBUTES = {
 }
 MESSAGE = Message("m-1", "r-1", 'not "JSON" é\n', {"ApproximateReceiveCount": "1"}, ATTRIBUTES)
 TEXT = kept_text(MESSAGE, ARN)
+
+
+def keeping(store, place, text):
+    return kept_in_ledger.keeping(store, place, text, alike_texts)
 
 
 @pytest.fixture
@@ -114,7 +119,7 @@ def parked(once, key="a", text=TEXT):
     once.acquire(key).park("card declined")
     full = ledger_key("shop", key)
     if text is not None:
-        assert drive(keeping(once.store, Place(full), text), once.store) is End.KEPT
+        assert drive(keeping(once.store, Place(full), text), once.store) is KeepOutcome.KEPT
     return full
 
 
@@ -319,7 +324,7 @@ def test_a_message_that_the_ledger_has_no_room_for_stays(once, made, ministack, 
     record = record_of(once, "shop:1")
     assert (record.status, record.result, record.error) == (PARKED, None, "OSError: poison")
     assert "has no room for the 2" in caplog.text
-    assert "Give the queue a redrive policy, or the worker a max_result=" in caplog.text
+    assert "Give the queue a dead-letter queue, or the worker a max_result=" in caplog.text
 
 
 def test_a_table_has_room_for_what_fits_into_an_item_and_says_again_why_the_key_is_parked(url):
@@ -328,7 +333,7 @@ def test_a_table_has_room_for_what_fits_into_an_item_and_says_again_why_the_key_
     assert kept(once, key).body == MESSAGE.body
     noise = MESSAGE._replace(body=os.urandom(500_000).hex())
     parked(once, "b", None)
-    assert drive(keeping(once.store, Place("shop:b"), kept_text(noise, ARN)), once.store) is End.NO_ROOM
+    assert drive(keeping(once.store, Place("shop:b"), kept_text(noise, ARN)), once.store) is KeepOutcome.NO_ROOM
     record = record_of(once, "shop:b")
     assert (record.status, record.result, record.error) == (PARKED, None, "card declined")
     once.close()
@@ -340,7 +345,7 @@ def test_a_table_of_another_system_keeps_messages_too_and_shows_them_to_nobody_a
     once = Once(f"dynamodb://{table}?preset={preset}&endpoint={proxy.url}", name="shop")
     key, own = parked(once), Place("shop.malformed:m-1", "KeyMissing: no id")
     for place in (Place(key), own):
-        assert drive(keeping(once.store, place, TEXT), once.store) is End.KEPT
+        assert drive(keeping(once.store, place, TEXT), once.store) is KeepOutcome.KEPT
         assert kept(once, place.key).body == MESSAGE.body
     assert {item["status"]["S"].replace("_", "") for item in dynoxide.items(table)} == {"INPROGRESS"}
     with pytest.raises(Parked):
@@ -445,7 +450,7 @@ def test_a_fault_at_any_exchange_is_got_over(place, before, fault):
         store = once.store
         asked = len(store.asked)
         store.plan = at({asked + number: fault})
-        assert drive(keeping(store, place, TEXT), store) is End.KEPT
+        assert drive(keeping(store, place, TEXT), store) is KeepOutcome.KEPT
         done, store.plan = len(store.asked) - asked, at({})
         assert kept(once, place.key).body == MESSAGE.body
         if done < number:
@@ -469,7 +474,7 @@ def test_killed_at_any_exchange_the_message_is_kept_when_it_comes_again(place, b
             assert number == 3
             return
         store.plan = at({})
-        assert drive(keeping(store, place, TEXT), store) is End.KEPT
+        assert drive(keeping(store, place, TEXT), store) is KeepOutcome.KEPT
         assert kept(once, place.key).body == MESSAGE.body
 
 
@@ -505,7 +510,7 @@ def test_a_key_that_is_unparked_in_between_lets_its_message_stay_in_the_queue():
             Once(store.store).ledger.unpark(key)
 
     store.plan = plan
-    assert drive(keeping(store, Place(key), TEXT), store) is End.LET_GO
+    assert drive(keeping(store, Place(key), TEXT), store) is KeepOutcome.LET_GO
     assert (record_of(once, key).status, record_of(once, key).result) == (RELEASED, None)
 
 
@@ -533,7 +538,7 @@ class Scene:
                 once.run("a", self.effects.append, message.body)
             except Parked:
                 text = kept_text(message, self.arn)
-                if drive(keeping(once.store, Place("shop:a"), text), once.store) is not End.KEPT:
+                if drive(keeping(once.store, Place("shop:a"), text), once.store) is not KeepOutcome.KEPT:
                     self.queue.change_many([(message.receipt, 0)])
                     continue
             self.queue.delete_many([message.receipt])
@@ -595,7 +600,7 @@ def test_an_operator_who_unparks_while_a_worker_keeps_the_message_again_loses_no
     end = drive(keeping(scene.store, Place("shop:a"), kept_text(message, scene.arn)), scene.store)
     scene.work_began = False
     assert done
-    assert end is End.LET_GO, "its key runs again, and so may this message"
+    assert end is KeepOutcome.LET_GO, "its key runs again, and so may this message"
     scene.queue.change_many([(message.receipt, 0)])
     scene.settle()
 

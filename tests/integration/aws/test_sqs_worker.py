@@ -20,17 +20,17 @@ import pytest
 
 from onceward import Claim, Once, StoreError
 from onceward.aws import Delivery, SqsWorker, on_sqs
-from onceward.aws.sqs.acknowledge import Backoff
 from onceward.aws.sqs.message import Message
-from onceward.aws.sqs.polling import Polls
 from onceward.aws.sqs.queue import QueueError
 from onceward.aws.sqs.visibility import Visibility
+from onceward.consumers.backoff import Backoff
+from onceward.consumers.polling import Polls
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, delay
 from places import SOURCES
-from servers import Refuse
+from servers import Refuse, numbers
 
-NAMES = itertools.count()
+NAMES = numbers()
 PATIENCE = 30.0  # seconds that something may take on a slow machine
 
 
@@ -442,7 +442,7 @@ def test_polls_that_wait_for_room_go_on_when_other_polls_bring_nothing():
 
     async def main():
         nonlocal took
-        polls = Polls(receive, lambda _: None, concurrency=10, typical=lambda: took, until_empty=False)
+        polls = Polls(receive, lambda _: None, most=10, concurrency=10, typical=lambda: took, until_empty=False)
         running = asyncio.create_task(polls.run())
         for count in range(1, 7):  # after each that comes back full there is another one
             await asked(count)

@@ -29,13 +29,26 @@ def make(dynoxide, proxy):
     return made
 
 
+@pytest.fixture
+def attribute(dynoxide):
+    """Adds an attribute to an item, as a newer version does."""
+
+    def added(store, key):
+        table, place = store.requests.table, store.layout.key(key)
+        update = {"UpdateExpression": "SET later = :x", "ExpressionAttributeValues": {":x": {"S": "x"}}}
+        dynoxide.ask("UpdateItem", TableName=table, Key=place, **update)
+        return lambda: dynoxide.ask("GetItem", TableName=table, Key=place)["Item"].get("later") == {"S": "x"}
+
+    return added
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("check", CHECKS, ids=str)
-def test_the_dynamodb_store_conforms(check, mode, make, proxy):
+def test_the_dynamodb_store_conforms(check, mode, make, proxy, attribute):
     def again(store, clock):
         return open_table(store.requests.table, endpoint=proxy.url, clock=clock)
 
-    check.run(Bench(make, again, mode=mode))
+    check.run(Bench(make, again, mode=mode, unknown=attribute))
 
 
 @pytest.mark.parametrize("check", ["times_are_the_stores", "every_reply_has_the_time", "fences_are_stamped"])
@@ -95,6 +108,15 @@ def test_a_coroutine_sends_no_more(url, proxy):
         once.close()
 
     asyncio.run(main())
+
+
+def test_a_transaction_keeps_what_it_does_not_name(url, proxy, attribute):
+    once = Once(url, name="n")
+    claim = once.acquire("k")
+    stays = attribute(once.store, "n:k")
+    claim.transact([], 1)
+    assert stays()
+    assert once.run("k", fail) == 1
 
 
 def test_a_busy_key_is_one_request(once, proxy):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from servers import Dynoxide
 from torture import plan as plans
-from torture.episode import Episode, Server, faketime_library
+from torture.episode import Episode, Server
 from torture.plants import PLANTS
 from torture.rules import RULES, check
 
@@ -23,7 +23,6 @@ MOST = 12  # findings that are told of one episode
 def main() -> int:
     asked = _asked()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    faketime_library()
     seed = random.randrange(1_000_000) if asked.seed is None else asked.seed
     stores = ("sqlite", "sqlite", "sqlite", "dynamodb") if asked.store is None else (asked.store,)
     server = Dynoxide() if "dynamodb" in stores else None

@@ -1,12 +1,9 @@
 """Runs one episode: starts its actors, does to them from outside what the plan says, and reads what is left."""
 
-import functools
 import os
 import select
-import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 import traceback
 from contextlib import closing, suppress
@@ -19,6 +16,7 @@ from torture.facts import Facts, dynamodb_ledger, sqlite_ledger
 from torture.journal import Journal, now
 from torture.plan import Plan
 from torture.shapes import EFFECTS
+from wrong_clocks import library, wrong_clock
 
 HANG = 15.0  # seconds beyond all leases and stops after which an actor hangs
 TICK = 0.005
@@ -136,10 +134,10 @@ class Episode:
 
     def _be(self, number: int, url: str) -> None:
         skew = self.plan.workers[number].skew if number >= 0 else 0
-        if skew and (wrong := _faketime(skew)):
+        if skew and library() is not None:
             shown = [str(self.plan.seed), self.plan.store, self.plan.shape, str(number), str(self.folder), url]
             own = [sys.executable, "-m", "torture.skewed", *shown, self.plant or ""]
-            os.execve(sys.executable, own, {**os.environ, **wrong})
+            os.execve(sys.executable, own, {**os.environ, **wrong_clock(f"{skew:+d}h")})
         actor.run(self.plan, number, self.folder, url, self.plant)
 
     def _turn(self) -> None:
@@ -199,24 +197,3 @@ class Episode:
             os.kill(self._proxy, signal.SIGKILL)
             os.waitpid(self._proxy, 0)
         self.journal.close()
-
-
-def _faketime(hours: int) -> dict[str, str]:
-    """Return the environment of a process whose wall clock is wrong; empty without Debian's faketime.
-
-    The command itself starts a process of its own, which would get our signals in the actor's place.
-    """
-    library = faketime_library()
-    if library is None:
-        return {}
-    return {"LD_PRELOAD": library, "FAKETIME": f"{hours:+d}h", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-
-
-@functools.cache
-def faketime_library() -> str | None:
-    """Return what faketime has the linker load; asked for once, for two at a time get into each other's way."""
-    faketime = shutil.which("faketime")
-    if faketime is None:
-        return None
-    told = subprocess.run([faketime, "-f", "+1h", "env"], capture_output=True, text=True, check=True).stdout
-    return next(line.partition("=")[2] for line in told.splitlines() if line.startswith("LD_PRELOAD="))

@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from onceward import Once
+from onceward import Once, aws
 from onceward.aws.sqs.queue import Queue
 
 
@@ -19,7 +19,7 @@ def main(ledger, url, what):
             os.kill(os.getpid(), signal.SIGKILL)
 
         queue.send = send_and_die
-    print(once.send(queue, {"id": 1}, key="report"), flush=True)
+    print(aws.send(once, queue, {"id": 1}, key="report"), flush=True)
     queue.close()
 
 

@@ -1056,6 +1056,6 @@ def test_a_worker_that_was_stopped_past_its_leases_flushes_nothing(tmp_path):
 
 
 def test_nothing_is_logged_when_all_is_well(once, sink, form, caplog):
-    with caplog.at_level(logging.DEBUG, logger="onceward"), form.open(once, sink) as checkpoint:
+    with caplog.at_level(logging.INFO, logger="onceward"), form.open(once, sink) as checkpoint:
         checkpoint.add({"id": 1})
     assert caplog.text == ""

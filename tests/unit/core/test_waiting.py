@@ -72,7 +72,7 @@ def test_a_waiter_that_is_cancelled_as_it_asks_leaves_the_others_waiting():
         asker = None
 
         async def exchange_async(self, request):
-            if "MemoryStore.load" in repr(request):
+            if "MemoryStore._load" in repr(request):
                 self.looked += 1
                 if self.looked == 1:
                     self.asker = asyncio.current_task()

@@ -6,9 +6,9 @@ No I/O: ``redrive.py`` asks the queues and the ledger.
 from typing import Final, Literal, NamedTuple
 
 from onceward.aws.events.sqs import Unwrap, message_delivery
+from onceward.aws.sqs.broker import record_of
 from onceward.aws.sqs.facts import read_facts
 from onceward.aws.sqs.message import Attribute, Message, Outgoing, entry_of, size_of
-from onceward.aws.sqs.serving import record_of
 from onceward.consumers.delivery import KEY_ATTRIBUTE, Delivery
 from onceward.consumers.reader import default_key
 from onceward.core.policy import Policy
@@ -32,7 +32,7 @@ class Refusal(OncewardError):
     """A message stays in the dead-letter queue, for the reason that this says."""
 
 
-class LetterKeys(NamedTuple):
+class LetterReading(NamedTuple):
     """What is read from a message.
 
     Attributes:
@@ -85,7 +85,7 @@ class Letters:
             return False  # a function of the expression was given a part that this message does not have
         return found is not None and found is not False and found not in ("", [], {})
 
-    def read(self, message: Message) -> LetterKeys:
+    def read(self, message: Message) -> LetterReading:
         """Return the keys of a message.
 
         Raises:
@@ -97,7 +97,7 @@ class Letters:
                 raise delivery.fault
             named = {"body": delivery.data}
             key = self._keys.key(named, {"_delivery": delivery})
-            return LetterKeys(origin(message), ledger_key(self.name, key), self._keys.fingerprint(named, named))
+            return LetterReading(origin(message), ledger_key(self.name, key), self._keys.fingerprint(named, named))
         except (OncewardError, TypeError) as error:
             raise Refusal(f"its key cannot be read: {error}") from error
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onceward.once import Once
     from onceward.stores.ledger import Ledger
 
-__all__ = ["Fate", "Redrive", "UnfitQueues", "Waiting", "namespaces"]
+__all__ = ["Backlog", "Fate", "Redrive", "UnfitQueues", "namespaces"]
 
 # Seconds. A long poll asks all servers of a queue, so that no answer means no message (SQS Developer Guide, "Amazon SQS
 # short and long polling").
@@ -37,7 +37,7 @@ class UnfitQueues(OncewardError):
     """The dead-letter queue and the target do not fit each other. Raised before anything is received."""
 
 
-class Waiting(NamedTuple):
+class Backlog(NamedTuple):
     """What a dead-letter queue has before a run; both numbers are SQS's approximations.
 
     Attributes:
@@ -104,7 +104,7 @@ class Redrive:
         self._stuck: set[str] = set()  # message groups that must not be overtaken
         self._failures = 0
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> Backlog:
         """Look at both queues; nothing is received yet.
 
         Raises:
@@ -137,7 +137,7 @@ class Redrive:
                 "that was killed had them; run this again when they are shown again"
             )
         self._mover.room = int(target.get("MaximumMessageSize", LARGEST))
-        return Waiting(int(source["ApproximateNumberOfMessages"]), hidden, notes)
+        return Backlog(int(source["ApproximateNumberOfMessages"]), hidden, notes)
 
     def run(self, stopped: Callable[[], bool] = lambda: False) -> Generator[Fate, None, None]:
         """Yield each message's fate, and at the end, or when this is closed, show again those that stay.

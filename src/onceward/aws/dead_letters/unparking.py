@@ -2,7 +2,7 @@
 
 The copy is sent first, and the record is then unparked if it still is the version that was there before the send. Whoever
 is killed in between leaves a copy in the queue and the message in the record. A worker that meets the copy while the key
-is parked keeps it there once more, which makes another version (``sqs/keeping.py``), and deletes the copy: then the
+is parked keeps it there once more, which makes another version (``consumers/keeping.py``), and deletes the copy: then the
 unparking is refused, and all of it is done again. What was sent twice has one key, and replays.
 """
 

@@ -1,34 +1,11 @@
-"""The facts that checks look at, and the findings that they make."""
+"""The facts that checks look at."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Literal, NamedTuple
+from typing import NamedTuple
 
 from onceward.core.policy import Policy
-
-Level = Literal["error", "warning", "unknown", "skipped", "ok"]
-LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "unknown", "skipped", "ok")
-
-
-class Finding(NamedTuple):
-    """What one check found.
-
-    Attributes:
-        level: "error" (messages are lost, or effects doubled, sooner or later), "warning", "ok", "unknown" (it was asked for and
-            could not be looked at), or "skipped" (nor could this, which nobody has asked for by name).
-        check: what was looked at, in a word or two.
-        says: what is so.
-        why: what comes of it; "" when it is ok.
-        mend: what to do about it.
-        source: where AWS, or who else it is about, says so.
-    """
-
-    level: Level
-    check: str
-    says: str
-    why: str = ""
-    mend: str = ""
-    source: str = ""
+from onceward.stores.inspection import Finding, Inspected
 
 
 class QueueSettings(NamedTuple):
@@ -104,56 +81,6 @@ class Trigger(NamedTuple):
     filtered: bool = False
 
 
-class Table(NamedTuple):
-    """A ledger in DynamoDB.
-
-    Attributes:
-        url: the ledger's.
-        name: of the table.
-        status: of the table; None when there is no such table.
-        keys: its key attributes with their types, HASH first.
-        wanted: what the ledger's key attributes are.
-        on_demand: whether it is billed by request.
-        scaled: whether provisioned capacity is scaled; None is not known.
-        ttl: the attribute that its TTL is on; "" when it is off, None when that is not known.
-        expiry: the attribute that the ledger's records expire by.
-        times: attributes of the ledger's records that hold other times.
-        recovers: whether it can be restored to a point in time; None is not known.
-        regions: other regions with a replica of it that may lag behind.
-        skew: by how many seconds this machine's clock is ahead of DynamoDB's, at least and at most.
-    """
-
-    url: str
-    name: str = "ledger"
-    status: str | None = "ACTIVE"
-    keys: tuple[tuple[str, str], ...] = (("key", "S"),)
-    wanted: tuple[tuple[str, str], ...] = (("key", "S"),)
-    on_demand: bool = True
-    scaled: bool | None = None
-    ttl: str | None = "expires_at"
-    expiry: str = "expires_at"
-    times: frozenset[str] = frozenset()
-    recovers: bool | None = True
-    regions: tuple[str, ...] = ()
-    skew: tuple[float, float] = (0.0, 0.0)
-
-
-class File(NamedTuple):
-    """A ledger in an SQLite file.
-
-    Attributes:
-        path: of the file.
-        kind: of its file system, such as ``ext4``; None is not known.
-        free: bytes that are free there.
-        writable: whether this user may write the file, or make it.
-    """
-
-    path: str
-    kind: str | None
-    free: int
-    writable: bool
-
-
 class Facts(NamedTuple):
     """All that the checks look at. What is None or empty was not asked for, or could not be read.
 
@@ -163,7 +90,7 @@ class Facts(NamedTuple):
         dead: its dead-letter queue.
         triggers: its event source mappings.
         function: the function that must be among them, when one was named.
-        ledger: the table or the file; or the URL of a ledger in memory.
+        ledger: what a look at it told.
         gaps: what could not be looked at.
     """
 
@@ -172,7 +99,7 @@ class Facts(NamedTuple):
     dead: QueueSettings | None = None
     triggers: tuple[Trigger, ...] | None = None
     function: str | None = None
-    ledger: Table | File | str | None = None
+    ledger: Inspected | None = None
     gaps: tuple[Finding, ...] = ()
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from onceward.aws.doctor.facts import Check, Facts, Finding, QueueSettings, Table, Trigger
+from onceward.aws.doctor.facts import Check, Facts, QueueSettings, Trigger
+from onceward.stores.inspection import Finding
 
 _LAMBDA: Final = "Lambda Developer Guide, Creating and configuring an Amazon SQS event source mapping"
 _PARTIAL: Final = "Lambda Developer Guide, Handling errors for an SQS event source in Lambda"
@@ -105,11 +106,11 @@ def _timeout(trigger: Trigger, queue: QueueSettings, facts: Facts) -> Iterator[F
             f"a lease is {facts.policy.lease:g} s, shorter than the timeout of {trigger.function}, and renewed while the handler "
             "runs; with heartbeat=0 it must be longer than the timeout",
         )
-    if facts.ledger is not None and not isinstance(facts.ledger, Table):
+    if facts.ledger is not None and facts.ledger.is_local:
         yield Finding(
             "error",
             "ledger",
-            f"{trigger.function} is a Lambda function, and the ledger is not in DynamoDB",
+            f"{trigger.function} is a Lambda function, and its ledger is of one host only",
             "each of the function's environments has a disk of its own, so none knows what the others have done",
             "give it a ledger in DynamoDB: `onceward init --store dynamodb://TABLE`",
         )

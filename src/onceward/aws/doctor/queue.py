@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
-from onceward.aws.doctor.facts import Check, Facts, Finding, QueueSettings, days
+from onceward.aws.doctor.facts import Check, Facts, QueueSettings, days
 from onceward.aws.sqs.facts import ATTEMPTS
+from onceward.stores.inspection import Finding
 
 _DEAD: Final = "SQS Developer Guide, Using dead-letter queues in Amazon SQS"
 _KEPT: Final = "SQS Developer Guide, Setting-up dead-letter queue retention in Amazon SQS"
@@ -257,7 +258,7 @@ def content(facts: Facts) -> Iterator[Finding]:
             "deduplication",
             f"{queue.name} deduplicates by content",
             "two operations whose messages are alike, sent within 5 minutes, become one; message attributes are not compared",
-            "switch ContentBasedDeduplication off, and send a MessageDeduplicationId for each operation, as once.send does",
+            "switch ContentBasedDeduplication off, and send a MessageDeduplicationId for each operation, as onceward.aws.send does",
             _DEDUP,
         )
     else:

@@ -8,6 +8,7 @@ from onceward.aws.events import api_event
 from onceward.aws.events.handler import LambdaHandler, naming_worker, time_left
 from onceward.claim.called import refuse_not_begun
 from onceward.claim.claim import Claim
+from onceward.claim.factory import refuse_guarded
 from onceward.claim.guard import Guard
 from onceward.claim.scope import held
 from onceward.core import steps
@@ -84,7 +85,9 @@ class _Api:
     """A function and what is decided once about it."""
 
     def __init__(self, once: "Once", rules: Rules, function: Function, name: str | None, options: Options) -> None:
-        self.name, guard, handler = once.guard_for(function, name, options)
+        refuse_guarded(function)
+        guard, handler = once.guards.for_function(function, name, options)
+        self.name = guard.name
         if guard.policy.on_busy == "skip":
             raise ValueError(
                 'on_busy="skip" is not for HTTP, where each request is answered; give wait=SECONDS or nothing'
@@ -104,7 +107,7 @@ class _Api:
             policy = steps.within(store, policy, left)
             if policy.wait:
                 policy = policy._replace(on_busy=min(policy.wait, max(0.0, left - RESERVE)))
-        return Guard(store, policy, self._guard.clock, self._codec)
+        return self._guard.under(policy, self._codec)
 
 
 class _Request:

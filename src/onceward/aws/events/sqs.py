@@ -36,7 +36,7 @@ def on_sqs(
     """Make a function the handler of a standard queue's messages, each handled once: ``@on_sqs(once, key="order.id")``.
 
     The key is the message id by default, or the message attribute ``onceward-key`` when it has one, as messages have that
-    ``once.send`` or ``onceward redrive`` has sent. The id is the same for all deliveries of one message; a message that
+    ``onceward.aws.send`` or ``onceward redrive`` has sent. The id is the same for all deliveries of one message; a message that
     was sent twice has two, so give a key from the payload where it has one.
 
     Args:

@@ -1,18 +1,13 @@
-"""Deletes messages whose effects are recorded, ten with one request, and says how long the others stay away."""
+"""Deletes messages whose effects are recorded, ten with one request."""
 
-import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
 from onceward.aws.sqs.message import ENTRIES
 from onceward.aws.sqs.queue import Queue
-from onceward.errors import Busy
-
-if TYPE_CHECKING:
-    from onceward.batch.outcomes import Outcome
+from onceward.observe.logs import logger
 
 LINGER: Final = 0.1  # seconds that a message to delete may wait for others to be deleted with
-_LEAST: Final = 1.0  # seconds between two looks at a busy key
 
 
 class Deletes:
@@ -70,42 +65,8 @@ class Deletes:
             self._deleted(receipt)
         failed = [error for error in errors if error is not None]
         if failed:
-            import logging
-
-            logging.getLogger("onceward").warning(
+            logger().warning(
                 "%s; %d message(s) whose effects are recorded come again, and will replay and be deleted then",
                 failed[0],
                 len(failed),
             )
-
-
-class Backoff(NamedTuple):
-    """How long a message that failed stays invisible: twice as long after each receive, in seconds."""
-
-    first: float
-    longest: float
-
-    def seconds(self, receives: int) -> float:
-        """Return the time after so many receives, with jitter, so that what failed together does not come together again."""
-        wanted = self.first * 2.0 ** min(receives - 1, 60)
-        return min(self.longest, wanted) * (0.5 + random.random() / 2)
-
-
-def time_away(outcome: "Outcome", receives: int, backoff: Backoff, *, redrive: bool) -> float:
-    """Return for how many seconds a message that cannot be acknowledged stays invisible.
-
-    Args:
-        outcome: what became of it.
-        receives: how often it has been received.
-        backoff: for what failed.
-        redrive: whether the queue has a dead-letter queue, which takes what has been received too often.
-    """
-    if outcome.status == "deferred":
-        return 0.0  # in a FIFO queue its group waits for the one that failed, which is still invisible
-    if outcome.status == "busy":
-        return max(_LEAST, outcome.error.retry_after) if isinstance(outcome.error, Busy) else _LEAST
-    if outcome.status == "failed":
-        return backoff.seconds(receives)
-    # Parked, mismatch, malformed: trying again does not help. It goes the queue's own way to its dead-letter queue; where there
-    # is none, it comes by now and then until it is kept in the ledger (keeping.py), or somebody has mended what is wrong.
-    return backoff.first if redrive else backoff.longest

@@ -55,6 +55,14 @@ def alike(one: Message, other: Message) -> bool:
     return one.body == other.body and _own(one) == _own(other)
 
 
+def alike_texts(one: str, other: str) -> bool:
+    """Tell the same of two messages as :func:`kept_text` writes them; what cannot be read is like no other."""
+    try:
+        return alike(read_kept(one).message, read_kept(other).message)
+    except OncewardError:
+        return False
+
+
 def _own(message: Message) -> dict[str, Attribute]:
     return {name: value for name, value in message.user_attributes.items() if name != KEY_ATTRIBUTE}
 

@@ -1,57 +1,116 @@
 """Sending messages to SQS once: the claim, the send, and the record of the message id."""
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Unpack, cast
+
+import msgspec
 
 from onceward.aws.sqs.message import AttributeValue, Outgoing, entry_of
 from onceward.aws.sqs.queue import Queue
 from onceward.consumers.delivery import KEY_ATTRIBUTE
+from onceward.core.policy import Options
 from onceward.keys.ledger_keys import derived_key, ledger_key
+from onceward.once import Once, check_once
+from onceward.results.values import model_data
 
 if TYPE_CHECKING:
     from onceward.claim.guard import Guard
 
 SEND_NAME: Final = "send"  # the namespace of keys of messages that are sent
+_NO_SKIP: Final = "what send returns could not tell whether the message was sent"
 _ATTRIBUTES: Final = 10  # of a message, at most (SQS Developer Guide, "Amazon SQS message metadata")
 _LONGEST_DELAY: Final = 900  # seconds (SQS API Reference, SendMessage)
 
 
-class Sending(NamedTuple):
+def send(
+    once: Once,
+    queue: Queue | str,
+    message: object,
+    *,
+    key: object,
+    group: str | None = None,
+    attributes: Mapping[str, AttributeValue] | None = None,
+    delay: int | None = None,
+    name: str | None = None,
+    **options: Unpack[Options],
+) -> str:
+    """Send a message to an SQS queue once for ``key``, and return its message id, also to duplicates.
+
+    Whether a send whose answer was lost was made cannot be known. It raises, and the key is given back, so that the
+    retry sends again. Every message carries a key derived from ``key`` as its message attribute ``onceward-key``, the
+    same each time: onceward's consumers take it as their key, so that a message that was sent twice takes effect once.
+    A FIFO queue gets it as deduplication id as well, and drops the second one itself within five minutes.
+
+    Args:
+        once: the ledger that remembers what was sent.
+        queue: a :class:`onceward.aws.Queue`, or a queue's URL, ARN or name.
+        message: text, which is sent as it is, or what is sent as JSON (what msgspec encodes, or a pydantic model).
+        key: as for :meth:`Once.run`; unique among the messages to queues of that name.
+        group: the message group; a FIFO queue needs one.
+        attributes: up to nine message attributes: text, numbers or bytes.
+        delay: whole seconds before anybody receives it, up to 900; not for FIFO queues.
+        name: the namespace of the key; default "send". Queues with one name, in several regions or accounts, need
+            names that differ.
+        **options: see :class:`onceward.Policy`. ``cache`` means nothing here.
+
+    Raises:
+        QueueError: it was refused; or it may have been sent all the same, see above.
+        Busy, Parked, KeyMissing, StoreError: it was not sent.
+        ResultNotRecorded: it was sent; the message id is in the error's ``result``.
+        ValueError, TypeError: SQS cannot take it, or an option is not valid; ``on_busy="skip"`` is not, for what is
+            returned could not tell whether it was sent. Nothing was claimed.
+    """
+    guard = _guard(once, name, options)
+    made = _sending(queue, message, key, group, attributes, delay, guard.name)
+    body, sent, group, dedup, delay = made.message
+    function = partial(made.queue.send, body, sent, group=group, dedup=dedup, delay=delay)
+    return cast("str", guard.call(made.key, None, function, (), {}))
+
+
+async def send_async(
+    once: Once,
+    queue: Queue | str,
+    message: object,
+    *,
+    key: object,
+    group: str | None = None,
+    attributes: Mapping[str, AttributeValue] | None = None,
+    delay: int | None = None,
+    name: str | None = None,
+    **options: Unpack[Options],
+) -> str:
+    """As :func:`send`, for a coroutine."""
+    guard = _guard(once, name, options)
+    made = _sending(queue, message, key, group, attributes, delay, guard.name)
+    body, sent, group, dedup, delay = made.message
+    function = partial(made.queue.send_async, body, sent, group=group, dedup=dedup, delay=delay)
+    return cast("str", await guard.call_async(made.key, None, function, (), {}))
+
+
+class _Sending(NamedTuple):
     """A message that can be sent, and the key in the ledger that it is sent under."""
 
     queue: Queue
     key: str
     message: Outgoing
 
-    def run(self, guard: "Guard") -> str:
-        """Send it once; return its id, or that which was recorded."""
-        return cast("str", guard.call(self.key, None, self._send, (), {}))
 
-    async def run_async(self, guard: "Guard") -> str:
-        """As :meth:`run`, for a coroutine."""
-        return cast("str", await guard.call_async(self.key, None, self._send_async, (), {}))
-
-    def _send(self) -> str:
-        body, attributes, group, dedup, delay = self.message
-        return self.queue.send(body, attributes, group=group, dedup=dedup, delay=delay)
-
-    async def _send_async(self) -> str:
-        body, attributes, group, dedup, delay = self.message
-        return await self.queue.send_async(body, attributes, group=group, dedup=dedup, delay=delay)
+def _guard(once: Once, name: str | None, options: Options) -> "Guard":
+    check_once(once, "send({}, 'orders', message, key=...)")
+    return once.guards.for_keys(name, options, no_skip=_NO_SKIP, default=SEND_NAME)
 
 
-def sending(
+def _sending(
     queue: Queue | str,
     message: object,
-    *,
     key: object,
     group: str | None,
     attributes: Mapping[str, AttributeValue] | None,
     delay: int | None,
     name: str,
-) -> Sending:
-    """Return what is to be sent, everything checked that can be without asking SQS. See :meth:`Once.send`."""
+) -> _Sending:
+    """Return what is to be sent, everything checked that can be without asking SQS."""
     target = _queue(queue) if isinstance(queue, str) else queue
     full = ledger_key(name, (target.name, key))
     once_key = derived_key(full, (SEND_NAME,))
@@ -74,7 +133,7 @@ def sending(
     dedup = once_key if target.fifo else None
     outgoing = Outgoing(_text(message), {**given, KEY_ATTRIBUTE: once_key}, group, dedup, delay)
     entry_of(outgoing)  # raises what is wrong with it, before anything is claimed
-    return Sending(target, full, outgoing)
+    return _Sending(target, full, outgoing)
 
 
 # A queue keeps its connections, which a new one for every message would open anew.
@@ -86,9 +145,6 @@ def _text(message: object) -> str:
         return message
     if isinstance(message, bytes | bytearray | memoryview):
         raise TypeError("message is bytes, and SQS sends text: decode it, or encode it as base64")
-    import msgspec
-
-    from onceward.results.values import model_data
 
     try:
         return msgspec.json.encode(message, enc_hook=model_data).decode()

@@ -13,11 +13,12 @@ from onceward.aws.sqs.message import ENTRIES, Message
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import LONGEST_HOLD
 from onceward.core.clock import Clock, boottime
+from onceward.observe.logs import logger
 
 LINGER: Final = 0.05  # seconds that a message to give back may wait for others to be given back with
 
 
-class Held:
+class HeldMessage:
     """A message that is held, and when its visibility is to be extended next, on the owner's clock."""
 
     __slots__ = ("due", "message", "since", "until")
@@ -43,7 +44,7 @@ class Visibility:
         self._seconds = seconds
         self._interval = seconds / 3
         self._clock = clock
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldMessage] = {}
         self._back: dict[str, float] = {}  # receipts to be given back, and for how long they stay invisible
         self._closed = False
         self._wake = threading.Condition()
@@ -59,7 +60,7 @@ class Visibility:
         now = self._clock()
         with self._wake:
             for message in messages:
-                self._held[message.receipt] = Held(message, now, now + self._seconds, now + self._interval)
+                self._held[message.receipt] = HeldMessage(message, now, now + self._seconds, now + self._interval)
 
     def release(self, receipt: str) -> None:
         """Hold a message no more: it is deleted, or shall come back when its visibility is over."""
@@ -105,14 +106,14 @@ class Visibility:
         now = self._clock()
         return max(0.0, min((held.due - now for held in self._held.values()), default=self._interval))
 
-    def _due(self) -> list[Held]:
+    def _due(self) -> list[HeldMessage]:
         """Return the messages to extend now: those that are due and, to save requests, those that soon will be."""
         now = self._clock()
         if not any(held.due <= now for held in self._held.values()):
             return []
         return [held for held in self._held.values() if held.due <= now + self._interval / 4]
 
-    def _extend(self, due: list[Held]) -> None:
+    def _extend(self, due: list[HeldMessage]) -> None:
         sent = self._clock()
         asked = []
         for held in due:
@@ -144,7 +145,7 @@ class Visibility:
             error.transient = True  # type: ignore[attr-defined]  # for _extend
             return [error] * len(holds)
 
-    def _lost(self, held: Held, why: str) -> None:
+    def _lost(self, held: HeldMessage, why: str) -> None:
         with self._wake:
             if self._held.pop(held.message.receipt, None) is None:
                 return  # it was deleted or given back meanwhile
@@ -158,6 +159,4 @@ class Visibility:
 
 
 def _log(level: int, text: str, *args: object) -> None:
-    import logging
-
-    logging.getLogger("onceward").log(level, text, *args)
+    logger().log(level, text, *args)

@@ -16,6 +16,7 @@ from onceward.claim.guard import is_cut_short
 from onceward.claim.replays import Answer
 from onceward.core.drivers import settle
 from onceward.errors import OncewardError, ResultUnavailable
+from onceward.observe.logs import logger
 
 T = TypeVar("T")
 Added = Literal["added", "buffered", "replayed"]
@@ -200,8 +201,4 @@ class Checkpoint(Generic[T]):
 
 def log_on_done(error: Exception) -> None:
     """Log that the user's ``on_done`` raised ``error``."""
-    import logging
-
-    logging.getLogger("onceward").error(
-        "a checkpoint's on_done raised, which changes nothing in the ledger", exc_info=error
-    )
+    logger().error("a checkpoint's on_done raised, which changes nothing in the ledger", exc_info=error)

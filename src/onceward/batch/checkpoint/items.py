@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from onceward.keys.reading import KeyReader
 from onceward.keys.roots import fixed
 
@@ -69,8 +71,6 @@ def _encoded(item: object) -> int:
         return len(item)
     if isinstance(item, str):
         return len(item.encode("utf-8", "surrogatepass"))
-    import msgspec
-
     try:
         return len(msgspec.json.encode(item))
     except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:

@@ -47,9 +47,8 @@ class Held(Generic[T]):
 class Buffer(Generic[T]):
     """The items that wait for a flush, and what has gone wrong."""
 
-    def __init__(self, guard: Guard, name: str, reader: ItemReader[T], limits: Limits) -> None:
+    def __init__(self, guard: Guard, reader: ItemReader[T], limits: Limits) -> None:
         self.guard = guard
-        self._name = name
         self._reader = reader
         self._limits = limits
         self._held: dict[str, Held[T]] = {}
@@ -70,7 +69,7 @@ class Buffer(Generic[T]):
     def check_own(self) -> None:
         """Raise ForkedClaim in such a process."""
         if self.inherited:
-            raise ForkedClaim(f"the checkpoint of {self._name}")
+            raise ForkedClaim(f"the checkpoint of {self.guard.name}")
 
     # --- what has gone wrong ------------------------------------------------------------------------------------------
 
@@ -119,7 +118,7 @@ class Buffer(Generic[T]):
             KeyMissing, Mismatch, TypeError: it cannot be added; the others are not touched.
         """
         found, fingerprint = self._reader.read(item)
-        key = ledger_key(self._name, found)
+        key = ledger_key(self.guard.name, found)
         held = self._held.get(key)
         if held is None:
             asked = Asked(key, fingerprint, 0 if self._limits.bytes is None else self._reader.size(item))

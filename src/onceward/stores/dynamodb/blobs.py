@@ -3,17 +3,15 @@
 import random
 import re
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from onceward.core.clock import boottime
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Elsewhere, Record
 from onceward.errors import ResultUnavailable, StoreError
 from onceward.stores.dynamodb.items import Item, Value
+from onceward.stores.dynamodb.table import DynamoTable
 from onceward.wire.calls import ObjectCall
-
-if TYPE_CHECKING:
-    from onceward.stores.dynamodb.store import DynamoStore
 
 PLACE: Final = "s3://"  # how the text of a result that is elsewhere begins, and no JSON does
 ROOM: Final = 380_000  # bytes of a result in an item of at most 400 KB, beside the key, an error and the names
@@ -53,7 +51,7 @@ class Blobs:
         self._written: dict[str, None] = {}  # objects of late: a heartbeat in between makes the same completion again
         self._away: tuple[float, StoreError] | None = None
 
-    def kept(self, store: "DynamoStore", record: Record) -> Steps[Value]:
+    def kept(self, store: DynamoTable, record: Record) -> Steps[Value]:
         """Write the record's result to an object, and return the attribute that points at it.
 
         Raises:
@@ -71,7 +69,7 @@ class Blobs:
                 self._written.pop(old, None)
         return {"M": {"bucket": {"S": self.bucket}, "key": {"S": key}}}
 
-    def _write(self, store: "DynamoStore", call: ObjectCall) -> Steps[None]:
+    def _write(self, store: DynamoTable, call: ObjectCall) -> Steps[None]:
         if self._away is not None and boottime() < self._away[0]:
             raise self._away[1]
         began = boottime()
@@ -90,7 +88,7 @@ class Blobs:
             yield Sleep(pause * (0.5 + random.random() / 2))
 
 
-def elsewhere(store: "DynamoStore", blobs: Blobs | None, record: Record, value: Value) -> Elsewhere:
+def elsewhere(store: DynamoTable, blobs: Blobs | None, record: Record, value: Value) -> Elsewhere:
     """Return the result that ``value`` points at, not fetched yet."""
     place = cast("Item", value["M"])
     bucket, key = str(place["bucket"]["S"]), str(place["key"]["S"])
@@ -99,7 +97,7 @@ def elsewhere(store: "DynamoStore", blobs: Blobs | None, record: Record, value: 
     return made
 
 
-def _fetched(store: "DynamoStore", blobs: Blobs | None, key: str, call: ObjectCall) -> Steps[str]:
+def _fetched(store: DynamoTable, blobs: Blobs | None, key: str, call: ObjectCall) -> Steps[str]:
     where = f"s3://{call.bucket}/{call.key}"
     if blobs is None:
         raise ResultUnavailable(key, f"its result is in {where}, and this ledger was opened without blobs=")

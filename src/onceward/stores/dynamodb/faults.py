@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from onceward.errors import StoreError
-from onceward.wire.calls import Answer, Call, ObjectCall
+from onceward.wire.calls import Call, ObjectCall, ServiceAnswer
 from onceward.wire.codes import FIXES
 
 REFUSED = "ConditionalCheckFailed"
@@ -39,7 +39,7 @@ def name_of(call: Call | ObjectCall) -> str:
     return f"dynamodb:{call.action}" if isinstance(call, Call) else f"s3:{call.method.title()}Object"
 
 
-def reasons_of(answer: Answer) -> list[Mapping[str, object]]:
+def reasons_of(answer: ServiceAnswer) -> list[Mapping[str, object]]:
     """Return why a transaction was cancelled, one reason for each of its writes."""
     body = cast("Mapping[str, object]", answer.body)
     return cast("list[Mapping[str, object]]", body.get("CancellationReasons") or [])

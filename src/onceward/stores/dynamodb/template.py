@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from onceward.stores.capabilities import check_options
 from onceward.stores.dynamodb.create import expiry_of, recovery, table_of
 from onceward.stores.dynamodb.requests import Body
 
@@ -28,6 +30,14 @@ class Grant(NamedTuple):
 Grants = Mapping[str, Sequence[Grant]]  # by role
 
 
+def template(store: "DynamoStore", kind: str, options: AbstractSet[str]) -> str:
+    """Return :func:`printed` (:data:`onceward.stores.capabilities.TEMPLATE`)."""
+    if "ttl" in options:
+        raise ValueError("--ttl is for a table that is there; what --print prints has a TTL in any case")
+    check_options(store.url, options, {"pitr"})
+    return printed(kind, store, pitr="pitr" in options)
+
+
 def printed(kind: str, store: "DynamoStore", *, pitr: bool = False) -> str:
     """Return the template of a ledger's table.
 
@@ -40,7 +50,7 @@ def printed(kind: str, store: "DynamoStore", *, pitr: bool = False) -> str:
         ValueError: another kind.
     """
     if kind not in PRINTERS:
-        raise ValueError(f"{kind!r}: there are {' and '.join(PRINTERS)}")
+        raise ValueError(f"--print {kind!r}: there are {' and '.join(PRINTERS)}")
     return PRINTERS[kind](store.requests.table.rpartition("/")[2], store.layout, _grants(store, pitr=pitr), pitr)
 
 

@@ -6,8 +6,7 @@ import time
 
 from onceward.core.clock import Clock
 from onceward.errors import StoreError
-from onceward.stores.sqlite import anchor as sqlite_anchor
-from onceward.stores.sqlite import place as sqlite_place
+from onceward.stores.sqlite import anchor, place
 from onceward.stores.sqlite.clock import AGREE, CONFIRM, HostClock
 from onceward.stores.sqlite.schema import is_complete, make, read_meta
 
@@ -59,7 +58,7 @@ class SqliteFile:
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
         self._all: list[sqlite3.Connection] = []  # also those that are being opened
-        self._place: sqlite_place.Place | None = None
+        self._place: place.Place | None = None
         self._compared = 0.0
         self._closings = 0
         self._abandoned = False
@@ -78,7 +77,7 @@ class SqliteFile:
             self._end(self._reader)
             self._reader = None
         if self._reader is None:
-            self._reader = self._open() if sqlite_place.may_write(self.path) else self._open_read_only()
+            self._reader = self._open() if place.may_write(self.path) else self._open_read_only()
         return self._reader
 
     def writer(self) -> sqlite3.Connection:
@@ -148,13 +147,13 @@ class SqliteFile:
         self.checked = now
 
     def _check_place(self) -> None:
-        closings, place = self._closings, self._place
-        if place is None:
+        closings, opened = self._closings, self._place
+        if opened is None:
             return
         try:
-            sqlite_place.check(self.path, self._real, place, whole=self._is_second)
+            place.check(self.path, self._real, opened, whole=self._is_second)
         except StoreError:
-            if self._place is place and self._closings == closings:
+            if self._place is opened and self._closings == closings:
                 raise
             self._check_place()  # a signal handler has closed the file meanwhile, which deletes -wal and -shm
 
@@ -191,24 +190,24 @@ class SqliteFile:
         closings = self._closings
         if self._place is None:
             self._real = os.path.realpath(self.path)
-            sqlite_place.make_private(self._real)
+            place.make_private(self._real)
         self._check_place()
         self._frozen = False
         connection, found = self._connected()
         try:
             if found is not None and (host := self._anchored):
-                if not self._is_second and sqlite_anchor.confirmed(connection, found, host):
+                if not self._is_second and anchor.confirmed(connection, found, host):
                     self._end(connection)
                     self._step(host)
                     connection, found = self._connected()
                 host.set((found and found.anchor) or 0.0)
-            place = sqlite_place.found(self.path, self._real)
-            if place != self._place:
+            found_now = place.found(self.path, self._real)
+            if found_now != self._place:
                 self._check_place()
             if self._closings != closings:
                 interrupted = f"ledger {self.path}: a signal handler closed it while it was opened"
                 raise StoreError(interrupted, transient=True)  # what else closes the connection
-            self._place = place
+            self._place = found_now
         except BaseException:
             self._end(connection)
             raise
@@ -248,11 +247,11 @@ class SqliteFile:
     def _step(self, host: HostClock) -> None:
         connection = self._connect(self.path, 0)
         try:
-            sqlite_anchor.step(connection, host)
+            anchor.step(connection, host)
         finally:
             self._end(connection)
 
-    def _connected(self) -> tuple[sqlite3.Connection, sqlite_anchor.Anchor | None]:
+    def _connected(self) -> tuple[sqlite3.Connection, anchor.Anchor | None]:
         """Return a connection to the file, with its schema made and its clock anchored, and the anchor."""
         connection = self._connect(self.path, self._timeout)
         try:
@@ -265,10 +264,10 @@ class SqliteFile:
             ready = is_complete(meta)
             if host is not None:
                 host.look()
-                found = sqlite_anchor.read(connection, meta) if ready else None
-            if not ready or (host is not None and found is not None and not sqlite_anchor.is_set(found, host)):
+                found = anchor.read(connection, meta) if ready else None
+            if not ready or (host is not None and found is not None and not anchor.is_set(found, host)):
                 self._prepare(connection)
-                found = sqlite_anchor.read(connection) if host is not None else None
+                found = anchor.read(connection) if host is not None else None
         except BaseException:
             self._end(connection)
             raise
@@ -289,8 +288,8 @@ class SqliteFile:
                 )
             if host := self._anchored:
                 host.look()
-                found = sqlite_anchor.read(connection)
-                to = sqlite_anchor.move(host, found)
+                found = anchor.read(connection)
+                to = anchor.move(host, found)
                 host.set(found.anchor or 0.0 if to is None or to.running else to.anchor)
         except BaseException:
             self._end(connection)
@@ -321,5 +320,5 @@ class SqliteFile:
         read_meta(connection, self.path)
         make(connection)
         if host := self._anchored:
-            sqlite_anchor.set_for_boot(connection, host)
+            anchor.set_for_boot(connection, host)
         connection.execute("COMMIT")

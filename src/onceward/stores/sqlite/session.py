@@ -10,7 +10,7 @@ from onceward.stores.sqlite.anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite.file import SqliteFile, translated
 
 if TYPE_CHECKING:
-    from onceward.stores.sqlite.requests import Request
+    from onceward.stores.sqlite.requests import SqlRequest
     from onceward.stores.sqlite.store import SqliteStore
 
 _MARK = "onceward_body"
@@ -86,7 +86,7 @@ class SqliteSession:
 
     def exchange(self, request: object) -> object:
         """Run one request on the connection."""
-        asked: Request = request  # type: ignore[assignment]  # the verbs yield nothing else
+        asked: SqlRequest = request  # type: ignore[assignment]  # the verbs yield nothing else
         connection, now = self._connection, self._file.now()
         if not connection.in_transaction:  # the next write would be made without the effect
             raise StoreError("the transaction is gone: SQLite rolled it back when the disk failed or was full")

@@ -7,27 +7,38 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from onceward.core.clock import boottime
+from onceward.stores.sqlite.requests import SqlRequest
 
 if TYPE_CHECKING:
     import asyncio
-
-    from onceward.stores.sqlite.store import Job
 
 
 AGAIN: Final = 1.0  # seconds after which a loop is told once more
 
 
+class Job:
+    """A write that waits for its transaction. Whoever has ``looked`` for the key to be absent spares the commit that."""
+
+    looked = False
+    done = False
+    reply: object = None
+    error: Exception | None = None
+
+    def __init__(self, request: SqlRequest) -> None:
+        self.request = request
+
+
 class Writes(Protocol):
     """What the thread needs of its store."""
 
-    def write(self, jobs: "Sequence[Job]") -> None:
+    def write(self, jobs: Sequence[Job]) -> None:
         """Open the file, and commit the jobs that write; their replies or errors are in them afterwards."""
 
 
 class Waiting(NamedTuple):
     """A job, and the future of the loop that waits for it."""
 
-    job: "Job"
+    job: Job
     loop: "asyncio.AbstractEventLoop"
     done: "asyncio.Future[None]"
 
@@ -47,7 +58,7 @@ class Writer:
         serve = (self._store, self._queue)
         threading.Thread(target=_serve, args=serve, name="onceward-sqlite-writer", daemon=True).start()
 
-    def put(self, job: "Job") -> "asyncio.Future[None]":
+    def put(self, job: Job) -> "asyncio.Future[None]":
         """Have ``job`` committed; await what is returned. A caller that is cancelled does not stop it."""
         import asyncio
 
@@ -64,7 +75,7 @@ class Writer:
         self._end()
 
 
-class Told(NamedTuple):
+class ToldFutures(NamedTuple):
     """Futures that a loop was told of, and when. An interrupt that strikes as ``_wake`` begins leaves them as they were."""
 
     at: float
@@ -73,12 +84,12 @@ class Told(NamedTuple):
 
 
 def _serve(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]") -> None:
-    told: list[Told] = []
+    told: list[ToldFutures] = []
     while _serve_one(store, queue, told):
         pass  # and nothing else of one round is kept alive while the next is waited for
 
 
-def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]", told: list[Told]) -> bool:
+def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]", told: list[ToldFutures]) -> bool:
     taken: list[Waiting | None] = []
     try:
         taken.append(queue.get(timeout=AGAIN if told else None))
@@ -106,7 +117,7 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
             loop.call_soon_threadsafe(_wake, futures)
         except RuntimeError:  # the loop was closed: nobody waits any more
             continue
-        told.append(Told(now, loop, futures))
+        told.append(ToldFutures(now, loop, futures))
     return None not in taken
 
 

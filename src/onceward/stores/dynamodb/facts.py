@@ -1,51 +1,69 @@
-"""The checks of a ledger: a DynamoDB table, an SQLite file, or memory."""
+"""The facts about a ledger's table in DynamoDB, and what they mean."""
 
 import shlex
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from onceward.aws.doctor.facts import Check, Facts, File, Finding, Table
+from onceward.stores.inspection import Finding
 
 _TTL: Final = "DynamoDB Developer Guide, Using time to live (TTL) in DynamoDB"
 _CAPACITY: Final = "DynamoDB Developer Guide, Managing throughput capacity automatically with DynamoDB auto scaling"
 _RESTORE: Final = "DynamoDB Developer Guide, Point-in-time backups for DynamoDB"
 _GLOBAL: Final = "DynamoDB Developer Guide, Global tables: how they work"
 _SIGNED: Final = "IAM User Guide, AWS Signature Version 4 for API requests"
-_WAL: Final = "sqlite.org/wal.html"
-
 _SKEW: Final = 60.0  # seconds; AWS refuses requests that are signed 5 minutes off
-_FREE: Final = 100 * 1024 * 1024  # bytes
-_NETWORK: Final = frozenset(
-    {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "9p",
-        "afs",
-        "ceph",
-        "glusterfs",
-        "lustre",
-        "fuse.sshfs",
-        "fuse.glusterfs",
-        "fuse.ceph-fuse",
-        "fuse.s3fs",
-        "fuse.gcsfuse",
-        "fuse.rclone",
-        "beegfs",
-        "gpfs",
-    }
-)
-_VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
 
 
-def table(facts: Facts) -> Iterator[Finding]:
+class Table(NamedTuple):
+    """A ledger in DynamoDB.
+
+    Attributes:
+        url: the ledger's.
+        name: of the table.
+        status: of the table; None when there is no such table, "" when it could not be read.
+        keys: its key attributes with their types, HASH first.
+        wanted: what the ledger's key attributes are.
+        on_demand: whether it is billed by request.
+        scaled: whether provisioned capacity is scaled; None is not known.
+        ttl: the attribute that its TTL is on; "" when it is off, None when that is not known.
+        expiry: the attribute that the ledger's records expire by.
+        times: attributes of the ledger's records that hold other times.
+        recovers: whether it can be restored to a point in time; None is not known.
+        regions: other regions with a replica of it that may lag behind.
+        gaps: what could not be looked at.
+        skew: by how many seconds this machine's clock is ahead of DynamoDB's, at least and at most.
+    """
+
+    url: str
+    name: str = "ledger"
+    status: str | None = "ACTIVE"
+    keys: tuple[tuple[str, str], ...] = (("key", "S"),)
+    wanted: tuple[tuple[str, str], ...] = (("key", "S"),)
+    on_demand: bool = True
+    scaled: bool | None = None
+    ttl: str | None = "expires_at"
+    expiry: str = "expires_at"
+    times: frozenset[str] = frozenset()
+    recovers: bool | None = True
+    regions: tuple[str, ...] = ()
+    gaps: tuple[Finding, ...] = ()
+    skew: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def is_local(self) -> bool:
+        """As :class:`Inspected`."""
+        return False
+
+    def findings(self) -> Iterator[Finding]:
+        """As :class:`Inspected`."""
+        yield from self.gaps
+        if self.status != "":
+            yield from _checked(self)
+
+
+def _checked(ledger: Table) -> Iterator[Finding]:
     """Check that there is a table, and that it is one for this ledger."""
-    ledger = facts.ledger
-    if not isinstance(ledger, Table):
-        return
     if ledger.status is None:
         yield Finding(
             "error",
@@ -186,72 +204,5 @@ def _capacity(ledger: Table) -> Iterator[Finding]:
     )
 
 
-def file(facts: Facts) -> Iterator[Finding]:
-    """Check the file of an SQLite ledger, and where it is."""
-    ledger = facts.ledger
-    if not isinstance(ledger, File):
-        return
-    check = "file"
-    if not ledger.writable:
-        yield Finding(
-            "error",
-            check,
-            f"this user may not write {ledger.path}, or not make it",
-            "no handler runs without its ledger",
-            "let this user write the file and its folder",
-        )
-    if ledger.kind in _NETWORK:
-        yield Finding(
-            "error",
-            check,
-            f"{ledger.path} is on a network file system ({ledger.kind})",
-            "SQLite's locks and shared memory do not work between machines: two workers can have one key",
-            "put it on a disk of the machine that all workers run on, or use DynamoDB",
-            _WAL,
-        )
-    elif ledger.kind in _VOLATILE:
-        yield Finding(
-            "warning",
-            check,
-            f"{ledger.path} is in memory ({ledger.kind})",
-            "it is gone after a restart, and everything that was done can be done again",
-            "put it on a disk",
-        )
-    elif ledger.kind is None:
-        yield Finding(
-            "skipped",
-            check,
-            f"this system does not tell what kind of file system {ledger.path} is on",
-            "on one of a network two workers can have one key",
-            "make sure that it is a disk of this machine",
-            _WAL,
-        )
-    elif ledger.writable:
-        yield Finding("ok", check, f"{ledger.path} is on a local disk ({ledger.kind})")
-    if ledger.free < _FREE:
-        yield Finding(
-            "warning",
-            "free space",
-            f"{ledger.free // 1024 // 1024} MiB are left where {ledger.path} is",
-            "when the disk is full, no handler can begin, and no result can be recorded",
-            "make room, or `onceward purge`",
-        )
-
-
-def memory(facts: Facts) -> Iterator[Finding]:
-    """Check that a ledger outlives its process."""
-    if isinstance(facts.ledger, str):
-        yield Finding(
-            "error",
-            "ledger",
-            f"{facts.ledger} is gone with its process, and no other process sees it",
-            "after a restart everything that was done can be done again",
-            "give a ledger in a file or in DynamoDB",
-        )
-
-
 def _written(keys: tuple[tuple[str, str], ...]) -> str:
     return " and ".join(f"{name} ({kind})" for name, kind in keys)
-
-
-LEDGER_CHECKS: Final[tuple[Check, ...]] = (table, file, memory)

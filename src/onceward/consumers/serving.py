@@ -1,21 +1,15 @@
-"""One run of a worker: messages go from the polls to the batch, and by what becomes of them are deleted or given back."""
+"""One run of a worker: messages go from the polls to the batch, and what becomes of them back to the broker."""
 
 import asyncio
-import base64
 import logging
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from onceward.aws.events.sqs import SOURCE
-from onceward.aws.sqs.acknowledge import Backoff, Deletes, time_away
-from onceward.aws.sqs.facts import QueueFacts
-from onceward.aws.sqs.keeping import End, Keeper, Place
-from onceward.aws.sqs.message import Message
-from onceward.aws.sqs.polling import Polls
-from onceward.aws.sqs.queue import Queue
-from onceward.aws.sqs.visibility import Visibility
 from onceward.batch.batch import Batch
-from onceward.consumers.callers import Callers
+from onceward.consumers.backoff import Backoff, time_away
+from onceward.consumers.broker import Broker
+from onceward.consumers.keeping import Keeper, KeepOutcome, Place
+from onceward.consumers.polling import Polls
 from onceward.errors import ResultNotRecorded, StoreError
 
 if TYPE_CHECKING:
@@ -23,6 +17,7 @@ if TYPE_CHECKING:
     from onceward.batch.runner import Run
     from onceward.consumers.delivery import Delivery
 
+M = TypeVar("M")
 _log: Final = logging.getLogger("onceward")
 
 
@@ -52,52 +47,31 @@ class StoppableBatch(Batch):
                 gate.release()  # for those that wait for their turn, which is now to find that there is none
 
 
-class Serving:
+class Serving(Generic[M]):
     """One run of a worker. It belongs to one event loop.
 
     Args:
-        queue: where messages come from.
+        broker: where messages come from; it is open.
         batch: handles them; tells :meth:`told` of each outcome.
-        facts: of the queue.
-        delivery: makes a delivery of a Lambda record.
-        visibility: seconds for which messages are invisible, at first and with each extension.
-        wait: seconds of a long poll.
         backoff: for messages that failed.
         grace: seconds that running handlers have after a stop; None is as long as they take.
         until_empty: stop when there are no more messages.
     """
 
     def __init__(
-        self,
-        queue: Queue,
-        batch: StoppableBatch,
-        facts: QueueFacts,
-        delivery: "Callable[[object], Delivery]",
-        *,
-        visibility: int,
-        wait: float,
-        backoff: Backoff,
-        grace: float | None,
-        until_empty: bool,
+        self, broker: Broker[M], batch: StoppableBatch, backoff: Backoff, *, grace: float | None, until_empty: bool
     ) -> None:
-        self._batch, self._facts, self._delivery = batch, facts, delivery
+        self._broker, self._batch = broker, batch
         self._backoff, self._grace = backoff, grace
-        self.held: dict[str, Message] = {}  # what has no outcome yet, by its receipt
-        self._keeper = Keeper(batch, queue.name, facts.arn) if facts.receives is None else None
+        self.held: dict[Delivery, M] = {}  # messages that have no outcome yet
+        self._keeper = None if broker.dead_letters else Keeper(batch, broker)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._forced = False
-        self._visibility = Visibility(queue, visibility)
-        self._deletes = Deletes(queue, self._visibility.release)
-
-        def receive(count: int) -> list[Message]:
-            messages = queue.receive(count, wait, visibility)
-            self._visibility.hold(messages)
-            return messages
-
         self._polls = Polls(
-            receive,
+            broker.receive,
             self._taken,
+            most=broker.most,
             concurrency=batch.concurrency,
             typical=lambda: batch.typical,
             until_empty=until_empty,
@@ -105,7 +79,6 @@ class Serving:
 
     async def run(self) -> None:
         """Serve until somebody says stop; then until all that runs is done, or the grace is over."""
-        self._visibility.start()
         polls = asyncio.create_task(self._polls.run())
         stop = asyncio.create_task(self._stop.wait())
         try:
@@ -126,10 +99,6 @@ class Serving:
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait({polls, stop, *self._tasks})
-            await self._deletes.close()
-            closing = Callers()
-            await closing.call(self._visibility.close)
-            closing.close()
         if not polls.cancelled():
             polls.result()
 
@@ -141,43 +110,43 @@ class Serving:
             self._batch.stop()
 
     def told(self, outcome: "Outcome") -> None:
-        """Delete a message, keep it or give it back, as soon as its outcome is in the ledger."""
+        """Acknowledge a message, keep it or give it back, as soon as its outcome is in the ledger."""
         delivery: Delivery = outcome.record  # type: ignore[assignment]  # the only records that this batch is given
-        receipt = delivery.raw["receiptHandle"]
-        message = self.held.pop(receipt)
+        message = self.held.pop(delivery)
+        receives = self._broker.receives(message)
         if isinstance(outcome.error, StoreError | ResultNotRecorded):
             self._polls.ledger.met()
         elif outcome.status not in {"malformed", "deferred"}:
             self._polls.ledger.over()
         keeper = None if self._forced else self._keeper
-        if keeper is not None and (place := keeper.place(outcome, message)) is not None:
-            self._begin(self._keep(keeper, message, place))
+        if keeper is not None and (place := keeper.place(outcome, delivery, receives)) is not None:
+            self._begin(self._keep(keeper, message, delivery, place))
             return
         self._polls.done()
         if outcome.ok:
-            self._deletes.add(receipt)
+            self._broker.acknowledge(message)
         elif outcome.status == "failed" and self._forced:
-            self._visibility.release(receipt)  # its key stays claimed, so nobody could do anything with it yet
+            self._broker.leave(message)  # its key stays claimed, so nobody could do anything with it yet
         else:
-            away = time_away(outcome, message.receive_count, self._backoff, redrive=self._facts.receives is not None)
-            self._visibility.give_back(receipt, away)
+            away = time_away(outcome, receives, self._backoff, dead_letters=self._broker.dead_letters)
+            self._broker.give_back(message, away)
 
-    async def _keep(self, keeper: Keeper, message: Message, place: Place) -> None:
-        """Keep a message in the ledger, and only then delete it."""
-        away, end = self._backoff.seconds(message.receive_count), None
+    async def _keep(self, keeper: Keeper[M], message: M, delivery: "Delivery", place: Place) -> None:
+        """Keep a message in the ledger, and only then acknowledge it."""
+        away, end = self._backoff.seconds(self._broker.receives(message)), None
         try:
-            end = await keeper.keep(message, place)
-            if end in {End.ANOTHER, End.NO_ROOM}:
+            end = await keeper.keep(message, delivery, place)
+            if end in {KeepOutcome.ANOTHER, KeepOutcome.NO_ROOM}:
                 away = self._backoff.longest
         except Exception as error:  # it is told, and nothing is lost
             self._polls.ledger.met()
-            _log.warning("message %s is not kept in the ledger yet, and comes again: %s", message.id, error)
+            _log.warning("message %s is not kept in the ledger yet, and comes again: %s", delivery.id, error)
         finally:  # also when it was cancelled
             self._polls.done()
-            if end is End.KEPT:
-                self._deletes.add(message.receipt)
+            if end is KeepOutcome.KEPT:
+                self._broker.acknowledge(message)
             else:
-                self._visibility.give_back(message.receipt, away)
+                self._broker.give_back(message, away)
 
     async def _finished(self, polls: "asyncio.Task[None]") -> bool:
         """Wait for the end of all that is under way; return whether the grace was over before."""
@@ -194,46 +163,28 @@ class Serving:
             return True
         return False
 
-    def _taken(self, messages: list[Message]) -> None:
+    def _taken(self, messages: Sequence[M]) -> None:
         if self._stop.is_set():
             for message in messages:
                 self._polls.done()
-                self._visibility.give_back(message.receipt)
+                self._broker.give_back(message)
             return
-        for message in messages:
-            self.held[message.receipt] = message
-        self._begin(self._handle(messages))
+        taken = {self._broker.delivery(message): message for message in messages}
+        self.held |= taken
+        self._begin(self._handle(taken))
 
     def _begin(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _handle(self, messages: list[Message]) -> None:
+    async def _handle(self, taken: "dict[Delivery, M]") -> None:
         try:
-            await self._batch.run_async([self._delivery(record_of(message, self._facts)) for message in messages])
+            await self._batch.run_async(list(taken))
         except Exception:  # it is told, and nothing is lost
             _log.exception("a batch failed as a whole; its messages are given back")
         finally:
-            for message in messages:
-                if self.held.pop(message.receipt, None) is not None:  # it was cancelled before it began
+            for delivery, message in taken.items():
+                if self.held.pop(delivery, None) is not None:  # it was cancelled before it began
                     self._polls.done()
-                    self._visibility.give_back(message.receipt, 0.0 if self._forced else self._backoff.first)
-
-
-def record_of(message: Message, facts: QueueFacts) -> dict[str, Any]:
-    """Return a message as Lambda would hand it to a function (Lambda Developer Guide, "Using Lambda with Amazon SQS")."""
-    attributes: dict[str, dict[str, object]] = {}
-    for name, (kind, value) in message.user_attributes.items():
-        told = {"binaryValue": base64.b64encode(value).decode()} if isinstance(value, bytes) else {"stringValue": value}
-        attributes[name] = {**told, "stringListValues": [], "binaryListValues": [], "dataType": kind}
-    return {
-        "messageId": message.id,
-        "receiptHandle": message.receipt,
-        "body": message.body,
-        "attributes": dict(message.attributes),
-        "messageAttributes": attributes,
-        "eventSource": SOURCE,
-        "eventSourceARN": facts.arn,
-        "awsRegion": facts.region,
-    }
+                    self._broker.give_back(message, 0.0 if self._forced else self._backoff.first)

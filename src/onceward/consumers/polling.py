@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
 
-from onceward.aws.sqs.message import ENTRIES, Message
-from onceward.aws.sqs.queue_steps import QueueError
+from onceward.consumers.broker import BrokerError
 from onceward.consumers.callers import Callers
 from onceward.core.clock import Clock, boottime
 
+M = TypeVar("M")
 SOON: Final = 0.5  # seconds within which a message that is held should begin
 AHEAD: Final = 50  # messages that are held beyond those that run, at most
 POLLS: Final = 8  # polls under way at a time, at most; more than one only while the queue is full
@@ -51,12 +51,13 @@ class Trouble:
         self._pause = 0.0
 
 
-class Polls:
+class Polls(Generic[M]):
     """The polls of one run. It belongs to one event loop; the polls themselves wait in threads.
 
     Args:
         receive: receives up to so many messages, blocking.
         taken: is given messages to begin; when nothing more is to begin, to give back.
+        most: messages that one call of ``receive`` may bring.
         concurrency: how many handlers run at a time.
         typical: returns how many seconds a handler takes; 0 is not known.
         until_empty: stop when nothing is left to receive, and nothing under way.
@@ -68,9 +69,10 @@ class Polls:
 
     def __init__(
         self,
-        receive: Callable[[int], list[Message]],
-        taken: Callable[[list[Message]], None],
+        receive: Callable[[int], Sequence[M]],
+        taken: Callable[[Sequence[M]], None],
         *,
+        most: int,
         concurrency: int,
         typical: Callable[[], float],
         until_empty: bool,
@@ -78,7 +80,7 @@ class Polls:
         self.stopping = False
         self.ledger, self._queue = Trouble(), Trouble()
         self._receive, self._taken = receive, taken
-        self._concurrency, self._typical = concurrency, typical
+        self._most, self._concurrency, self._typical = most, concurrency, typical
         self._until_empty = until_empty
         self._under_way = 0  # messages that were taken and are not done
         self._asked_for = 0  # messages that the polls under way may bring
@@ -88,7 +90,7 @@ class Polls:
         self._error: BaseException | None = None
 
     async def run(self) -> None:
-        """Poll until somebody says stop, and the polls under way then have ended; raises QueueError when the queue is gone."""
+        """Poll until somebody says stop, and the polls under way then have ended; raises BrokerError when the queue is gone."""
         self._begin()
         try:
             while self._polls:
@@ -128,7 +130,7 @@ class Polls:
             self._asked_for += count
             try:
                 messages = await self._callers.call(lambda count=count: self._receive(count))  # type: ignore[misc]  # a default
-            except QueueError as error:
+            except BrokerError as error:
                 self._failed(error)
                 continue
             finally:
@@ -146,8 +148,8 @@ class Polls:
             if self._until_empty and not (messages or self._under_way or self._asked_for):
                 self.stop()
 
-    def _failed(self, error: QueueError) -> None:
-        if self._until_empty or error.code == "QueueDoesNotExist":
+    def _failed(self, error: BrokerError) -> None:
+        if self._until_empty or error.gone:
             raise error
         self._queue.met()
         _log.warning("%s; asking again in %.0f s", error, self._queue.left)
@@ -176,8 +178,8 @@ class Polls:
                 now = boottime()
                 free_since = now if free_since is None else free_since
                 timeout = free_since + LINGER - now
-                if free >= min(ENTRIES, self._capacity()) or timeout <= 0:
-                    return min(free, ENTRIES)
+                if free >= min(self._most, self._capacity()) or timeout <= 0:
+                    return min(free, self._most)
             self._changed.clear()
             try:
                 async with asyncio.timeout(timeout):

@@ -1,37 +1,37 @@
-"""Keeping messages in the ledger that no dead-letter queue takes, so that SQS drops none of them.
+"""Keeping messages in the ledger that no dead-letter queue takes, so that no broker drops one.
 
 A message goes into the parked record of its key. One that has none (it is malformed, or its key is another input's) gets a
 parked record of its own. It is deleted from the queue after that, and only after a write that this worker has seen made:
 
 - A crash or a lost reply in between leaves the message in the queue, and it meets itself in the record the next time.
 - A record that keeps an equal message already is written all the same, as its next version. Whoever sends that message
-  again unparks the version that was there before the send (``dead_letters/unparking.py``), which then is refused. Were the
-  record left as it is, the key could be unparked, and its message gone, between the look at the record and the delete.
+  again unparks the version that was there before the send (``aws/dead_letters/unparking.py``), which then is refused. Were the
+  record left as it is, the key could be unparked, and its message gone, between the look at the record and the acknowledgement.
 """
 
 import os
-import shlex
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from onceward.aws.sqs.kept import alike, kept_text, read_kept
+from onceward.consumers.broker import Broker
+from onceward.consumers.delivery import Delivery
 from onceward.core import protocol
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps, drive_async
 from onceward.core.record import Reply, Write
 from onceward.core.register import Register
 from onceward.core.steps import CLAIM_PATIENCE, fetched, persist
-from onceward.errors import OncewardError
 from onceward.keys.ledger_keys import ledger_key
+from onceward.observe.logs import logger
 from onceward.results.outcomes import describe
 
 if TYPE_CHECKING:
-    from onceward.aws.sqs.message import Message
     from onceward.batch.batch import Batch
     from onceward.batch.outcomes import Outcome
 
+M = TypeVar("M")
 _TRIES: Final = 10  # writes that others may be faster with
 
 
@@ -47,7 +47,7 @@ class Place(NamedTuple):
     reason: str | None = None
 
 
-class End(Enum):
+class KeepOutcome(Enum):
     """What came of keeping a message."""
 
     KEPT = "it stands in the ledger"
@@ -56,8 +56,21 @@ class End(Enum):
     NO_ROOM = "the ledger has no room for it"
 
 
-def keeping(store: Register, place: Place, text: str, clock: Clock = boottime) -> Steps[End]:
-    """Keep a message, as ``kept_text`` writes it; asks again for two seconds while the store fails.
+def keeping(
+    store: Register,
+    place: Place,
+    text: str,
+    alike: Callable[[str, str], bool] = str.__eq__,
+    clock: Clock = boottime,
+) -> Steps[KeepOutcome]:
+    """Keep a message, written as ``text``; asks again for two seconds while the store fails.
+
+    Args:
+        store: of the ledger.
+        place: where.
+        text: the message.
+        alike: tells whether two texts are of one message.
+        clock: the owner's clock (seconds).
 
     Raises:
         StoreError: the store stayed away; the message may be kept all the same.
@@ -73,8 +86,8 @@ def keeping(store: Register, place: Place, text: str, clock: Clock = boottime) -
                 write = protocol.parked_anew(place.key, os.urandom(16).hex(), text, place.reason)
         else:
             there = protocol.message_in(record)
-            if there is not None and not _alike(there, text):
-                return End.ANOTHER
+            if there is not None and not alike(there, text):
+                return KeepOutcome.ANOTHER
             write = protocol.keeping(record, there or text, place.reason)
         if write is None:
             break
@@ -82,13 +95,13 @@ def keeping(store: Register, place: Place, text: str, clock: Clock = boottime) -
         reply = yield from _asked(verb, clock)
         if reply.won and reply.record is not None:
             if reply.record.result == write.result:
-                return End.KEPT
+                return KeepOutcome.KEPT
             # Such a store has written why it has no room; let the record say again why it is parked.
-            mended = protocol.keeping(reply.record, None, write.error)
-            if mended is not None:
-                yield from _asked(partial(store.swap, mended, reply.record), clock)
-            return End.NO_ROOM
-    return End.LET_GO
+            corrected = protocol.keeping(reply.record, None, write.error)
+            if corrected is not None:
+                yield from _asked(partial(store.swap, corrected, reply.record), clock)
+            return KeepOutcome.NO_ROOM
+    return KeepOutcome.LET_GO
 
 
 def _asked(verb: Callable[[], Steps[Reply]], clock: Clock) -> Steps[Reply]:
@@ -99,67 +112,63 @@ def _asked(verb: Callable[[], Steps[Reply]], clock: Clock) -> Steps[Reply]:
         return (yield from persist(error, verb, clock, lambda: limit))
 
 
-def _alike(there: str, text: str) -> bool:
-    try:
-        return alike(read_kept(there).message, read_kept(text).message)
-    except OncewardError:
-        return False
-
-
-class Keeper:
-    """Keeps the messages of one queue without a dead-letter queue.
+class Keeper(Generic[M]):
+    """Keeps the messages of a broker without dead letters.
 
     Args:
         batch: handles them; the policy of its guard has a ``max_attempts``.
-        queue: the queue's name.
-        arn: of the queue.
+        broker: theirs.
     """
 
-    def __init__(self, batch: "Batch", queue: str, arn: str) -> None:
+    def __init__(self, batch: "Batch", broker: Broker[M]) -> None:
         self._batch = batch
-        self._queue, self._arn = queue, arn
+        self._broker = broker
 
-    def place(self, outcome: "Outcome", message: "Message") -> Place | None:
-        """Return where a message is to be kept now, or None: it stays in the queue, or is done."""
+    def place(self, outcome: "Outcome", delivery: Delivery, receives: int) -> Place | None:
+        """Return where a message is to be kept now, or None: it stays in the queue, or is done.
+
+        Args:
+            outcome: what became of it.
+            delivery: the message.
+            receives: how often it has been received.
+        """
         if outcome.status == "parked" and outcome.key is not None:
             return Place(outcome.key)
         limit = self._batch.guard.policy.max_attempts
-        if outcome.status in {"malformed", "mismatch"} and limit is not None and message.receive_count >= limit:
+        if outcome.status in {"malformed", "mismatch"} and limit is not None and receives >= limit:
             why = outcome.status if outcome.error is None else describe(outcome.error)
-            return Place(ledger_key(f"{self._batch.name}.{outcome.status}", message.id), why)
+            return Place(ledger_key(f"{self._batch.name}.{outcome.status}", delivery.id), why)
         return None
 
-    async def keep(self, message: "Message", place: Place) -> End:
+    async def keep(self, message: M, delivery: Delivery, place: Place) -> KeepOutcome:
         """Keep a message, and log what came of it.
 
         Raises:
             StoreError: as :func:`keeping`.
         """
         store, room = self._batch.guard.store, self._batch.guard.policy.max_result
-        text = kept_text(message, self._arn)
+        text = self._broker.kept_text(message)
         size = len(text.encode())
-        end = End.NO_ROOM
+        end = KeepOutcome.NO_ROOM
         if room is None or size <= room:
-            end = await drive_async(keeping(store, place, text), store)
+            end = await drive_async(keeping(store, place, text, self._broker.alike), store)
         if (says := self._says(end, place, size)) is not None:
-            import logging
-
-            logging.getLogger("onceward").warning("queue %s: message %s %s", self._queue, message.id, says)
+            logger().warning("queue %s: message %s %s", self._broker.name, delivery.id, says)
         return end
 
-    def _says(self, end: End, place: Place, size: int) -> str | None:
-        command = f"`onceward unpark {shlex.quote(place.key)} --to {self._queue}`"
-        if end is End.KEPT:
-            return f"is kept in the ledger under {place.key}, and deleted from the queue: {command} sends it again"
-        if end is End.ANOTHER:
+    def _says(self, end: KeepOutcome, place: Place, size: int) -> str | None:
+        resend = self._broker.resend(place.key)
+        if end is KeepOutcome.KEPT:
+            return f"is kept in the ledger under {place.key}, and deleted from the queue: {resend}"
+        if end is KeepOutcome.ANOTHER:
             return (
-                f"stays in the queue, which drops it in the end: {place.key} is parked, and keeps another message. "
-                f"{command} sends that one again, and lets the key run"
+                f"stays in the queue, which drops it in the end: {place.key} is parked, and keeps another message: "
+                f"{resend}"
             )
-        if end is End.NO_ROOM:
+        if end is KeepOutcome.NO_ROOM:
             return (
                 f"stays in the queue, which drops it in the end: {place.key} is parked, and the ledger has no room for the "
-                f"{size} bytes of the message. Give the queue a redrive policy, or the worker a max_result= of that, up to what "
-                "the ledger takes"
+                f"{size} bytes of the message. Give the queue a dead-letter queue, or the worker a max_result= of that, up to "
+                "what the ledger takes"
             )
         return None

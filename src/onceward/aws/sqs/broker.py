@@ -1,0 +1,146 @@
+"""SQS as a broker: one queue, the visibility of its messages, and their deletes."""
+
+import base64
+import logging
+import shlex
+from typing import TYPE_CHECKING, Any, Final
+
+from onceward.aws.events.sqs import SOURCE, Unwrap, message_delivery
+from onceward.aws.sqs.acknowledge import Deletes
+from onceward.aws.sqs.facts import QueueFacts, bounded, read_facts, warnings
+from onceward.aws.sqs.kept import alike_texts, kept_text
+from onceward.aws.sqs.message import ENTRIES, Message
+from onceward.aws.sqs.queue import Queue
+from onceward.aws.sqs.queue_steps import LONGEST_HOLD, LONGEST_WAIT
+from onceward.aws.sqs.visibility import Visibility
+from onceward.consumers.broker import Broker
+from onceward.consumers.callers import Callers
+
+if TYPE_CHECKING:
+    from onceward.consumers.delivery import Delivery
+    from onceward.core.policy import Policy
+
+_log: Final = logging.getLogger("onceward")
+
+
+class SqsBroker(Broker[Message]):
+    """One queue, for one run of a worker.
+
+    Args:
+        queue: the queue.
+        visibility: seconds of invisibility of a message that is held; None is the queue's own.
+        wait: seconds of a long poll.
+        longest: seconds that a message stays away, at most.
+        unwrap: as for :func:`onceward.aws.on_sqs`.
+
+    Raises:
+        ValueError: an option is not valid.
+    """
+
+    most = ENTRIES
+    _facts: QueueFacts
+    _visibility: Visibility
+    _deletes: Deletes
+
+    def __init__(
+        self, queue: Queue, *, visibility: int | None, wait: float, longest: float, unwrap: Unwrap | None
+    ) -> None:
+        if visibility is not None and not (type(visibility) is int and 1 <= visibility <= LONGEST_HOLD):
+            raise ValueError(f"visibility={visibility!r}: give 1 to 43200 whole seconds, or None for the queue's own")
+        if not 0 <= wait <= LONGEST_WAIT:
+            raise ValueError(f"wait={wait!r}: give 0 to 20 seconds")
+        if longest > LONGEST_HOLD:
+            raise ValueError(f"backoff=: the longest pause is {longest:g} s, and SQS takes up to 43200")
+        if unwrap not in {None, "sns"}:
+            raise ValueError(f'unwrap={unwrap!r}: give "sns", or leave it out')
+        self.name, self.ordered = queue.name, queue.fifo
+        self._queue, self._unwrap = queue, unwrap
+        self._seconds, self._wait, self._longest = visibility, wait, longest
+
+    async def open(self, policy: "Policy") -> "Policy":
+        """See :meth:`Broker.open`."""
+        facts = read_facts(await self._queue.attributes_async())
+        seconds = facts.visibility if self._seconds is None else self._seconds
+        if seconds == 0:
+            raise ValueError(
+                f"queue {self.name}: its visibility timeout is 0, so others would receive its messages while they are handled: "
+                "give visibility=, in seconds"
+            )
+        policy = bounded(facts, policy)
+        if facts.receives is None:
+            _log.info(
+                "queue %s: it has no dead-letter queue: what is parked after %s attempts is kept in the ledger",
+                self.name,
+                policy.max_attempts,
+            )
+        for text in warnings(facts, policy, seconds, self._longest):
+            _log.warning("queue %s: %s", self.name, text)
+        self.dead_letters = facts.receives is not None
+        self._facts, self._visible_in = facts, seconds
+        self._visibility = Visibility(self._queue, seconds)
+        self._deletes = Deletes(self._queue, self._visibility.release)
+        self._visibility.start()
+        return policy
+
+    def receive(self, count: int) -> list[Message]:
+        """See :meth:`Broker.receive`."""
+        messages = self._queue.receive(count, self._wait, self._visible_in)
+        self._visibility.hold(messages)
+        return messages
+
+    def delivery(self, message: Message) -> "Delivery":
+        """See :meth:`Broker.delivery`."""
+        return message_delivery(record_of(message, self._facts), unwrap=self._unwrap, fifo=self.ordered)
+
+    def receives(self, message: Message) -> int:
+        """See :meth:`Broker.receives`."""
+        return message.receive_count
+
+    def acknowledge(self, message: Message) -> None:
+        """See :meth:`Broker.acknowledge`."""
+        self._deletes.add(message.receipt)
+
+    def give_back(self, message: Message, seconds: float = 0.0) -> None:
+        """See :meth:`Broker.give_back`."""
+        self._visibility.give_back(message.receipt, seconds)
+
+    def leave(self, message: Message) -> None:
+        """See :meth:`Broker.leave`."""
+        self._visibility.release(message.receipt)
+
+    def kept_text(self, message: Message) -> str:
+        """See :meth:`Broker.kept_text`."""
+        return kept_text(message, self._facts.arn)
+
+    def alike(self, one: str, other: str) -> bool:
+        """See :meth:`Broker.alike`."""
+        return alike_texts(one, other)
+
+    def resend(self, key: str) -> str:
+        """See :meth:`Broker.resend`."""
+        return f"`onceward unpark {shlex.quote(key)} --to {self.name}` sends it again"
+
+    async def close(self) -> None:
+        """See :meth:`Broker.close`."""
+        await self._deletes.close()
+        closing = Callers()
+        await closing.call(self._visibility.close)
+        closing.close()
+
+
+def record_of(message: Message, facts: QueueFacts) -> dict[str, Any]:
+    """Return a message as Lambda would hand it to a function (Lambda Developer Guide, "Using Lambda with Amazon SQS")."""
+    attributes: dict[str, dict[str, object]] = {}
+    for name, (kind, value) in message.user_attributes.items():
+        told = {"binaryValue": base64.b64encode(value).decode()} if isinstance(value, bytes) else {"stringValue": value}
+        attributes[name] = {**told, "stringListValues": [], "binaryListValues": [], "dataType": kind}
+    return {
+        "messageId": message.id,
+        "receiptHandle": message.receipt,
+        "body": message.body,
+        "attributes": dict(message.attributes),
+        "messageAttributes": attributes,
+        "eventSource": SOURCE,
+        "eventSourceARN": facts.arn,
+        "awsRegion": facts.region,
+    }

@@ -1,0 +1,208 @@
+"""Where every guard is made: from a Once's store, name and defaults, and the options of whoever asks.
+
+An adapter gets the factory as ``once.guards``. It makes its guard once, and calls it for each message::
+
+    guard, handler = once.guards.for_function(handle, name, options)
+    value = guard.call(guard.key(message.id), None, handle, (message.body,), {})
+"""
+
+from collections.abc import Callable
+from types import MethodType
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from onceward.claim.guard import Guard
+from onceward.core.clock import Clock
+from onceward.core.policy import Options, Policy
+from onceward.keys.ledger_keys import checked_name, function_name
+from onceward.observe.observers import UNOBSERVED, Observers
+from onceward.stores.contract import Store
+
+if TYPE_CHECKING:
+    from onceward.claim.handler import Handler
+    from onceward.keys.namesakes import Namesakes
+    from onceward.results.codec import Codec
+
+CLAIM_NAME: Final = "claim"  # the namespace of keys that are claimed without a function
+
+
+class GuardFactory:
+    """Makes the guards of one Once.
+
+    Args:
+        store: where the records are.
+        clock: the owner's clock, in seconds that only grow.
+        name: the namespace of all keys; None is one for each function.
+        policy: the defaults of every guard.
+        observers: who hears of what happens.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, name: str | None, policy: Policy, observers: Observers = UNOBSERVED
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.name = None if name is None else checked_name(name)
+        self.defaults = policy
+        self.observers = observers
+        self._namesakes: list[Namesakes] = []  # one, once it is needed, shared by all that using() makes
+        self._run: WeakKeyDictionary[Callable[..., object], Guard] = WeakKeyDictionary()
+        # of bound methods, whose parameters begin after self, by class
+        self._methods: WeakKeyDictionary[type, WeakKeyDictionary[Callable[..., object], Guard]] = WeakKeyDictionary()
+
+    def using(self, name: str | None, options: Options) -> "GuardFactory":
+        """Return a factory with other defaults; a ``name`` of None is this one's."""
+        named = self.name if name is None else name
+        made = GuardFactory(self.store, self.clock, named, self.policy(options), self.observers)
+        made._namesakes = self._namesakes
+        return made
+
+    def policy(self, options: Options) -> Policy:
+        """Return the defaults with ``options`` in their place; raises as :func:`policy_of` does."""
+        return policy_of(self.defaults, options)
+
+    def for_function(
+        self, function: Callable[..., object], name: str | None, options: Options
+    ) -> "tuple[Guard, Handler]":
+        """Return the guard of a handler, and what onceward knows of that.
+
+        Args:
+            function: the handler, without a decorator of ours.
+            name: the namespace of its keys; None is the factory's, or else the function's module and qualified name.
+            options: see :class:`onceward.Policy`.
+
+        Raises:
+            ValueError, TypeError: an option is not valid or does not fit the function, or it shares its name with another.
+        """
+        from onceward.claim.handler import describe  # what only a first guard needs is loaded then
+
+        policy = self.policy(options)
+        handler = describe(function)
+        return self._made(function, handler, policy, name), handler
+
+    def for_run(self, function: Callable[..., object], *, is_async: bool = False) -> Guard:
+        """Return the guard of a handler that is run without a decorator; it is looked at once.
+
+        Raises:
+            TypeError: it is a coroutine function, and ``is_async`` is false.
+        """
+        # `s.f` and `S.f` are one function whose arguments are counted differently.
+        method = function if isinstance(function, MethodType) else None
+        try:
+            return self._run[function] if method is None else self._methods[_class_of(method)][method.__func__]
+        except (KeyError, TypeError):
+            pass
+        from onceward.claim.handler import describe  # as above
+
+        handler = describe(function)
+        if handler.is_async and not is_async:
+            raise TypeError(
+                f"{handler.name}() is a coroutine function: await once.run_async(...) instead of once.run(...)"
+            )
+        guard = self._made(function, handler, self.defaults, None, lasting=False)
+        try:
+            if method is None:
+                self._run[function] = guard
+            else:
+                self._methods.setdefault(_class_of(method), WeakKeyDictionary())[method.__func__] = guard
+        except TypeError:
+            pass  # an object that cannot be weakly referenced is looked at each time
+        return guard
+
+    def for_flush(self, function: Callable[..., object], name: str | None, options: Options) -> Guard:
+        """Return the guard of keys whose handler ``function`` is, but returns nothing that is recorded."""
+        named = self._name_of(function, name)
+        return Guard(self.store, self.policy(options), self.clock, observers=self.observers, name=named)
+
+    def for_keys(
+        self,
+        name: str | None,
+        options: Options,
+        *,
+        no_skip: str,
+        default: str = CLAIM_NAME,
+        heartbeat: bool = True,
+        codec: "Codec | None" = None,
+    ) -> Guard:
+        """Return the guard of keys that are claimed without a function of their own.
+
+        Args:
+            name: the namespace of the keys; None is the factory's, or else ``default``.
+            options: see :class:`onceward.Policy`.
+            no_skip: why ``on_busy="skip"`` cannot be.
+            default: as above.
+            heartbeat: False when nothing shall renew the claims.
+            codec: how results are stored; None is each by its own type.
+
+        Raises:
+            ValueError, TypeError: an option is not valid, or ``on_busy="skip"``.
+        """
+        policy = self.policy(options)
+        if policy.on_busy == "skip":
+            raise ValueError(f'on_busy="skip" is for functions: {no_skip}, so catch Busy instead')
+        if not heartbeat:
+            policy = policy._replace(heartbeat=0)
+        named = (self.name or default) if name is None else checked_name(name)
+        return Guard(self.store, policy, self.clock, codec, None, self.observers, name=named)
+
+    def class_check(
+        self, name: str | None, guard: Guard, function: Callable[..., object]
+    ) -> Callable[[tuple[object, ...]], None] | None:
+        """Return what refuses a method whose keys two classes would share by accident, or None."""
+        if name is not None or self.name is not None:
+            return None
+        return self._namesakes[0].class_check(guard.name, function)
+
+    def _made(
+        self,
+        function: Callable[..., object],
+        handler: "Handler",
+        policy: Policy,
+        name: str | None,
+        *,
+        lasting: bool = True,
+    ) -> Guard:
+        from onceward.claim.handler_codec import codec_of  # as above
+
+        codec = codec_of(function, handler)
+        named = self._name_of(function, name, lasting=lasting)
+        return Guard(self.store, policy, self.clock, codec, handler.parameter, self.observers, name=named)
+
+    def _name_of(self, function: Callable[..., object], name: str | None, *, lasting: bool = True) -> str:
+        """Return the namespace of a function's keys; raises ValueError when it has none that is its own."""
+        if name is not None:
+            return checked_name(name)
+        if self.name is not None:
+            return self.name
+        own = checked_name(function_name(function))
+        if not self._namesakes:
+            from onceward.keys.namesakes import Namesakes  # what only a first guard needs is loaded then
+
+            self._namesakes.append(Namesakes(self.store))
+        self._namesakes[0].check(own, function, lasting=lasting)
+        return own
+
+
+def policy_of(defaults: Policy, options: Options) -> Policy:
+    """Return ``defaults`` with ``options`` in their place.
+
+    Raises:
+        ValueError, TypeError: an option is not known or not valid, or two contradict each other.
+    """
+    unknown = options.keys() - set(Policy._fields)
+    if unknown:
+        raise TypeError(f"unknown option {', '.join(sorted(unknown))}; there are {', '.join(Policy._fields)}")
+    return defaults._replace(**options).checked()
+
+
+def _class_of(method: MethodType) -> type:
+    owner = method.__self__
+    return owner if isinstance(owner, type) else type(owner)
+
+
+def refuse_guarded(function: Callable[..., object]) -> None:
+    """Raise TypeError when ``function`` is decorated already."""
+    if hasattr(function, "key_of"):
+        raise TypeError(
+            f"{getattr(function, '__qualname__', function)} is guarded already: give the function without its decorator"
+        )

@@ -1,0 +1,77 @@
+"""What there is to tell of one claim: noted within the steps, told when no store is asked and no lock is held."""
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from onceward.core.protocol import Outcome, Unbegun
+from onceward.core.record import COMPLETED, PARKED, RELEASED, Record
+from onceward.observe.events import Event, Kind, about
+from onceward.observe.observers import Observers
+
+if TYPE_CHECKING:
+    from onceward.claim.lease import Lease
+
+_ENDS: Final[dict[str, Kind]] = {COMPLETED: "completed", RELEASED: "released", PARKED: "parked"}
+
+
+class Story:
+    """The events of one claim.
+
+    Args:
+        observers: who hears of them.
+        began: when the handler began, on the owner's clock; None when nobody listened then.
+
+    Attributes:
+        raised: what the handler has raised, until that is noted.
+        ran: how long the handler ran, in seconds, once it has ended.
+        late_since: when the first try to record the end failed.
+    """
+
+    __slots__ = ("_events", "_observers", "_over", "began", "late_since", "raised", "ran")
+
+    def __init__(self, observers: Observers, began: float | None) -> None:
+        self._observers = observers
+        self._events: deque[Event] = deque()
+        self._over = False  # whether its end is noted
+        self.began = began
+        self.raised: Exception | None = None
+        self.ran: float | None = None
+        self.late_since: float | None = None
+
+    def note(self, kind: Kind, record: Record, **more: Any) -> None:
+        """Note what has happened to the key of ``record``."""
+        self._events.append(about(kind, record)._replace(**more))
+
+    def handled(self, now: float) -> None:
+        """Take in that the handler has ended."""
+        if self.began is not None:
+            self.ran = now - self.began
+
+    def ended(self, claim: "Lease", outcome: Outcome) -> None:
+        """Note how ``claim`` was ended."""
+        if self._over:  # an interrupt came right after it was noted
+            return
+        self._over = True
+        kind, error, now = _ENDS[outcome.status], self.raised, claim.clock()
+        self.raised = None  # or the exception, its traceback and the claim would keep each other alive
+        if kind == "released" and error is not None and not isinstance(outcome, Unbegun):
+            kind = "failed"
+        if self.ran is None:
+            self.handled(now)
+        self.note(kind, claim.record, error=error or outcome.error, ran=self.ran, left=claim.remaining)
+        if self.late_since is not None:
+            self.note("settled_late", claim.record, late=now - self.late_since)
+
+    def forget(self) -> None:
+        """Forget what was noted: it was rolled back."""
+        self._over = False
+        self._events.clear()
+
+    def tell(self) -> None:
+        """Tell what was noted. A heartbeat may do so at the same time."""
+        while self._events:
+            try:
+                event = self._events.popleft()
+            except IndexError:
+                return
+            self._observers.tell(event)

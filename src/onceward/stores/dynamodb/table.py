@@ -1,0 +1,133 @@
+"""A table in DynamoDB: how calls get there, and what is made of the answers' time and errors."""
+
+from collections.abc import Sequence
+from typing import cast
+
+from onceward.core.clock import Clock
+from onceward.core.drivers import Steps
+from onceward.errors import StoreError
+from onceward.observe.events import StoreRequest
+from onceward.stores.dynamodb import faults
+from onceward.stores.dynamodb.items import Layout
+from onceward.stores.dynamodb.replies import units
+from onceward.stores.dynamodb.requests import Requests
+from onceward.stores.observed import Observed, Tell
+from onceward.wire.calls import Call, Many, ObjectCall, ServiceAnswer
+from onceward.wire.clock import ServerClock
+from onceward.wire.codes import EXPIRED, SKEWED, code_of, message_of, passes
+from onceward.wire.wires import Wires
+
+
+class DynamoTable(Observed):
+    """A table, and where requests to it are sent. The arguments are :class:`DynamoStore`'s."""
+
+    def __init__(self, table: str, wires: Wires, layout: Layout, url: str, clock: Clock) -> None:
+        self.url = url
+        self.layout = layout
+        self.requests = Requests(table, layout)
+        self.clock = ServerClock(clock)
+        self._s3_clock = ServerClock(clock)  # only signatures go by it
+        self._wires = wires
+
+    # --- the exchange ---------------------------------------------------------------------------------------------
+
+    def exchange(self, request: object) -> object:
+        """Send a call, or many side by side."""
+        return self._wires.send(cast("Call | ObjectCall | Many", request), self._signing(request))
+
+    async def exchange_async(self, request: object) -> object:
+        """As :meth:`exchange`, awaiting it."""
+        return await self._wires.send_async(cast("Call | ObjectCall | Many", request), self._signing(request))
+
+    def _signing(self, request: object) -> float:
+        return (self._s3_clock if type(request) is ObjectCall and self._s3_clock.known else self.clock).signing()
+
+    def close(self) -> None:
+        """Close the connections; the next use opens them again."""
+        self._wires.close()
+
+    # --- telling of it ------------------------------------------------------------------------------------------------
+
+    def observe(self, tell: Tell) -> None:
+        """As :meth:`Observed.observe`; from now on each answer tells the capacity that it consumed."""
+        super().observe(tell)
+        self.requests = Requests(self.requests.table, self.layout, metered=True)
+
+    def told_of(self, request: object, reply: object, seconds: float) -> list[StoreRequest]:
+        """Return one for each call."""
+        if isinstance(request, Many):
+            replies = reply if isinstance(reply, list) else [reply] * len(request.calls)
+            pairs = zip(request.calls, replies, strict=True)
+            return [told for one, met in pairs for told in self.told_of(one, met, seconds)]
+        action = faults.name_of(cast("Call | ObjectCall", request))
+        if not isinstance(reply, ServiceAnswer):
+            return [StoreRequest(self.url, action, seconds, type(reply).__name__)]
+        code = "" if reply.status == 200 else code_of(reply)
+        return [StoreRequest(self.url, action, reply.received - reply.sent, code, units(reply))]
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def ask(self, call: Call | ObjectCall, *, gone: int = 200) -> Steps[ServiceAnswer]:
+        """Send a call and return its answer; raises StoreError when it is an error other than the status ``gone``."""
+        answer = yield from self.heard(call, cast("ServiceAnswer", (yield call)))
+        if answer.status not in {200, gone}:
+            raise self.failure(call, answer)
+        return answer
+
+    def ask_many(self, calls: tuple[Call, ...], *, again: bool = True) -> Steps[list[ServiceAnswer | StoreError]]:
+        """Send calls side by side and return their answers, refusals among them; or the error of one that got none."""
+        got: Sequence[object]
+        if len(calls) > 1:
+            got = cast("list[object]", (yield Many(calls)))
+        else:
+            try:
+                got = [(yield calls[0])]
+            except StoreError as error:
+                got = [error]
+        answers: list[ServiceAnswer | StoreError] = []
+        for call, answer in zip(calls, got, strict=True):
+            if isinstance(answer, StoreError):
+                answers.append(answer)
+            elif isinstance(answer, ServiceAnswer):
+                try:
+                    answers.append((yield from self.heard(call, answer, again=again)))
+                except StoreError as error:
+                    answers.append(error)
+            else:
+                raise cast("Exception", answer)
+        return answers
+
+    def heard(self, call: Call | ObjectCall, answer: ServiceAnswer, *, again: bool = True) -> Steps[ServiceAnswer]:
+        """Take in an answer: the time, and whether the same call is worth signing anew, once."""
+        while True:
+            (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
+            if not again or not self.may_renew(answer):
+                return answer
+            again = False
+            answer = cast("ServiceAnswer", (yield call))
+
+    def may_renew(self, answer: ServiceAnswer) -> bool:
+        """Tell whether a signature was refused, and may be accepted with the server's time or with new credentials."""
+        code = "" if answer.status == 200 else code_of(answer)
+        return code in SKEWED or (code in EXPIRED and self._wires.renew())
+
+    def failure(self, call: Call | ObjectCall, answer: ServiceAnswer) -> StoreError:
+        """Return the error that an answer is."""
+        return faults.failure(
+            code_of(answer),
+            message_of(answer),
+            action=faults.name_of(call),
+            url=self.url,
+            keys=" and ".join(part.name for part in self.layout.parts),
+            transient=passes(answer),
+        )
+
+    def learn_time(self) -> Steps[None]:
+        """Ask for any key, so that the answer shows the time."""
+        if not self.clock.known:
+            yield from self.ask(self.requests.get("?", consistent=False))
+            if not self.clock.known:
+                raise StoreError(
+                    f"ledger {self.url}: its answers have no Date header of DynamoDB's own, and no lease is safe without its time. A "
+                    "server in its place must send Date, and application/x-amz-json-1.0 as the type"
+                )

@@ -1,0 +1,133 @@
+"""A look at the file of an SQLite ledger, and at where it is."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from onceward.stores.inspection import Finding
+
+if TYPE_CHECKING:
+    from onceward.stores.sqlite.store import SqliteStore
+
+_WAL: Final = "sqlite.org/wal.html"
+
+_FREE: Final = 100 * 1024 * 1024  # bytes
+_NETWORK: Final = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "9p",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.ceph-fuse",
+        "fuse.s3fs",
+        "fuse.gcsfuse",
+        "fuse.rclone",
+        "beegfs",
+        "gpfs",
+    }
+)
+_VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
+
+
+class File(NamedTuple):
+    """A ledger in an SQLite file.
+
+    Attributes:
+        path: of the file.
+        kind: of its file system, such as ``ext4``; None is not known.
+        free: bytes that are free there.
+        writable: whether this user may write the file, or make it.
+    """
+
+    path: str
+    kind: str | None
+    free: int
+    writable: bool
+
+    @property
+    def is_local(self) -> bool:
+        """As :class:`onceward.stores.inspection.Inspected`."""
+        return True
+
+    def findings(self) -> Iterator[Finding]:
+        """As :class:`onceward.stores.inspection.Inspected`."""
+        check = "file"
+        if not self.writable:
+            yield Finding(
+                "error",
+                check,
+                f"this user may not write {self.path}, or not make it",
+                "no handler runs without its ledger",
+                "let this user write the file and its folder",
+            )
+        if self.kind in _NETWORK:
+            yield Finding(
+                "error",
+                check,
+                f"{self.path} is on a network file system ({self.kind})",
+                "SQLite's locks and shared memory do not work between machines: two workers can have one key",
+                "put it on a disk of the machine that all workers run on, or use DynamoDB",
+                _WAL,
+            )
+        elif self.kind in _VOLATILE:
+            yield Finding(
+                "warning",
+                check,
+                f"{self.path} is in memory ({self.kind})",
+                "it is gone after a restart, and everything that was done can be done again",
+                "put it on a disk",
+            )
+        elif self.kind is None:
+            yield Finding(
+                "skipped",
+                check,
+                f"this system does not tell what kind of file system {self.path} is on",
+                "on one of a network two workers can have one key",
+                "make sure that it is a disk of this machine",
+                _WAL,
+            )
+        elif self.writable:
+            yield Finding("ok", check, f"{self.path} is on a local disk ({self.kind})")
+        if self.free < _FREE:
+            yield Finding(
+                "warning",
+                "free space",
+                f"{self.free // 1024 // 1024} MiB are left where {self.path} is",
+                "when the disk is full, no handler can begin, and no result can be recorded",
+                "make room, or `onceward purge`",
+            )
+
+
+def inspect(store: "SqliteStore") -> File:
+    """Return the facts (:data:`onceward.stores.capabilities.INSPECT`)."""
+    path = store.path
+    folder = next(part for part in Path(path).parents if part.exists())
+    there = Path(path).exists()
+    may = os.access(path, os.R_OK | os.W_OK) if there else folder == Path(path).parent
+    return File(path, _kind(str(folder)), shutil.disk_usage(folder).free, may and os.access(folder, os.W_OK | os.X_OK))
+
+
+def _kind(folder: str) -> str | None:
+    """Return the kind of the file system that a folder is on, where Linux tells it (proc_pid_mountinfo(5))."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    real = os.path.realpath(folder)
+    found = {}
+    for mount in mounts:
+        before, _, after = mount.partition(" - ")
+        point = before.split()[4].encode().decode("unicode_escape")  # a space is written \040
+        if real == point or real.startswith(point.rstrip("/") + "/"):
+            found[point] = after.split()[0]  # a later mount hides an earlier one
+    return found[max(found, key=len)] if found else None

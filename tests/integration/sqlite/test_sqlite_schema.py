@@ -1,0 +1,116 @@
+"""A file that another version has made: its schema grows, and its records stay."""
+
+import contextlib
+import json
+import sqlite3
+
+import pytest
+
+from command_line import Cli
+from onceward import Once, StoreError
+from onceward.stores.sqlite import place
+from onceward.stores.sqlite.schema import ADDED
+
+# As the versions before `updated_at` made it.
+OLDER = """
+CREATE TABLE onceward (
+    key TEXT PRIMARY KEY NOT NULL, status TEXT NOT NULL, owner TEXT NOT NULL, fence INTEGER NOT NULL, beat INTEGER NOT NULL,
+    lease_until REAL NOT NULL, attempts INTEGER NOT NULL, fingerprint TEXT, result TEXT, error TEXT, created_at REAL NOT NULL,
+    expires_at REAL
+);
+CREATE INDEX onceward_expiry ON onceward (expires_at) WHERE expires_at IS NOT NULL;
+CREATE TABLE onceward_meta (name TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL);
+INSERT INTO onceward_meta VALUES ('version', '1'), ('layout', '2');
+CREATE TABLE onceward_high (fence INTEGER NOT NULL, written REAL NOT NULL);
+INSERT INTO onceward_high SELECT 0, 0.0;
+INSERT INTO onceward VALUES ('n:k', 'COMPLETED', 'o', 5, 1, 10.0, 1, NULL, '"receipt"', NULL, 9.0, NULL);
+"""
+THEIR_INSERT = "INSERT INTO onceward (key, status, owner, fence, beat, lease_until, attempts, created_at) VALUES (?, 'RELEASED', 'o', 5, 1, 10.0, 1, 9.0)"
+
+
+def sql(path, statement, *values):
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute(statement, values).fetchall()
+        connection.commit()
+        return rows
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A ledger that an older version has made."""
+    with contextlib.closing(sqlite3.connect(tmp_path / "onceward.db")) as connection:
+        connection.executescript(OLDER)
+    return tmp_path / "onceward.db"
+
+
+@pytest.fixture
+def once(path):
+    made = Once(f"sqlite:///{path}", name="n")
+    yield made
+    made.close()
+
+
+def columns(path):
+    return [row[1] for row in sql(path, "PRAGMA table_info(onceward)")]
+
+
+def test_a_file_of_a_lower_minor_gets_its_columns_on_first_use_and_keeps_its_records(once, path):
+    assert once.run("k", pytest.fail) == "receipt"
+    record, _ = once.ledger.show("n:k")
+    assert (record.updated_at, record.worker, record.needs) == (None, None, None)
+    assert set(ADDED) <= set(columns(path))
+    once.run("new", int)
+    assert once.ledger.show("n:new")[0].worker
+    assert sql(path, "SELECT value FROM onceward_meta WHERE name = 'version'") == [("1",)]
+
+
+def test_an_older_version_goes_on_writing_beside_this_one(once, path):
+    once.run("k", pytest.fail)
+    sql(path, THEIR_INSERT, "n:theirs")
+    assert once.run("theirs", int) == 0
+    assert once.ledger.show("n:theirs")[0].attempts == 2
+
+
+def test_a_file_of_a_higher_minor_works_and_stays_what_it_is(once, path):
+    once.run("k", pytest.fail)
+    sql(path, "ALTER TABLE onceward ADD COLUMN later TEXT")
+    sql(path, "UPDATE onceward_meta SET value = '99' WHERE name = 'layout'")
+    sql(path, "UPDATE onceward SET later = 'x', expires_at = 11.0")
+    once.close()
+    assert once.run("k", lambda: "again") == "again", "it has expired"
+    assert sql(path, "SELECT later FROM onceward WHERE key = 'n:k'") == [("x",)]
+    assert sql(path, "SELECT value FROM onceward_meta WHERE name = 'layout'") == [("99",)]
+
+
+def test_another_major_version_is_refused_and_left_as_it_is(once, path):
+    sql(path, "UPDATE onceward_meta SET value = '2' WHERE name = 'version'")
+    before = columns(path)
+    with pytest.raises(StoreError, match="schema is version '2'"):
+        once.run("k", pytest.fail)
+    assert columns(path) == before
+
+
+def test_a_user_who_may_only_read_is_told_to_migrate(once, path, monkeypatch):
+    monkeypatch.setattr(place, "may_write", lambda path: False)
+    with pytest.raises(StoreError, match="call `onceward migrate --store sqlite:///"):
+        once.ledger.stats()
+    assert not set(ADDED) & set(columns(path))
+
+
+def test_migrate_adds_the_columns_once(path):
+    cli = Cli(path.parent)
+    told = cli.run("migrate")
+    assert (told.returncode, told.stdout.decode()) == (
+        0,
+        "added: column updated_at\nadded: column worker\nadded: column needs\n",
+    )
+    assert cli.run("migrate").stdout.endswith(b"needs no migration\n")
+    parts = json.loads(cli.run("migrate", "--json").stdout)["parts"]
+    assert parts == [{"what": f"column {name}", "made": False} for name in ADDED]
+    assert cli.run("show", "n:k").returncode == 0
+
+
+def test_migrate_makes_no_ledger(tmp_path):
+    told = Cli(tmp_path).run("migrate")
+    assert told.returncode == 1
+    assert "there is no ledger at" in told.stderr

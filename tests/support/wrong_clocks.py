@@ -1,0 +1,21 @@
+"""Processes with a wrong wall clock, by Debian's libfaketime.
+
+The command ``faketime`` is not used: it leaves shared memory behind when it is killed, and fails when its process has the
+number of an earlier one.
+"""
+
+import functools
+from pathlib import Path
+
+
+@functools.cache
+def library() -> str | None:
+    """Return the path of libfaketime, or None if it is not installed."""
+    return next((str(path) for path in Path("/usr/lib").glob("**/faketime/libfaketime.so.1")), None)
+
+
+def wrong_clock(offset: str) -> dict[str, str]:
+    """Return the environment of a process whose time of day is off by ``offset``, such as ``-1h``; its other clocks are right."""
+    path = library()
+    assert path is not None, "libfaketime is not installed"
+    return {"LD_PRELOAD": path, "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}

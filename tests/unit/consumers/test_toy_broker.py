@@ -1,0 +1,272 @@
+"""A broker is one class: this toy, an at-least-once queue in memory, has all that a worker does without any other file."""
+
+import json
+import threading
+import time
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import NamedTuple
+
+import pytest
+
+from onceward import Once, StoreError
+from onceward.consumers.broker import Broker, BrokerError
+from onceward.consumers.delivery import Delivery, MalformedRecord
+from onceward.consumers.worker import Worker
+from onceward.core.protocol import message_in
+from onceward.core.record import COMPLETED, PARKED, RELEASED
+from onceward.testing.faults import Faults, fail_before, when
+
+PATIENCE = 20.0
+
+
+class ToyMessage(NamedTuple):
+    """A message, and how often it was received with this time."""
+
+    id: str
+    body: str
+    receives: int = 0
+
+
+class ToyBroker(Broker[ToyMessage]):
+    """An at-least-once queue in memory, which brings every message again until it is acknowledged."""
+
+    name = "toy"
+
+    def __init__(self, *bodies, copies=1, dead_letters=False, ordered=False):
+        self.dead_letters, self.ordered = dead_letters, ordered
+        self.waiting = SimpleQueue()
+        for number, body in enumerate(bodies):
+            for _ in range(copies):
+                self.waiting.put(ToyMessage(f"m-{number}", body))
+        self.held, self.acknowledged, self.away, self.left = [], [], [], []
+        self.trouble = []  # errors that the next calls of receive() end with
+        self.closed = False
+
+    async def open(self, policy):
+        return policy if self.dead_letters or policy.max_attempts else policy._replace(max_attempts=3)
+
+    def receive(self, count):
+        if self.trouble:
+            raise self.trouble.pop(0)
+        got = []
+        try:
+            while len(got) < count:
+                message = self.waiting.get(timeout=0.05)
+                got.append(message._replace(receives=message.receives + 1))
+        except Empty:
+            pass
+        self.held += got
+        return got
+
+    def delivery(self, message):
+        delivery = Delivery("toy", message)
+        delivery.id = delivery.key = message.id
+        delivery.group = "all"
+        delivery.body = message.body
+        if message.body == "torn":
+            delivery.fault = MalformedRecord("the message is torn")
+        return delivery
+
+    def receives(self, message):
+        return message.receives
+
+    def acknowledge(self, message):
+        self.held.remove(message)
+        self.acknowledged.append(message.id)
+
+    def give_back(self, message, seconds=0.0):
+        self.held.remove(message)
+        self.away.append((message.id, seconds))
+        self.waiting.put(message)  # at once, for a test does not wait
+
+    def leave(self, message):
+        self.held.remove(message)
+        self.left.append(message.id)
+
+    def kept_text(self, message):
+        return json.dumps({"message": {"id": message.id, "body": message.body}})
+
+    async def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def once():
+    made = Once("memory:", name="shop")
+    yield made
+    made.close()
+
+
+def order(number):
+    return json.dumps({"id": number})
+
+
+def record(once, key):
+    return once.ledger.show(key, whole=True)[0]
+
+
+def drain(once, broker, handler, **options):
+    told = []
+    worker = Worker(once, broker, handler, on_outcome=lambda outcome: told.append(outcome.status), **options)
+    worker.run(until_empty=True)
+    assert broker.held == []
+    assert broker.closed
+    return told
+
+
+@contextmanager
+def working(once, broker, handler, **options):
+    worker = Worker(once, broker, handler, **options)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_message_that_comes_three_times_takes_effect_once(once):
+    effects = []
+    broker = ToyBroker(order(1), order(2), copies=3)
+    told = drain(once, broker, lambda order: effects.append(order["id"]), key="id")
+    assert sorted(effects) == [1, 2]
+    assert sorted(broker.acknowledged) == ["m-0"] * 3 + ["m-1"] * 3
+    assert sorted(told) == ["done"] * 2 + ["replayed"] * 4
+    assert record(once, "shop:1").status == COMPLETED
+
+
+def test_one_that_failed_comes_again_after_a_pause_that_doubles(once):
+    tries = []
+
+    def handler(order):
+        tries.append(order)
+        if len(tries) < 4:
+            raise ZeroDivisionError
+
+    broker = ToyBroker(order(1), dead_letters=True)
+    assert drain(once, broker, handler, backoff=(2.0, 900.0)) == ["failed"] * 3 + ["done"]
+    pauses = [seconds for _, seconds in broker.away]
+    assert all(least <= pause <= 2 * least for pause, least in zip(pauses, (1.0, 2.0, 4.0), strict=True))
+    assert broker.acknowledged == ["m-0"]
+
+
+def test_what_is_parked_is_kept_in_the_ledger_and_acknowledged_only_then(once):
+    def handler(order):
+        raise ZeroDivisionError
+
+    broker = ToyBroker(order(1))
+    told = drain(once, broker, handler, key="id", backoff=(0, 0), max_attempts=2)
+    assert told == ["failed", "parked"]
+    assert broker.acknowledged == ["m-0"]
+    kept = record(once, "shop:1")
+    assert kept.status == PARKED
+    assert json.loads(message_in(kept)) == {"message": {"id": "m-0", "body": order(1)}}
+
+
+def test_what_cannot_be_read_is_kept_in_a_record_of_its_own(once):
+    broker = ToyBroker("torn")
+    assert drain(once, broker, print, backoff=(0, 0)) == ["malformed"] * 3
+    assert broker.acknowledged == ["m-0"]
+    assert json.loads(message_in(record(once, "shop.malformed:m-0")))["message"]["body"] == "torn"
+
+
+def test_what_is_parked_is_left_to_a_broker_with_dead_letters(once):
+    def handler(order):
+        raise ZeroDivisionError
+
+    broker = ToyBroker(order(1), dead_letters=True)
+
+    def give_back(message, seconds=0.0):
+        broker.held.remove(message)
+        broker.away.append(seconds)
+        if message.receives < 3:
+            broker.waiting.put(message)
+
+    broker.give_back = give_back
+    assert drain(once, broker, handler, key="id", backoff=(7.0, 7.0), on_error="park") == ["parked"] * 3
+    assert broker.acknowledged == []
+    assert broker.away[1:] == [7.0, 7.0]
+    assert message_in(record(once, "shop:1")) is None
+
+
+def test_a_stop_waits_for_what_runs_and_gives_back_what_has_not_begun(once):
+    begun, go, ran = threading.Event(), threading.Event(), []
+
+    def handler(order):
+        begun.set()
+        go.wait(PATIENCE)
+        ran.append(order["id"])
+
+    broker = ToyBroker(*map(order, range(5)), ordered=True)
+    broker.give_back = lambda message, seconds=0.0: (broker.held.remove(message), broker.away.append(message.id))
+    with working(once, broker, handler, key="id", concurrency=5) as worker:
+        assert begun.wait(PATIENCE)
+        until(lambda: worker.in_flight == 5)
+        worker.stop()
+        threading.Timer(0.2, go.set).start()
+    assert ran == [0]
+    assert broker.acknowledged == ["m-0"]
+    assert sorted(broker.away) == ["m-1", "m-2", "m-3", "m-4"]
+    assert broker.held == []
+    assert broker.closed
+
+
+def test_handlers_that_outlast_the_grace_leave_their_messages_to_the_broker(once):
+    begun, go = threading.Event(), threading.Event()
+
+    def handler(order):
+        begun.set()
+        go.wait(PATIENCE)
+
+    broker = ToyBroker(order(1))
+    with working(once, broker, handler, key="id", grace=0.1):
+        assert begun.wait(PATIENCE)
+    go.set()
+    assert broker.acknowledged == []
+    assert broker.held == []
+    assert broker.left == ["m-0"]
+
+
+def test_a_broker_that_fails_is_asked_again_and_one_that_is_gone_ends_the_worker(once):
+    broker, gone = ToyBroker(order(1)), BrokerError("the queue is deleted")
+    gone.gone = True
+    broker.trouble = [BrokerError("no answer")]
+    with working(once, broker, print, key="id"):
+        until(lambda: broker.acknowledged == ["m-0"])
+    broker = ToyBroker()
+    broker.trouble = [gone]
+    with pytest.raises(BrokerError, match="deleted"):
+        Worker(once, broker, print).run()
+    assert broker.closed
+
+
+def test_nothing_is_received_when_the_ledger_is_away_at_the_start():
+    once = Once(Faults(Once("memory:").store, when(lambda _: True, fail_before())), name="shop")
+    broker = ToyBroker(order(1))
+    with pytest.raises(StoreError):
+        Worker(once, broker, print).run()
+    assert broker.waiting.qsize() == 1
+    assert broker.closed
+
+
+def test_a_released_key_is_not_kept(once):
+    tries = []
+
+    def handler(order):
+        tries.append(order)
+        raise ZeroDivisionError
+
+    broker = ToyBroker(order(1), dead_letters=True)
+    broker.give_back = lambda message, seconds=0.0: broker.held.remove(message)
+    assert drain(once, broker, handler, key="id") == ["failed"]
+    assert record(once, "shop:1").status == RELEASED

@@ -1,0 +1,583 @@
+"""Each event of a guard, a claim and a transaction, on memory and SQLite, sync and async."""
+
+import asyncio
+import logging
+import sqlite3
+import threading
+import time
+
+import pytest
+
+from onceward import Busy, Completed, LeaseLost, Mismatch, Once, Parked, ResultNotRecorded
+from onceward.claim.heartbeat import HEARTBEAT
+from onceward.observe import Event, StoreRequest
+from onceward.stores.memory import MemoryStore
+from onceward.stores.sqlite.store import SqliteStore
+from onceward.testing.clock import ManualClock
+from onceward.testing.faults import Faults, at, fail_before
+
+
+class Heard(list):
+    """An observer that keeps what it is told of."""
+
+    def __call__(self, event):
+        (self.requests if isinstance(event, StoreRequest) else self).append(event)
+
+    def __init__(self):
+        super().__init__()
+        self.requests = []
+
+    @property
+    def kinds(self):
+        return [event.kind for event in self]
+
+
+class House:
+    """A ledger on a clock that is moved by hand, and an observer; each call in one form, sync or async."""
+
+    def __init__(self, store, clock, awaiting):
+        self.store, self.clock, self.awaiting = store, clock, awaiting
+        self.heard = Heard()
+        self.once = self.other()
+
+    def other(self, **options):
+        return Once(self.store, name="n", clock=self.clock, observe=[self.heard], **options)
+
+    def run(self, handler, key="k", **options):
+        once = self.once.using(**options)
+        if not self.awaiting:
+            return once.run(key, handler)
+
+        async def handle():
+            return handler()
+
+        return asyncio.run(once.run_async(key, handle))
+
+    def acquire(self, key="k", **options):
+        if self.awaiting:
+            return asyncio.run(self.once.acquire_async(key, **options))
+        return self.once.acquire(key, **options)
+
+    def call(self, claim, verb, *args):
+        return asyncio.run(getattr(claim, f"{verb}_async")(*args)) if self.awaiting else getattr(claim, verb)(*args)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store_on(request, tmp_path):
+    return lambda clock: (
+        MemoryStore(clock) if request.param == "memory" else SqliteStore(tmp_path / "l.db", clock=clock)
+    )
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def house(request, store_on):
+    clock = ManualClock(1000.0)
+    house = House(store_on(clock), clock, request.param)
+    yield house
+    house.once.close()
+
+
+def boom():
+    raise ValueError("the payload")
+
+
+# --- a claim that is won ------------------------------------------------------------------------------------------
+
+
+def test_a_first_call_is_claimed_and_completed(house):
+    def handle():
+        house.clock.advance(2)
+        return 1
+
+    house.run(handle, lease=60)
+    claimed, completed = house.heard
+    assert claimed == Event("claimed", "n:k", "n", 1, claimed.fence, waited=0)
+    assert completed == Event("completed", "n:k", "n", 1, claimed.fence, ran=2, left=completed.left)
+    assert 50 < completed.left < 58
+    assert claimed.fence > 0
+
+
+def test_a_duplicate_is_replayed(house):
+    house.run(int)
+    house.run(int)
+    assert house.heard.kinds == ["claimed", "completed", "replayed"]
+    assert house.heard[2].attempt == 1
+
+
+def test_a_duplicate_that_memory_answers_is_replayed_without_asking_the_ledger(house):
+    once = house.once.using(cache=10)
+    if house.awaiting:
+        handler = once(key="id")(make_async())
+        for _ in range(2):
+            asyncio.run(handler(1))
+    else:
+        handler = once(key="id")(one)
+        for _ in range(2):
+            handler(1)
+    assert house.heard.kinds == ["claimed", "completed", "replayed"]
+    assert house.heard[2] == Event("replayed", "n:1", "n")
+    assert len(house.heard.requests) == 2
+
+
+def one(id):
+    return id
+
+
+def make_async():
+    async def handle(id):
+        return id
+
+    return handle
+
+
+def test_a_handler_that_raises_has_failed(house):
+    def handle():
+        house.clock.advance(3)
+        boom()
+
+    with pytest.raises(ValueError, match="the payload") as caught:
+        house.run(handle)
+    failed = house.heard[1]
+    assert house.heard.kinds == ["claimed", "failed"]
+    assert (failed.error, failed.ran, failed.attempt) == (caught.value, 3, 1)
+    house.run(int)
+    assert house.heard.kinds[2:] == ["claimed", "completed"]
+    assert house.heard[2].attempt == 2
+
+
+def test_a_final_exception_completes(house):
+    with pytest.raises(ValueError, match="the payload"):
+        house.run(boom, final=(ValueError,))
+    assert house.heard.kinds == ["claimed", "completed"]
+    assert isinstance(house.heard[1].error, ValueError)
+
+
+def test_a_key_that_is_parked_by_a_failure_is_told_once_and_each_delivery_of_it_again(house):
+    with pytest.raises(ValueError, match="the payload"):
+        house.run(boom, on_error="park")
+    for _ in range(2):
+        with pytest.raises(Parked):
+            house.run(int)
+    assert house.heard.kinds == ["claimed", "parked", "parked", "parked"]
+    assert [event.again for event in house.heard] == [False, False, True, True]
+    assert isinstance(house.heard[1].error, ValueError)
+    assert isinstance(house.heard[2].error, Parked)
+
+
+def test_a_key_whose_attempts_are_used_up_is_parked_by_the_next_claim(house):
+    house.acquire(lease=10)
+    house.clock.advance(11)
+    for _ in range(2):
+        with pytest.raises(Parked):
+            house.run(int, max_attempts=1)
+    assert [(event.kind, event.again) for event in house.heard] == [
+        ("claimed", False),
+        ("parked", False),
+        ("parked", True),
+    ]
+
+
+def test_a_lapsed_claim_is_taken_over(house):
+    house.acquire(lease=10)
+    house.clock.advance(11)
+    house.run(int)
+    assert house.heard.kinds == ["claimed", "taken_over", "completed"]
+    assert house.heard[1].attempt == 2
+    assert house.heard[1].fence > house.heard[0].fence
+
+
+def test_an_expired_record_is_claimed_and_not_taken_over(house):
+    house.run(int, retention=100, lease=10)
+    house.clock.advance(200)
+    house.run(int)
+    assert house.heard.kinds == ["claimed", "completed"] * 2
+
+
+def test_a_busy_key_is_told_with_the_lease_that_is_left_and_the_time_that_was_waited(house):
+    house.acquire(lease=40)
+    house.clock.advance(1)
+    with pytest.raises(Busy):
+        house.run(int)
+    assert house.run(int, on_busy="skip") is None
+    busy = house.heard[1]
+    assert house.heard.kinds == ["claimed", "busy", "busy"]
+    assert (busy.left, busy.waited, type(busy.error)) == (39, 0, Busy)
+
+
+def test_what_was_waited_for_is_told_with_how_long_that_took(store_on):
+    heard = Heard()
+    once = Once("memory:", name="n", observe=[heard])
+    claim = once.acquire("k")
+    threading.Timer(0.2, claim.complete, (7,)).start()
+    assert once.using(on_busy=20).run("k", int) == 7
+    assert heard.kinds == ["claimed", "completed", "replayed"]
+    assert 0.15 < heard[2].waited < 15
+    assert heard[1].ran > 0.15
+
+
+def test_another_input_under_a_key_is_a_mismatch(house):
+    def handle(id, total):
+        return total
+
+    async def handle_async(id, total):
+        return total
+
+    guarded = house.once(key="id", fingerprint="total")(handle_async if house.awaiting else handle)
+    call = (lambda *args: asyncio.run(guarded(*args))) if house.awaiting else guarded
+    call(1, 2)
+    with pytest.raises(Mismatch):
+        call(1, 3)
+    assert house.heard.kinds == ["claimed", "completed", "mismatch"]
+    assert isinstance(house.heard[2].error, Mismatch)
+
+
+# --- by hand ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verb", "args", "kind", "error"),
+    [
+        ("complete", (1,), "completed", None),
+        ("release", ("too early",), "released", "too early"),
+        ("park", ("odd",), "parked", "odd"),
+    ],
+)
+def test_a_claim_that_is_ended_by_hand_is_told(house, verb, args, kind, error):
+    claim = house.acquire()
+    house.clock.advance(4)
+    house.call(claim, verb, *args)
+    assert house.heard.kinds == ["claimed", kind]
+    assert (house.heard[1].error, house.heard[1].ran) == (error, 4)
+
+
+def test_a_claim_that_is_extended_is_renewed(house):
+    house.call(house.acquire(lease=10), "extend", 30)
+    assert house.heard.kinds == ["claimed", "renewed"]
+    assert 29 < house.heard[1].left <= 30
+
+
+@pytest.mark.parametrize("verb", ["complete", "release", "extend"])
+def test_a_claim_that_was_taken_over_is_lost_once(house, verb):
+    claim = house.acquire(lease=10)
+    house.clock.advance(11)
+    house.run(int)
+    for _ in range(2):
+        with pytest.raises(LeaseLost):
+            house.call(claim, verb)
+    assert house.heard.kinds == ["claimed", "taken_over", "completed", "lost"]
+    assert house.heard[3].fence == house.heard[0].fence
+
+
+def test_a_block_is_told(house):
+    async def block():
+        async with house.once.claim("k"):
+            pass
+
+    if house.awaiting:
+        asyncio.run(block())
+        with pytest.raises(Completed):
+            asyncio.run(block())
+    else:
+        with house.once.claim("k"):
+            pass
+        with pytest.raises(Completed), house.once.claim("k"):
+            pass
+    assert house.heard.kinds == ["claimed", "completed", "replayed"]
+
+
+def test_a_handler_that_is_interrupted_is_told(house):
+    class Interrupt(BaseException):
+        pass
+
+    def handle():
+        raise Interrupt
+
+    with pytest.raises(Interrupt):
+        house.run(handle)
+    assert house.heard.kinds == ["claimed", "interrupted"]
+
+
+# --- the store is away --------------------------------------------------------------------------------------------
+
+
+def faulty(plan, **options):
+    heard = Heard()
+    store = Faults(MemoryStore(), at(plan))
+    return Once(store, name="n", observe=[heard], **options), heard
+
+
+def test_an_end_that_needs_another_try_is_settled_late():
+    once, heard = faulty({2: fail_before(), 3: fail_before()})
+    assert once.run("k", int) == 0
+    assert heard.kinds == ["claimed", "completed", "settled_late"]
+    assert 0 < heard[2].late < 5
+
+
+def test_a_failure_that_needs_another_try_is_settled_late():
+    once, heard = faulty({2: fail_before()})
+    with pytest.raises(ValueError, match="the payload"):
+        once.run("k", boom)
+    assert heard.kinds == ["claimed", "failed", "settled_late"]
+
+
+def test_a_result_that_is_not_recorded_is_told():
+    once, heard = faulty(dict.fromkeys(range(2, 1000), fail_before()), lease=0.3)
+    with pytest.raises(ResultNotRecorded):
+        once.run("k", int)
+    assert heard.kinds == ["claimed", "not_recorded"]
+
+
+def test_a_failure_that_is_not_recorded_is_told():
+    once, heard = faulty(dict.fromkeys(range(2, 1000), fail_before()), lease=0.3)
+    with pytest.raises(ValueError, match="the payload"):
+        once.run("k", boom)
+    assert heard.kinds == ["claimed", "not_recorded"]
+
+
+# --- heartbeats ---------------------------------------------------------------------------------------------------
+
+
+def test_heartbeats_are_told_in_their_own_thread():
+    threads = set()
+    heard = Heard()
+
+    def observe(event):
+        heard(event)
+        if event.kind == "renewed":
+            threads.add(threading.current_thread().name)
+
+    once = Once("memory:", name="n", observe=[observe], lease=0.6, heartbeat=0.05)
+    once.run("k", lambda: time.sleep(0.5))
+    assert heard.kinds[0] == "claimed"
+    assert set(heard.kinds[1:-1]) == {"renewed"}
+    assert heard.kinds[-1] == "completed"
+    assert threads == {"onceward-renewal"}
+
+
+def test_a_heartbeat_that_finds_another_owner_tells_that_the_lease_is_lost():
+    store, heard = MemoryStore(), Heard()
+    once = Once(store, name="n", observe=[heard], lease=2, heartbeat=0.05)
+
+    def handle():
+        once.ledger.clear("n:k", live=True)
+        other = threading.Thread(target=Once(store, name="n").acquire, args=("k",))
+        other.start()
+        other.join()
+        deadline = time.monotonic() + 20
+        while "lost" not in heard.kinds and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    with pytest.raises(LeaseLost):
+        once.run("k", handle)
+    assert [kind for kind in heard.kinds if kind != "renewed"] == ["claimed", "lost"]
+
+
+def test_an_observer_that_is_slow_at_one_renewal_holds_up_no_other():
+    renewed = []
+
+    def observe(event):
+        if event.kind == "renewed":
+            renewed.append(time.monotonic())
+            time.sleep(1)
+
+    once = Once("memory:", name="n", observe=[observe], lease=0.6, heartbeat=0.1)
+    once.run("k", lambda: time.sleep(1.5))
+    assert len(renewed) >= 4
+    assert not HEARTBEAT._claims
+
+
+# --- transactions -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shop(tmp_path):
+    path = tmp_path / "shop.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("CREATE TABLE orders (id)")
+    heard = Heard()
+
+    def observe(event):
+        heard(event)
+        if isinstance(event, Event):  # which needs the file's lock
+            Once(f"sqlite:///{path}", name="audit").run(f"{event.kind}{len(heard)}", int)
+
+    once = Once(f"sqlite:////{path}", name="n", observe=[observe])
+    yield once, connection, heard
+    connection.close()
+    once.close()
+
+
+def test_a_transaction_is_told_when_it_is_over(shop):
+    once, connection, heard = shop
+    with once.transaction("k", connection):
+        assert heard == []
+    with pytest.raises(Completed), once.transaction("k", connection):
+        pass
+    assert heard.kinds == ["claimed", "completed", "replayed"]
+
+
+def test_a_transaction_that_is_rolled_back_has_failed(shop):
+    once, connection, heard = shop
+    with pytest.raises(ValueError, match="the payload"), once.transaction("k", connection):
+        boom()
+    assert heard.kinds == ["claimed", "failed"]
+    with once.transaction("k", connection):
+        pass
+    assert heard.kinds == ["claimed", "failed", "claimed", "completed"]
+
+
+def test_a_transaction_that_the_body_ends_is_parked(shop):
+    once, connection, heard = shop
+    with pytest.raises(Exception, match="parked"), once.transaction("k", connection):
+        connection.execute("COMMIT")
+    assert heard.kinds == ["claimed", "parked"]
+    with pytest.raises(Parked), once.transaction("k", connection):
+        pass
+    assert heard[2].again
+
+
+def test_a_transaction_of_a_claim_is_told_when_it_is_over(shop):
+    once, connection, heard = shop
+
+    def handle():
+        with once.claim("inner") as claim, claim.transaction(connection):
+            assert heard.kinds == ["claimed", "claimed"]
+        assert heard.kinds == ["claimed", "claimed", "completed"]
+
+    once.run("k", handle)
+    assert heard.kinds == ["claimed", "claimed", "completed", "completed"]
+
+
+# --- who hears ----------------------------------------------------------------------------------------------------
+
+
+def test_an_observer_that_raises_changes_nothing_and_is_told_of_once_a_kind(house, caplog):
+    def fail(event):
+        raise RuntimeError("the observer's own")
+
+    once = Once(house.store, name="n", clock=house.clock, observe=[fail, house.heard])
+    for key in range(3):
+        assert once.run(str(key), int) == 0
+    told = [record for record in caplog.records if "observer" in record.message]
+    assert house.heard.kinds == ["claimed", "completed"] * 3
+    assert len(told) == 3  # claimed, completed and store_request
+    assert all("the observer's own" in record.exc_text for record in told if record.exc_text)
+
+
+def test_an_interrupt_in_an_observer_goes_on_and_gives_the_key_back(house):
+    def interrupt(event):
+        if event.kind == "claimed":
+            raise KeyboardInterrupt
+
+    once = Once(house.store, name="n", clock=house.clock, observe=[interrupt])
+    with pytest.raises(KeyboardInterrupt):
+        once.run("k", int)
+    assert house.run(int) == 0
+    assert house.heard[0].attempt == 1
+
+
+def test_an_interrupt_in_an_observer_of_an_end_goes_on_and_the_end_stands(house):
+    def interrupt(event):
+        if event.kind == "completed":
+            raise KeyboardInterrupt
+
+    once = Once(house.store, name="n", clock=house.clock, observe=[interrupt])
+    with pytest.raises(KeyboardInterrupt):
+        once.run("k", lambda: 7)
+    assert house.run(int) == 7
+
+
+def test_an_observer_may_use_the_ledger_and_is_not_told_of_that(store_on):
+    clock = ManualClock(1000.0)
+    heard, store = Heard(), store_on(clock)
+
+    def audit(event):
+        if isinstance(event, Event):
+            once.run(f"audit-{event.kind}", int)
+
+    once = Once(store, name="n", clock=clock, observe=[audit, heard])
+    once.run("k", int)
+    assert heard.kinds == ["claimed", "completed"]
+    assert {record.key for record, _ in once.ledger.records()} == {"n:k", "n:audit-claimed", "n:audit-completed"}
+    once.close()
+
+
+def test_another_once_of_the_same_defaults_tells_the_same_observers(house):
+    house.once.using(lease=5).run("k", int)
+    assert house.heard.kinds == ["claimed", "completed"]
+    assert len(house.heard.requests) == 2
+
+
+@pytest.mark.parametrize("wrong", [print, [1], [make_async()]])
+def test_what_cannot_be_called_with_an_event_is_refused(wrong):
+    with pytest.raises(TypeError, match="observe="):
+        Once("memory:", observe=wrong)
+
+
+def test_a_store_tells_of_each_request(house):
+    house.run(int)
+    house.run(int)
+    assert [request.action for request in house.heard.requests] == ["insert", "swap", "insert"]
+    assert all(request.seconds >= 0 and request.error == "" for request in house.heard.requests)
+    assert {request.store for request in house.heard.requests} == {house.store.url}
+
+
+# --- the log ------------------------------------------------------------------------------------------------------
+
+
+def test_transitions_are_logged_at_debug(house, caplog):
+    with caplog.at_level(logging.DEBUG, logger="onceward"):
+        Once(house.store, name="n", clock=house.clock).run("k", int)
+    assert [(record.levelname, record.message.partition(" (")[0]) for record in caplog.records] == [
+        ("DEBUG", "n:k: claimed"),
+        ("DEBUG", "n:k: completed"),
+    ]
+
+
+def test_the_level_counts_when_the_call_is_made(house, caplog):
+    once = Once(house.store, name="n", clock=house.clock)
+    once.run("k", int)
+    assert caplog.records == []
+    with caplog.at_level(logging.DEBUG, logger="onceward"):
+        once.run("k", int)
+    assert [record.message.partition(" (")[0] for record in caplog.records] == ["n:k: replayed"]
+
+
+def test_what_a_person_must_look_at_is_a_warning_that_quotes_no_payload(house, caplog):
+    once = Once(house.store, name="n", clock=house.clock)
+    with pytest.raises(ValueError, match="the payload"):
+        once.using(on_error="park").run("parked", boom)
+    claim = once.acquire("lost", lease=10)
+    house.clock.advance(11)
+    once.run("lost", int)
+    with pytest.raises(LeaseLost):
+        claim.complete()
+    assert [(record.levelname, record.message.partition(":")[2][:9]) for record in caplog.records] == [
+        ("WARNING", "parked: p"),
+        ("WARNING", "lost: its"),
+    ]
+    assert "the payload" not in caplog.text
+    assert "ValueError" in caplog.text
+
+
+def test_an_end_that_is_not_recorded_is_a_warning_without_observers(caplog):
+    once = Once(Faults(MemoryStore(), at(dict.fromkeys(range(2, 1000), fail_before()))), name="n", lease=0.3)
+    with pytest.raises(ResultNotRecorded):
+        once.run("k", int)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "n:k: its end is not recorded" in caplog.text
+
+
+def test_a_handler_of_a_log_that_raises_changes_nothing(house):
+    class Bad(logging.Handler):
+        def emit(self, record):
+            raise RuntimeError("the log's own")
+
+    log, bad = logging.getLogger("onceward"), Bad()
+    log.addHandler(bad)
+    log.setLevel(logging.DEBUG)
+    try:
+        assert Once(house.store, name="n", clock=house.clock).run("k", int) == 0
+    finally:
+        log.setLevel(logging.NOTSET)
+        log.removeHandler(bad)

@@ -1,0 +1,109 @@
+"""What stores can do beyond the register, and a store of another package that touches no file of ours."""
+
+import importlib
+import itertools
+import os
+import sys
+
+import pytest
+
+from command_line import Cli
+from onceward import Once
+from onceward.stores import STORES, capabilities, offering
+from onceward.stores.capabilities import PROVISION, TRANSACT, TRANSACTION, Capability
+from onceward.testing.conformance import CHECKS, MODES, Bench
+from places import SUPPORT
+
+NAMES = {one.name for one in vars(capabilities).values() if isinstance(one, Capability)}
+TOY = str(SUPPORT / "toy")
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """A package that is installed beside ours."""
+    monkeypatch.syspath_prepend(TOY)
+    yield importlib.import_module("toy_store")
+    sys.modules.pop("toy_store", None)
+
+
+# --- asking ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", STORES)
+def test_each_capability_of_a_store_is_one_that_somebody_asks_for_and_is_there(scheme):
+    told = importlib.import_module(STORES[scheme]).CAPABILITIES
+    assert told.keys() <= NAMES
+    for where in told.values():
+        module, _, function = where.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_a_capability_that_a_store_lacks_is_none_or_an_error_that_names_those_which_have_it():
+    store = Once("memory:").store
+    assert TRANSACT.of(store) is None
+    with pytest.raises(TypeError, match=r"^memory: cannot commit other writes .* Use a store that can: dynamodb$"):
+        TRANSACT.needed(store)
+    with pytest.raises(TypeError, match=r"sqlite$"):
+        TRANSACTION.needed(store)
+
+
+def test_a_capability_that_no_store_has_says_so():
+    with pytest.raises(TypeError, match=r"memory: cannot fly. Use a store that can: none is installed"):
+        Capability("fly", "fly").needed(Once("memory:").store)
+
+
+def test_a_store_whose_driver_is_missing_is_not_offered(monkeypatch):
+    monkeypatch.setitem(STORES, "broken", "no_such_module")
+    assert list(offering("provision")) == ["dynamodb", "sqlite"]
+
+
+# --- a store of another package ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_the_toy_store_conforms(check, mode, toy, tmp_path):
+    numbers = itertools.count()
+    check.run(
+        Bench(
+            lambda clock: toy.ToyStore(tmp_path / str(next(numbers)), clock),
+            lambda store, clock: toy.ToyStore(store.path, clock),
+            mode=mode,
+        )
+    )
+
+
+def test_a_store_of_another_package_is_opened_by_its_url_and_named_where_others_are(toy, tmp_path):
+    once = Once(f"toy://{tmp_path}/ledger")
+    assert once.run("k", len, "abc") == once.run("k", len, "other") == 3
+    assert PROVISION.needed(once.store) is not None
+    with pytest.raises(ValueError, match=r"one of dynamodb, memory, sqlite, toy, as in"):
+        Once("tyo:///ledger")
+    with pytest.raises(TypeError, match=r"Use a store that can: sqlite, toy$"):
+        TRANSACTION.needed(Once("memory:").store)
+
+
+def test_an_effect_commits_with_its_record_in_a_store_of_another_package(toy, tmp_path):
+    once, effects = Once(f"toy://{tmp_path}/ledger"), {}
+    with pytest.raises(RuntimeError), once.transaction("k", effects) as transaction:
+        transaction.connection["k"] = "undone"
+        raise RuntimeError
+    assert effects == {}
+    with once.transaction("k", effects) as transaction:
+        transaction.connection["k"] = "done"
+        transaction.result = 7
+    assert effects == {"k": "done"}
+    assert once.ledger.show("claim:k")[0].result == "7"
+
+
+def test_the_command_line_makes_looks_at_and_uses_a_store_of_another_package(tmp_path):
+    cli = Cli(tmp_path)
+    cli.env["PYTHONPATH"] += os.pathsep + TOY
+    url = f"toy://{tmp_path}/ledger"
+    assert "there is no ledger at toy://" in cli.run("ls", "--store", url).stderr
+    assert cli.run("init", "--store", url).stdout.startswith(b"made: toy ")
+    cli.write("lines", {"id": 1}, {"id": 1}, {"id": 2})
+    assert cli.run("pipe", "lines", "--key", "id", "--store", url, "--", "cat").returncode == 0
+    assert b"pipe:2" in cli.run("ls", "--store", url).stdout
+    assert b"is a toy" in cli.run("doctor", "--store", url).stdout
+    assert "Use a store that can: dynamodb" in cli.run("init", "--print", "terraform", "--store", url).stderr
