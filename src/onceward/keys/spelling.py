@@ -50,14 +50,15 @@ def _right(expression: str, wrong: list[str], roots: Roots, *, alone: bool) -> s
     """Return the expression with its wrong roots put right, as far as that can be told."""
     from difflib import get_close_matches  # for errors only
 
-    fixed: str = expression
-    start = roots.start
+    fixed, start = expression, roots.start
     for name in wrong:
         close = [start] if name == roots.fixed else get_close_matches(name, roots.names, 1, _TYPO)
         meant = close[0] if close else f"{start}.{name}"
         fixed = re.sub(rf'(?<![\w.@"]){re.escape(name)}(?!\w|\s*:)', meant, fixed)
-    within = (f"{start}{expression}", f"{start}.{expression}", f"{start} | {expression}") if alone else ()
-    for right in (fixed, *within):
+    spellings = [fixed]
+    if alone:
+        spellings += [f"{start}{expression}", f"{start}.{expression}", f"{start} | {expression}"]
+    for right in spellings:
         if expression not in {right, WHOLE} and _fits(right, roots):
             return right
     return start

@@ -553,7 +553,7 @@ def example(name, **space):
 
 
 def test_the_example_of_a_path_prints_the_right_spelling(once, capsys):
-    example("path", once=once)
+    example("path", once=once, __name__="shop.orders")
     assert capsys.readouterr().out == "key='id' names no parameter of charge(order); write key='order.id'\n"
 
 
