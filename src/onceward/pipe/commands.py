@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
-from onceward.claim.scope import current
+from onceward.claim.running import current
 from onceward.consumers.stop import Stop
 from onceward.keys.roots import Roots
 from onceward.pipe.attempt import Attempt, Failed, Interrupted

@@ -10,7 +10,7 @@ from typing import cast
 
 from onceward.claim.handler import describe
 from onceward.claim.handler_codec import codec_of
-from onceward.claim.scope import current
+from onceward.claim.running import current
 from onceward.keys.roots import Roots
 from onceward.keys.signatures import given_by_place, roots_of
 from onceward.pipe.attempt import Attempt

@@ -203,9 +203,9 @@ class Buffer(Generic[T]):
             if (note := f"onceward: and then {trouble}") not in getattr(error, "__notes__", ()):
                 error.add_note(note)
 
-    def ending(self, held: Sequence[Held[T]], flush: object, call: Call) -> Steps[BaseException | None]:
+    def ending(self, held: Sequence[Held[T]], call: Call) -> Steps[BaseException | None]:
         """End all as the flush ended; return what it failed with. It may be driven anew when it was interrupted."""
-        failure = called.failure(flush, call)
+        failure = called.failure(call)
         if failure is None:
             self.check_own()
             yield from self.recording(held)
