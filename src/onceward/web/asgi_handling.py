@@ -10,7 +10,7 @@ from contextvars import Context, copy_context
 from typing import Any, Final
 
 from onceward.claim.held import HeldClaim
-from onceward.claim.scope import CURRENT
+from onceward.claim.running import CURRENT
 from onceward.errors import OncewardError
 from onceward.http.answer import CUT_SHORT, Answer, Recorded
 from onceward.http.exchange import Exchange, Unrecorded

@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Self, TypeVar
 
 from onceward.claim.held import HeldClaim
-from onceward.claim.scope import CURRENT
+from onceward.claim.running import CURRENT
 from onceward.http.answer import CUT_SHORT, PENDING, Answer, Recorded
 from onceward.http.exchange import Exchange, Unrecorded
 from onceward.http.gate import AnswerGate
