@@ -12,7 +12,7 @@ from rich.text import Text
 
 from onceward import terminal
 from onceward.aws.doctor.diagnosis import diagnosis
-from onceward.aws.doctor.look import Look
+from onceward.aws.doctor.look import Inspection
 from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse
 from onceward.core.policy import Policy
 from onceward.stores.inspection import LEVELS, Finding, Level
@@ -73,7 +73,7 @@ def doctor(
         refuse("--function needs --queue, whose event source mappings are looked at", USAGE)
     try:
         policy = Policy(lease=lease, retention=_seconds(retention), max_attempts=max_attempts).checked()
-        look = Look(policy, function)
+        look = Inspection(policy, function)
         if queue is not None:
             look.queue(queue)
     except (ValueError, TypeError) as error:
@@ -123,7 +123,7 @@ def _show(findings: list[Finding]) -> None:
 
 
 def _more(finding: Finding) -> list[tuple[str, str]]:
-    parts = (("why:", finding.why), ("mend:", finding.mend), ("see:", finding.source))
+    parts = (("why:", finding.why), ("fix:", finding.fix), ("see:", finding.source))
     return [(name, terminal.line(text)) for name, text in parts if text]
 
 

@@ -17,7 +17,7 @@ from onceward.once import Once
 from onceward.terminal import line, quoted
 
 if TYPE_CHECKING:
-    from onceward.aws.dead_letters.redrive import Fate, Waiting
+    from onceward.aws.dead_letters.redrive import Backlog, Fate
     from onceward.stores.ledger import Ledger
 
 _OUTCOMES = ("moved", "finished", "dropped", "refused", "filtered", "failed")
@@ -36,11 +36,14 @@ NameOption = Annotated[
 KeyOption = Annotated[
     str | None,
     typer.Option(
-        metavar="JMESPATH", help="The consumer's key=, over the body.", show_default="its default, the message id"
+        metavar="JMESPATH",
+        help="The consumer's key=, with body for its parameter.",
+        show_default="its default, the message id",
     ),
 ]
 WhereOption = Annotated[
-    str | None, typer.Option(metavar="JMESPATH", help="Only messages for whose body this is true.", show_default="all")
+    str | None,
+    typer.Option(metavar="JMESPATH", help="Only messages for which this is true, as body.amount.", show_default="all"),
 ]
 UnwrapOption = Annotated[
     Literal["sns"] | None, typer.Option(help="The consumer's unwrap=: the messages are in SNS's envelopes.")
@@ -48,7 +51,9 @@ UnwrapOption = Annotated[
 FingerprintOption = Annotated[
     str | None,
     typer.Option(
-        metavar="JMESPATH", help="The consumer's fingerprint=, over the body; @ when that is True.", show_default="none"
+        metavar="JMESPATH",
+        help="The consumer's fingerprint=, with body for its parameter; body when that is True.",
+        show_default="none",
     ),
 ]
 CompletedOption = Annotated[
@@ -136,7 +141,7 @@ class _Told:
         self._counts = dict.fromkeys(_OUTCOMES, 0)
         self._without = 0  # messages without a record
 
-    def all(self, run: "Redrive", waiting: "Waiting") -> int:
+    def all(self, run: "Redrive", waiting: "Backlog") -> int:
         """Do it, and return the exit status."""
         stop = Stop()
         stop.listen()

@@ -39,6 +39,7 @@ class Event(NamedTuple):
         name: the namespace of the key.
         attempt: which attempt on the key this is or was, from 1; None where the ledger was not asked.
         fence: the fencing token; None likewise.
+        worker: who claimed the key: for "busy" and "replayed" that is another worker.
         error: the exception that the handler or the guard raised, or the reason that was given to ``release`` or ``park``.
         route: of an HTTP request, as it is declared, such as ``POST /orders/{id}``; None elsewhere.
         again: for "parked": whether the key was parked before, so that this is one more delivery of it.
@@ -53,6 +54,7 @@ class Event(NamedTuple):
     name: str
     attempt: int | None = None
     fence: int | None = None
+    worker: str | None = None
     error: Exception | str | None = None
     route: str | None = None
     again: bool = False
@@ -115,7 +117,7 @@ Observer = Callable[[Happening], object]
 def about(kind: Kind, record: Record) -> Event:
     """Return the event of this kind about the key of ``record``."""
     key = record.key
-    return Event(kind, key, key.partition(":")[0], record.attempts, record.fence, route=_ROUTE.get())
+    return Event(kind, key, key.partition(":")[0], record.attempts, record.fence, record.worker, route=_ROUTE.get())
 
 
 _REFUSED: Final[dict[Verdict, Kind]] = {

@@ -35,7 +35,7 @@ Printing(
     Once(LEDGER),
     QUEUE,
     count_once,
-    key="id",
+    key="order.id",
     name="fire",
     lease=LEASE,
     visibility=VISIBILITY,

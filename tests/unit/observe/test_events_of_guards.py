@@ -10,6 +10,7 @@ import pytest
 
 from onceward import Busy, Completed, LeaseLost, Mismatch, Once, Parked, ResultNotRecorded
 from onceward.claim.heartbeat import HEARTBEAT
+from onceward.core import worker
 from onceward.observe import Event, StoreRequest
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
@@ -91,8 +92,8 @@ def test_a_first_call_is_claimed_and_completed(house):
 
     house.run(handle, lease=60)
     claimed, completed = house.heard
-    assert claimed == Event("claimed", "n:k", "n", 1, claimed.fence, waited=0)
-    assert completed == Event("completed", "n:k", "n", 1, claimed.fence, ran=2, left=completed.left)
+    assert claimed == Event("claimed", "n:k", "n", 1, claimed.fence, worker.process, waited=0)
+    assert completed == Event("completed", "n:k", "n", 1, claimed.fence, worker.process, ran=2, left=completed.left)
     assert 50 < completed.left < 58
     assert claimed.fence > 0
 

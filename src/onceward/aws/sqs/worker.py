@@ -13,7 +13,7 @@ from onceward.core.policy import Options
 from onceward.once import check_once
 
 if TYPE_CHECKING:
-    from onceward.claim.signatures import KeySource
+    from onceward.keys.reading import KeySource
     from onceward.once import Once
 
 

@@ -9,7 +9,7 @@ from onceward.stores.dynamodb.facts import Table
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.stores.dynamodb.table import DynamoTable
 from onceward.stores.inspection import Gaps, Unanswered
-from onceward.wire.calls import Answer, Call
+from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of
 from onceward.wire.sdk import client_of
 
@@ -70,7 +70,7 @@ def _answer(store: DynamoTable, action: str, body: Mapping[str, object]) -> Step
         StoreError: it was refused, or no answer came.
     """
     call = Call(DYNAMODB, action, body)
-    answer: Answer = yield from store.ask(call, gone=400)
+    answer: ServiceAnswer = yield from store.ask(call, gone=400)
     if answer.status == 200:
         return cast("Mapping[str, Any]", answer.body)
     if code_of(answer) == "ResourceNotFound":

@@ -21,7 +21,7 @@ from onceward.stores.dynamodb.blobs import Blobs, is_large
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout, reason
 from onceward.stores.dynamodb.replies import member, page, won
 from onceward.stores.dynamodb.table import DynamoTable
-from onceward.wire.calls import Answer, Call
+from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of
 from onceward.wire.wires import Wires
 
@@ -34,7 +34,7 @@ class Sent(NamedTuple):
     records: list[Record]
     now: float
     calls: tuple[Call, ...]
-    answers: "list[Answer | StoreError]"
+    answers: "list[ServiceAnswer | StoreError]"
 
 
 class DynamoStore(DynamoTable):
@@ -118,7 +118,7 @@ class DynamoStore(DynamoTable):
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         """Delete the record if it is still the version seen."""
         call = self.requests.delete(seen)
-        answer = yield from self.heard(call, cast("Answer", (yield call)))
+        answer = yield from self.heard(call, cast("ServiceAnswer", (yield call)))
         return (yield from self.reply(call, answer, seen if isinstance(seen, Record) else None, 0.0))
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
@@ -138,7 +138,7 @@ class DynamoStore(DynamoTable):
             for one, deleted in zip(calls, (yield from self.ask_many(calls)), strict=True):
                 try:
                     gone += (yield from self.reply(one, deleted, None, 0.0)).won
-                except DamagedRecord as error:  # since it was read
+                except DamagedRecord as error:  # it was damaged since it was read
                     damaged.append(error.damaged)
         return Purged(gone, _token(last), tuple(damaged))
 
@@ -154,7 +154,7 @@ class DynamoStore(DynamoTable):
             records, items, now = yield from self.stamped(writes)
             calls = calls_of(items)
             answers = yield from self.ask_many(calls, again=False)
-            if not again or not any(isinstance(answer, Answer) and self.may_renew(answer) for answer in answers):
+            if not again or not any(isinstance(answer, ServiceAnswer) and self.may_renew(answer) for answer in answers):
                 break
         return Sent(records, now, calls, answers)
 
@@ -162,7 +162,7 @@ class DynamoStore(DynamoTable):
         """Return the reply to a refused write of ``record``; ``item`` is what stood in its way, as far as was told."""
         if item:
             return Reply(False, self.read(item), self.clock.earliest())
-        if inserted and record is not None:  # something is there, and a server or proxy did not show it
+        if inserted and record is not None:  # there is a record, but the server or a proxy did not send it
             return (yield from self.look(record.key, consistent=True))
         return Reply(False, None, self.clock.earliest())
 
@@ -181,7 +181,13 @@ class DynamoStore(DynamoTable):
         return records, items, now
 
     def reply(
-        self, call: Call, answer: Answer | StoreError, record: Record | None, now: float, *, inserted: bool = False
+        self,
+        call: Call,
+        answer: ServiceAnswer | StoreError,
+        record: Record | None,
+        now: float,
+        *,
+        inserted: bool = False,
     ) -> Steps[Reply]:
         """Return what the answer to a conditional write says; ``record`` stands if it was made, stamped ``now``."""
         if isinstance(answer, StoreError):
@@ -229,7 +235,7 @@ class DynamoStore(DynamoTable):
         return records, damaged
 
     def _put(self, write: Write, seen: Record | None, *, again: bool = True) -> Steps[Reply]:
-        # What every delivery goes through: no list and no further generator where nothing special is to be done.
+        # Every delivery comes through here: the plain case makes no list and no further generator.
         clock = self.clock
         if not clock.known or (write.result is not None and len(write.result) > COMPRESS_OVER):
             (record,), (item,), now = yield from self.stamped([write])
@@ -238,7 +244,7 @@ class DynamoStore(DynamoTable):
             record = _whole(write.at(now))
             item = self.layout.item(record)
         call = self.requests.write(item, seen)
-        answer: Answer = yield call
+        answer: ServiceAnswer = yield call
         if answer.status == 200:
             clock.learn(answer)
             return won(record, answer, now)
@@ -263,7 +269,7 @@ class DynamoStore(DynamoTable):
             try:
                 item[name] = yield from self._blobs.kept(self, record)
             except StoreError as error:
-                why = f"its result could not be kept: {error}"  # S3's trouble is no reason to run a handler again
+                why = f"its result could not be kept: {error}"  # a failure of S3 must not run the handler again
             else:
                 return record, item
         record = record._replace(result=None, error=why)

@@ -12,7 +12,7 @@ from onceward.stores.dynamodb.items import Layout
 from onceward.stores.dynamodb.replies import units
 from onceward.stores.dynamodb.requests import Requests
 from onceward.stores.observed import Observed, Tell
-from onceward.wire.calls import Answer, Call, Many, ObjectCall
+from onceward.wire.calls import Call, Many, ObjectCall, ServiceAnswer
 from onceward.wire.clock import ServerClock
 from onceward.wire.codes import EXPIRED, SKEWED, code_of, message_of, passes
 from onceward.wire.wires import Wires
@@ -60,21 +60,21 @@ class DynamoTable(Observed):
             pairs = zip(request.calls, replies, strict=True)
             return [told for one, met in pairs for told in self.told_of(one, met, seconds)]
         action = faults.name_of(cast("Call | ObjectCall", request))
-        if not isinstance(reply, Answer):
+        if not isinstance(reply, ServiceAnswer):
             return [StoreRequest(self.url, action, seconds, type(reply).__name__)]
         code = "" if reply.status == 200 else code_of(reply)
         return [StoreRequest(self.url, action, reply.received - reply.sent, code, units(reply))]
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    def ask(self, call: Call | ObjectCall, *, gone: int = 200) -> Steps[Answer]:
+    def ask(self, call: Call | ObjectCall, *, gone: int = 200) -> Steps[ServiceAnswer]:
         """Send a call and return its answer; raises StoreError when it is an error other than the status ``gone``."""
-        answer = yield from self.heard(call, cast("Answer", (yield call)))
+        answer = yield from self.heard(call, cast("ServiceAnswer", (yield call)))
         if answer.status not in {200, gone}:
             raise self.failure(call, answer)
         return answer
 
-    def ask_many(self, calls: tuple[Call, ...], *, again: bool = True) -> Steps[list[Answer | StoreError]]:
+    def ask_many(self, calls: tuple[Call, ...], *, again: bool = True) -> Steps[list[ServiceAnswer | StoreError]]:
         """Send calls side by side and return their answers, refusals among them; or the error of one that got none."""
         got: Sequence[object]
         if len(calls) > 1:
@@ -84,11 +84,11 @@ class DynamoTable(Observed):
                 got = [(yield calls[0])]
             except StoreError as error:
                 got = [error]
-        answers: list[Answer | StoreError] = []
+        answers: list[ServiceAnswer | StoreError] = []
         for call, answer in zip(calls, got, strict=True):
             if isinstance(answer, StoreError):
                 answers.append(answer)
-            elif isinstance(answer, Answer):
+            elif isinstance(answer, ServiceAnswer):
                 try:
                     answers.append((yield from self.heard(call, answer, again=again)))
                 except StoreError as error:
@@ -97,21 +97,21 @@ class DynamoTable(Observed):
                 raise cast("Exception", answer)
         return answers
 
-    def heard(self, call: Call | ObjectCall, answer: Answer, *, again: bool = True) -> Steps[Answer]:
+    def heard(self, call: Call | ObjectCall, answer: ServiceAnswer, *, again: bool = True) -> Steps[ServiceAnswer]:
         """Take in an answer: the time, and whether the same call is worth signing anew, once."""
         while True:
             (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
             if not again or not self.may_renew(answer):
                 return answer
             again = False
-            answer = cast("Answer", (yield call))
+            answer = cast("ServiceAnswer", (yield call))
 
-    def may_renew(self, answer: Answer) -> bool:
+    def may_renew(self, answer: ServiceAnswer) -> bool:
         """Tell whether a signature was refused, and may be accepted with the server's time or with new credentials."""
         code = "" if answer.status == 200 else code_of(answer)
         return code in SKEWED or (code in EXPIRED and self._wires.renew())
 
-    def failure(self, call: Call | ObjectCall, answer: Answer) -> StoreError:
+    def failure(self, call: Call | ObjectCall, answer: ServiceAnswer) -> StoreError:
         """Return the error that an answer is."""
         return faults.failure(
             code_of(answer),

@@ -42,7 +42,7 @@ PURGE = (
 SCAN = f"SELECT {_FIELDS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
 
 
-class Request:
+class SqlRequest:
     """What one exchange does: ``run(connection, now)`` gives the reply.
 
     A write of a single statement is a transaction of its own; one of ``many`` statements needs one around it. One
@@ -59,7 +59,7 @@ class Request:
         raise NotImplementedError
 
 
-class Insert(Request):
+class Insert(SqlRequest):
     """Write if the key is absent."""
 
     __slots__ = ("absent", "write")
@@ -80,7 +80,7 @@ class Insert(Request):
         return tuple.__new__(Reply, (True, record, now))
 
 
-class Swap(Request):
+class Swap(SqlRequest):
     """Write if the record is still the version seen."""
 
     __slots__ = ("seen", "write")
@@ -97,7 +97,7 @@ class Swap(Request):
         return Reply(False, find(connection, record.key), now)
 
 
-class Delete(Request):
+class Delete(SqlRequest):
     """Delete if the record is still the version seen."""
 
     __slots__ = ("seen",)
@@ -116,17 +116,17 @@ class Delete(Request):
         return Reply(False, find(connection, seen.key), now)
 
 
-class Each(Request):
+class Each(SqlRequest):
     """Several requests, each on its own merits."""
 
     __slots__ = ("requests",)
     many = True
 
-    def __init__(self, requests: Sequence[Request]) -> None:
+    def __init__(self, requests: Sequence[SqlRequest]) -> None:
         self.requests = requests
 
     def run(self, connection: sqlite3.Connection, now: float) -> list[object]:
-        """Run one after another; one that meets a damaged record is of no concern to the others."""
+        """Run one after another. A damaged record is an error of its own request only."""
         replies: list[object] = []
         for request in self.requests:
             try:
@@ -136,7 +136,7 @@ class Each(Request):
         return replies
 
 
-class Purge(Request):
+class Purge(SqlRequest):
     """Delete expired records, the longest expired first."""
 
     __slots__ = ("limit",)
@@ -149,7 +149,7 @@ class Purge(Request):
         return connection.execute(PURGE, (now, self.limit)).rowcount
 
 
-class Load(Request):
+class Load(SqlRequest):
     """Read one record."""
 
     __slots__ = ("key",)
@@ -163,7 +163,7 @@ class Load(Request):
         return Reply(False, find(connection, self.key), now)
 
 
-class Scan(Request):
+class Scan(SqlRequest):
     """Read records in the order of their keys."""
 
     __slots__ = ("after", "limit", "prefix")
