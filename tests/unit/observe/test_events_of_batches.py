@@ -170,14 +170,14 @@ def fill(once, flush, items, awaiting, **options):
         flush(held)
 
     async def main():
-        async with once.checkpoint(flush_async, key="@", name="c", **options) as sink:
+        async with once.checkpoint(flush_async, key="item", name="c", **options) as sink:
             for item in items:
                 await sink.add(item)
 
     if awaiting:
         asyncio.run(main())
         return
-    with once.checkpoint(flush, key="@", name="c", **options) as sink:
+    with once.checkpoint(flush, key="item", name="c", **options) as sink:
         for item in items:
             sink.add(item)
 
@@ -204,7 +204,7 @@ def test_the_keys_of_a_flush_that_raises_have_failed(once, heard, awaiting):
 
 
 def test_what_waits_when_the_block_raises_is_given_back(once, heard):
-    with pytest.raises(ValueError, match="the payload"), once.checkpoint(len, key="@", name="c") as sink:
+    with pytest.raises(ValueError, match="the payload"), once.checkpoint(len, key="item", name="c") as sink:
         sink.add(1)
         raise ValueError("the payload")
     assert told(heard) == [("c:1", "claimed"), ("c:1", "released")]
@@ -221,7 +221,7 @@ def test_an_observer_of_a_checkpoint_may_wait_for_another_thread_that_fills_it(u
             other.join(10)
 
     once = Once(url, name="n", observe=[observe])
-    with once.checkpoint(len, key="@", name="c") as sink:
+    with once.checkpoint(len, key="item", name="c") as sink:
         sink.add(1)
         sink.flush()
         assert added == ["c:1", "added"]
