@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 upper = $(shell echo $(1) | tr a-z A-Z)
 asked = $(if $($(call upper,$(1))),--$(1) $($(call upper,$(1))))
 
-.PHONY: demo test lint types bench torture clean
+.PHONY: demo test test-fast lint types bench torture clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onceward needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -18,16 +18,22 @@ $(VENV)/installed: pyproject.toml constraints.txt
 # The main job on real-looking input, twice on one ledger, then the proof under kills and pauses.
 demo: $(VENV)/installed
 	@rm -rf .demo && mkdir .demo
-	$(BIN)/onceward pipe examples/webhooks.ndjson --key id --store sqlite:///.demo/ledger.db --call examples.charge:charge
+	$(BIN)/onceward pipe examples/webhooks.ndjson --key event.id --store sqlite:///.demo/ledger.db --call examples.charge:charge
 	@echo "--- once more: only replays ---"
-	$(BIN)/onceward pipe examples/webhooks.ndjson --key id --store sqlite:///.demo/ledger.db --call examples.charge:charge --new-only
+	$(BIN)/onceward pipe examples/webhooks.ndjson --key event.id --store sqlite:///.demo/ledger.db --call examples.charge:charge --new-only
 	$(BIN)/onceward stats --store sqlite:///.demo/ledger.db
 	@echo "--- workers killed and paused in the middle of their work ---"
 	$(BIN)/onceward demo
 
 # Some tests need Debian's faketime and root; without them they say so and are skipped, but in CI they fail.
+# Two at a time, and then those that need the machine for themselves.
 test: $(VENV)/installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not alone'
+	$(BIN)/python -m pytest -m alone
+
+# What needs no server and no process: a minute, for while you work.
+test-fast: $(VENV)/installed
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow and not alone' tests/unit tests/conformance
 
 # Random faults at random points, for an hour: `make torture SECONDS=600 SEED=7`; `make torture SEED=7 EPISODES=1` replays one.
 # Also STORE=sqlite, SHAPE=batch, JOBS=3.

@@ -1,19 +1,26 @@
 """What several tests need from the machine."""
 
-import itertools
 import os
 import signal
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from onceward.aws.sqs import queue_steps
-from servers import Dynoxide, Ministack, Proxy, missing
+from servers import Dynoxide, Ministack, Proxy, missing, numbers
+from shared import shared, stop
 from wrong_clocks import library, wrong_clock
 
 # `nohup make test &` and some CI runners start us with SIGINT ignored, and every process of a test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Examples are no measure of time on a machine that does much else.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 @pytest.fixture
@@ -24,23 +31,42 @@ def faketime():
     return lambda offset: ["env", *(f"{name}={value}" for name, value in wrong_clock(offset).items())]
 
 
-_NUMBERS = itertools.count()
+_NUMBERS = numbers()
+SLOW = {"dynoxide", "ministack", "faketime", "start"}  # fixtures that are servers or processes
+RUN = pytest.StashKey[Path]()  # a folder of the run, which tells its workers of its servers
+
+
+def pytest_configure(config):
+    worker = getattr(config, "workerinput", None)
+    config.stash[RUN] = Path(worker["run"] if worker else tempfile.mkdtemp(prefix="onceward-tests-"))
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if not SLOW.isdisjoint(item.fixturenames):
+            item.add_marker("slow")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    node.workerinput["run"] = str(node.config.stash[RUN])
+
+
+def pytest_unconfigure(config):
+    if not hasattr(config, "workerinput"):
+        stop(config.stash[RUN])
 
 
 @pytest.fixture(scope="session")
-def dynoxide():
-    """A DynamoDB-compatible server, tables in memory."""
-    server = Dynoxide()
-    yield server
-    server.stop()
+def dynoxide(pytestconfig):
+    """A DynamoDB-compatible server, tables in memory; tests that run beside this one use it, too."""
+    return shared(Dynoxide, pytestconfig.stash[RUN])
 
 
 @pytest.fixture(scope="session")
-def ministack():
-    """A server for the rest of AWS: queues, streams, functions and what connects them."""
-    server = Ministack()
-    yield server
-    server.stop()
+def ministack(pytestconfig):
+    """A server for the rest of AWS: queues, streams, functions and what connects them. It is shared as well."""
+    return shared(Ministack, pytestconfig.stash[RUN])
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ def charge(order: dict) -> dict: ...
 """
 
 from onceward.claim.claim import Claim
-from onceward.claim.scope import current
+from onceward.claim.running import current
 from onceward.core.policy import Policy
 from onceward.core.record import Record
 from onceward.errors import (

@@ -1,6 +1,5 @@
 """The operators' commands on a DynamoDB table: real processes against a real server."""
 
-import itertools
 import json
 import os
 import pty
@@ -18,9 +17,9 @@ from onceward.stores.dynamodb import open_table
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
 from onceward.testing.clock import ManualClock
-from servers import Fault, Refuse, free_port
+from servers import Fault, Refuse, free_port, numbers
 
-_NUMBERS = itertools.count()
+_NUMBERS = numbers()
 
 
 @pytest.fixture

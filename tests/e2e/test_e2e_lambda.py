@@ -19,11 +19,12 @@ import pytest
 from onceward import Once, Record
 from onceward.core.record import COMPLETED, RELEASED
 from places import SOURCES, WORKERS
+from servers import numbers
 from streams import StreamMapping
 
 PATIENCE = 120.0  # seconds that anything may take on a slow machine
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-_NUMBERS = count()
+_NUMBERS = numbers()
 
 
 class Line(NamedTuple):
@@ -221,7 +222,11 @@ def redriven(shop, dead, queue, status=0):
     command = [sys.executable, "-m", "onceward", "redrive", dead, "--to", queue, "--store", shop.ledger, "--json"]
     environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
     done = subprocess.run(
-        [*command, "--name", "orders", "--key", "id"], env=environment, capture_output=True, text=True, timeout=PATIENCE
+        [*command, "--name", "orders", "--key", "line.id"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert done.returncode == status, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

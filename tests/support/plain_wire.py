@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 
 from onceward.core.clock import boottime
 from onceward.errors import StoreError
-from onceward.wire.calls import Answer
+from onceward.wire.calls import ServiceAnswer
 from onceward.wire.wires import Wires
 
 SIGNED = "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0"
@@ -43,7 +43,7 @@ class PlainWire:
             connection.close()
             raise StoreError(repr(error), transient=True) from error
         date = parsedate_to_datetime(reply.headers["date"]).timestamp()
-        return Answer(reply.status, answer, date, sent, self._clock())
+        return ServiceAnswer(reply.status, answer, date, sent, self._clock())
 
     def close(self):
         while self._opened:

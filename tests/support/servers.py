@@ -5,6 +5,7 @@ import calendar
 import hashlib
 import http.client
 import io
+import itertools
 import json
 import os
 import platform
@@ -20,7 +21,7 @@ import threading
 import time
 import uuid
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -85,6 +86,11 @@ def dynoxide() -> Path:
     return binary
 
 
+def numbers() -> Iterator[int]:
+    """Count from a start of this process's own: tables and queues of tests that run beside it have other names."""
+    return itertools.count(10**6 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")))
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -114,14 +120,31 @@ class Dynoxide:
         self._where = [] if path is None else ["--db-path", str(path)]
         self.start()
 
+    @classmethod
+    def at(cls, port: int) -> "Dynoxide":
+        """Return the server that another process has started."""
+        made = cls.__new__(cls)
+        made.port, made.url = port, f"http://127.0.0.1:{port}"
+        return made
+
+    @property
+    def where(self) -> dict[str, object]:
+        """What :meth:`at` needs to know."""
+        return {"port": self.port}
+
     def start(self) -> None:
         """Start it, or after ``stop`` start it again on the same port."""
         self._process = subprocess.Popen(
             [dynoxide(), "--host", "127.0.0.1", "--port", str(self.port), *self._where],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,  # a Ctrl-C is for the tests, which stop it
         )
         assert listens(self.port, self._process), "the test server for DynamoDB did not start"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def ask(self, action: str, **body: object) -> dict:
         """Send one request past everything of ours."""
@@ -224,6 +247,22 @@ class Ministack:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         self._environment = inherited | settings
         self.start()
+
+    @classmethod
+    def at(cls, port: int, scratch: str) -> "Ministack":
+        """Return the server that another process has started."""
+        made = cls.__new__(cls)
+        made.port, made.url, made._scratch = port, f"http://127.0.0.1:{port}", Path(scratch)
+        return made
+
+    @property
+    def where(self) -> dict[str, object]:
+        """What :meth:`at` needs to know."""
+        return {"port": self.port, "scratch": str(self._scratch)}
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def start(self) -> None:
         """Start it, or after ``stop`` start it again on the same port."""

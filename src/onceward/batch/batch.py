@@ -6,20 +6,21 @@ while another handler runs, so a process that dies takes along only what has jus
 
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextvars import ContextVar, copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from onceward.batch.outcomes import Item, Outcome, Reading, Status
 from onceward.batch.recorder import AsyncSettler, Settler
 from onceward.batch.runner import Run
-from onceward.batch.threads import Helpers, without_stop_iteration
+from onceward.batch.threads import Helpers, awaitable
 from onceward.claim import called
 from onceward.claim.arguments import check_hook
 from onceward.claim.called import OVER, RAISED, RETURNED, Call
 from onceward.claim.factory import refuse_guarded
-from onceward.claim.scope import CURRENT
+from onceward.claim.held import HeldClaim
+from onceward.claim.running import run_under, run_under_async
 from onceward.core import many
 from onceward.core.drivers import drive, drive_async, settle, settle_async
 from onceward.core.policy import Options
@@ -77,6 +78,7 @@ class Batch:
         self.typical = 0.0  # seconds that a handler takes, a moving average
         self.is_async = handler.is_async
         self._function = function
+        self._awaitable = awaitable(function, self._in_thread)
         self._parameter = handler.parameter
         self._gates: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
         self._pools: dict[int, ThreadPoolExecutor] = {}  # by process, for one does not survive a fork
@@ -156,38 +158,24 @@ class Batch:
 
     def _work(self, run: Run, settler: Settler) -> None:
         while (item := run.next()) is not None:
-            call = Call()
+            call = Call(self._bound(self._function, item))
             try:
-                try:
-                    try:
-                        CURRENT.set(item.held)
-                        args, kwargs = self._arguments(item)
-                        call.default_factory = partial(self._function, *args, **kwargs)
-                        call[RETURNED]
-                    except BaseException as error:
-                        call[RAISED] = error
-                        self._ended(run, item, call)
-                        within = RETURNED not in call and call.default_factory is not None
-                        if not (within and (isinstance(error, Exception) or _is_cancellation(error))):
-                            raise  # not the handler's: an interrupt
-                    else:
-                        self._ended(run, item, call)
-                except BaseException as error:
-                    self._ended_anew(run, item, call, error)
-                    raise
-            except BaseException as error:  # a second interrupt came before the first was dealt with
-                self._ended_anew(run, item, call, error)
-                raise
-            finally:
-                CURRENT.set(item.held.outer)
+                run_under(item.held, call, partial(self._ended, run, item))
+            except BaseException as error:
+                if OVER not in call or error is not call.get(RAISED) or RETURNED in call or not _is_handlers(error):
+                    raise  # an interrupt
             settler.settle_soon()
 
-    def _ended(self, run: Run, item: Item, call: Call) -> None:
+    def _bound(self, function: Callable[..., object], item: Item) -> Callable[[], object]:
+        args, kwargs = (item.args, {}) if self._parameter is None else self._parameter.fill(item.held, item.args, {})
+        return partial(function, *args, **kwargs)
+
+    def _ended(self, run: Run, item: Item, claim: HeldClaim, call: Call) -> None:
         """Take in how a handler ended. It may be called anew when it was interrupted."""
-        failure = called.failure(self._function, call)
-        if item.held.inherited and failure is not None:
+        failure = called.failure(call)
+        if claim.inherited and failure is not None:
             raise failure  # a forked child has no outcomes
-        item.held.check_own()
+        claim.check_own()
         if failure is None:
             run.handled(item, call[RETURNED], None)
         elif isinstance(failure, Exception):
@@ -195,14 +183,6 @@ class Batch:
         else:
             run.dropped(item)
         call[OVER] = True
-
-    def _ended_anew(self, run: Run, item: Item, call: Call, error: BaseException) -> None:
-        """Take in how a handler ended when an interrupt has kept that from being done: what it has done counts all the same."""
-        if OVER in call or item.held.inherited:
-            return
-        if RETURNED not in call:
-            call.setdefault(RAISED, error)
-        self._ended(run, item, call)
 
     # --- awaiting ---------------------------------------------------------------------------------------------------
 
@@ -276,50 +256,29 @@ class Batch:
                 item = run.next()
                 if item is None:
                     return
-                call = Call()
+                call = Call(self._bound(self._awaitable, item))
+                _INSIDE.set(True)
                 try:
-                    try:
-                        try:
-                            CURRENT.set(item.held)
-                            _INSIDE.set(True)
-                            await self._call_async(item, call)
-                        except BaseException as error:
-                            call[RAISED] = error
-                            called.drop_unawaited(call)
-                            self._ended(run, item, call)
-                            task = asyncio.current_task()
-                            alone = _is_cancellation(error) and not (task and task.cancelling())
-                            if RETURNED in call or not (isinstance(error, Exception) or alone):
-                                raise
-                        else:
-                            self._ended(run, item, call)
-                    except BaseException as error:
-                        called.drop_unawaited(call)
-                        self._ended_anew(run, item, call, error)
+                    await run_under_async(item.held, call, partial(self._ended_async, run, item))
+                except BaseException as error:
+                    task = asyncio.current_task()
+                    alone = _is_handlers(error) and not (_is_cancellation(error) and task and task.cancelling())
+                    if OVER not in call or error is not call.get(RAISED) or RETURNED in call or not alone:
                         raise
-                except BaseException as error:  # as above
-                    called.drop_unawaited(call)
-                    self._ended_anew(run, item, call, error)
-                    raise
                 finally:
                     _INSIDE.set(False)
-                    CURRENT.set(item.held.outer)
             finally:
                 gate.release()
             settler.settle_soon()
 
-    async def _call_async(self, item: Item, call: Call) -> None:
-        args, kwargs = self._arguments(item)
-        if self.is_async:
-            call[RETURNED] = await cast("Any", self._function(*args, **kwargs))
-            return
-        import asyncio
+    async def _ended_async(self, run: Run, item: Item, claim: HeldClaim, call: Call) -> None:
+        self._ended(run, item, claim, call)
 
-        run = partial(copy_context().run, without_stop_iteration(self._function), *args, **kwargs)
-        call[RETURNED] = value = await asyncio.get_running_loop().run_in_executor(self._pool(), run)
-        if hasattr(value, "__await__"):
-            del call[RETURNED]
-            call[RETURNED] = await cast("Any", value)
+    async def _in_thread(self, function: Callable[..., object], *args: object, **kwargs: object) -> object:
+        import asyncio  # as above
+
+        run = partial(copy_context().run, function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._pool(), run)
 
     def _gate(self) -> "asyncio.Semaphore":
         import asyncio
@@ -339,9 +298,6 @@ class Batch:
 
             pool = self._pools.setdefault(os.getpid(), ThreadPoolExecutor(_THREADS, "onceward-batch"))
         return pool
-
-    def _arguments(self, item: Item) -> tuple[tuple[object, ...], Mapping[str, object]]:
-        return (item.args, {}) if self._parameter is None else self._parameter.fill(item.held, item.args, {})
 
 
 async def _joined(run: Run, tasks: "Sequence[asyncio.Task[None]]", met: list[BaseException]) -> None:
@@ -378,6 +334,11 @@ def _stop(run: Run, tasks: "Iterable[asyncio.Task[None]]", met: list[BaseExcepti
     run.stop()
     for task in tasks:
         task.cancel()
+
+
+def _is_handlers(error: BaseException) -> bool:
+    """Tell whether an exception out of a handler is its own failure, and no interrupt."""
+    return isinstance(error, Exception) or _is_cancellation(error)
 
 
 def _is_cancellation(interrupt: BaseException) -> bool:

@@ -22,6 +22,7 @@ from onceward.core.record import COMPLETED, PARKED, RELEASED, Elsewhere
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded, ResultUnavailable
 from onceward.keys.ledger_keys import ledger_key
+from onceward.observe.logs import logger
 from onceward.results.firmly import firmly
 from onceward.results.outcomes import NO_TIME, describe
 
@@ -434,9 +435,7 @@ class Run:
         item.outcome = outcome
         if outcome.ok and self._batch.on_outcome is None:
             return
-        import logging
-
-        log = logging.getLogger("onceward")
+        log = logger()
         if not outcome.ok:
             _log(log, outcome)
         if self._batch.on_outcome is not None:
@@ -510,6 +509,4 @@ def _warn(claim: HeldClaim) -> None:
     try:
         claim.warn()
     except Warning as warning:
-        import logging
-
-        logging.getLogger("onceward").warning("%s", warning)
+        logger().warning("%s", warning)

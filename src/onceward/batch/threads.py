@@ -1,9 +1,12 @@
 """Threads that help with a batch, and plain functions that are called in threads beside an event loop."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
-from typing import ParamSpec, TypeVar
+from functools import wraps
+from typing import ParamSpec, TypeVar, cast
+
+from onceward.claim.handler import describe
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -20,6 +23,22 @@ def without_stop_iteration(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except StopIteration as error:
             raise RuntimeError(f"{function!r} raised StopIteration") from error
+
+    return call
+
+
+def awaitable(
+    function: Callable[P, object], in_thread: Callable[..., Awaitable[object]]
+) -> Callable[P, Awaitable[object]]:
+    """Return ``function`` as one to await; one that is no coroutine function is called ``in_thread``, for it may block."""
+    if describe(function).is_async:
+        return cast("Callable[P, Awaitable[object]]", function)
+    safe = without_stop_iteration(function)
+
+    @wraps(function, updated=())
+    async def call(*args: P.args, **kwargs: P.kwargs) -> object:
+        value = await in_thread(safe, *args, **kwargs)
+        return await cast("Awaitable[object]", value) if hasattr(value, "__await__") else value
 
     return call
 

@@ -53,7 +53,7 @@ class NotBegun(TypeError):
     """What should have been done stands in a coroutine or generator whose body has not begun, so the key is given back."""
 
 
-def failure(function: object, call: Call) -> BaseException | None:
+def failure(call: Call) -> BaseException | None:
     """Return what the handler failed with; None if it returned, also if an interrupt came right after that.
 
     A coroutine or generator whose body has not begun is closed, and is a failure. Nothing else of the user's is touched.
@@ -63,7 +63,7 @@ def failure(function: object, call: Call) -> BaseException | None:
         assert isinstance(raised, BaseException)
         return raised
     value = call[RETURNED]
-    if type(value) not in LAZY or (refusal := not_begun(function, value)) is None:
+    if type(value) not in LAZY or (refusal := not_begun(call.default_factory, value)) is None:
         return None
     call[RAISED] = refusal  # first, for once it is closed it looks as if it had begun
     del call[RETURNED]
@@ -85,6 +85,7 @@ def not_begun(function: object, value: object) -> NotBegun | None:
     kind = type(value)
     if kind not in LAZY or not _is_new(value):
         return None
+    function = getattr(function, "func", function)  # what a call is made of is a partial
     name = getattr(function, "__qualname__", repr(function))
     return NotBegun(f"{name}() returned {_INSTEAD[kind]}. Its body has not run, so the key is given back")
 

@@ -5,8 +5,8 @@ from types import TracebackType
 from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim
-from onceward.claim.replays import Answer
-from onceward.claim.scope import CURRENT
+from onceward.claim.replays import CallOutcome
+from onceward.claim.running import CURRENT
 from onceward.core.drivers import was_settled
 from onceward.errors import Completed, OncewardError
 
@@ -25,7 +25,7 @@ class ClaimContext:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
+        try:  # here, and not in a function of its own: an interrupt as that is entered would be missed
             try:
                 self._leave(error)
             except BaseException as met:
@@ -43,14 +43,14 @@ class ClaimContext:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
+        try:  # as above
             try:
                 await self._leave_async(error)
             except BaseException as met:
                 if self._is_cut_short(met) and not isinstance(met, GeneratorExit):
                     await self._leave_async(error)
                 raise
-        except BaseException as met:  # as above
+        except BaseException as met:
             if self._is_cut_short(met) and not isinstance(met, GeneratorExit):
                 await self._leave_async(error)
             raise
@@ -81,7 +81,7 @@ class ClaimContext:
         """Tell whether ``met`` came before the claim was ended."""
         return self._claim is not None and not isinstance(met, OncewardError) and not was_settled(met)
 
-    def _entered(self, entry: HeldClaim | Answer) -> HeldClaim:
+    def _entered(self, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:
         try:
             self._claim = claim = claimed(self._key, entry)
             CURRENT.set(claim)
@@ -100,8 +100,8 @@ class ClaimContext:
         return claim
 
 
-def claimed(key: str, entry: HeldClaim | Answer) -> HeldClaim:
+def claimed(key: str, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:
     """Return the claim that was won; raises Completed with the recorded answer."""
-    if isinstance(entry, Answer):
+    if isinstance(entry, CallOutcome):
         raise Completed(key, entry.value)
     return entry

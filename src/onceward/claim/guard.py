@@ -12,16 +12,16 @@ call has one ``try`` around handler and settling, so that no interrupt comes bet
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeGuard
+from typing import TYPE_CHECKING, Final
 
 from onceward.claim import called, heartbeat
-from onceward.claim.called import LAZY, OVER, RAISED, RETURNED, Call, ClaimParameter
+from onceward.claim.called import OVER, RAISED, RETURNED, Call, ClaimParameter
 from onceward.claim.held import HeldClaim
-from onceward.claim.replays import Answer, Replays, refusal
-from onceward.claim.scope import CURRENT
+from onceward.claim.replays import CallOutcome, Replays, refusal
+from onceward.claim.running import CURRENT, run_under, run_under_async
 from onceward.core import steps
 from onceward.core.clock import Clock
-from onceward.core.drivers import drive, drive_async, settle, settle_async, was_settled
+from onceward.core.drivers import drive, drive_async, settle, settle_async
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
 from onceward.core.steps import Bid, Refused, Replay, Settled, Won
@@ -102,48 +102,36 @@ class Guard:
         function: Function,
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
+        *,
+        whole: bool = False,
     ) -> object:
-        """Run ``function`` once for ``key``, or return or raise what was recorded."""
+        """Run ``function`` once for ``key``, or return or raise what was recorded.
+
+        With ``whole`` it returns a :class:`CallOutcome`.
+        """
         if self._caches and (known := self.replays.recall(key, fingerprint)) is not None:
             if self.observers.given:
                 self.observers.tell(of_memory(key))
-            return known.value
+            return known if whole else known.value
         claim = self.enter(key, fingerprint)
         match claim:  # not type(claim): an interrupt may come after any call, and nobody would end the claim
-            case Answer():
-                return claim.value
+            case CallOutcome():
+                return claim if whole else claim.value
         call: Call | None = None
         try:
-            try:
-                try:
-                    CURRENT.set(claim)
-                    if self._parameter is not None:
-                        args, kwargs = self._parameter.fill(claim, args, kwargs)
-                    call = Call(partial(function, *args, **kwargs))
-                    value = call[RETURNED]
-                except BaseException as error:
-                    call = call or Call()
-                    call[RAISED] = error
-                    self._leave(claim, function, call)
-                    raise
-                if type(value) in LAZY:
-                    failure = self._leave(claim, function, call)
-                else:  # as above, in half the time
-                    failure = None
-                    self.finish(claim, value)
-                    call[OVER] = True
-            except BaseException as error:
-                self._leave_anew(claim, function, call, error)
-                raise
-        except BaseException as error:  # a second interrupt came before the first was dealt with
-            self._leave_anew(claim, function, call, error)
+            if self._parameter is not None:
+                args, kwargs = self._parameter.fill(claim, args, kwargs)
+            call = Call(partial(function, *args, **kwargs))
+            failure = run_under(claim, call, self._leave)
+            if failure is not None:
+                raise failure
+            return call[RETURNED] if not whole else CallOutcome(call[RETURNED], claim.record, replayed=False)
+        except BaseException as error:
+            if not call:  # the handler has not begun
+                self._leave(claim, Call(None, {RAISED: error}))
             raise
         finally:
             call = None  # or an exception, its traceback and this frame would keep each other alive
-            CURRENT.set(claim.outer)
-        if failure is not None:
-            raise failure
-        return value
 
     async def call_async(
         self,
@@ -152,55 +140,37 @@ class Guard:
         function: Function,
         args: tuple[object, ...],
         kwargs: Mapping[str, object],
+        *,
+        whole: bool = False,
     ) -> object:
         """As :meth:`call`, awaiting what ``function`` returns if it can be awaited."""
         if self._caches and (known := self.replays.recall(key, fingerprint)) is not None:
             if self.observers.given:
                 self.observers.tell(of_memory(key))
-            return known.value
+            return known if whole else known.value
         claim = await self.enter_async(key, fingerprint)
         match claim:  # as above
-            case Answer():
-                return claim.value
+            case CallOutcome():
+                return claim if whole else claim.value
         call: Call | None = None
         try:
-            try:
-                try:
-                    CURRENT.set(claim)
-                    if self._parameter is not None:
-                        args, kwargs = self._parameter.fill(claim, args, kwargs)
-                    call = Call(partial(function, *args, **kwargs))
-                    value = call[RETURNED]
-                    if hasattr(value, "__await__"):
-                        del call[RETURNED]
-                        call[RETURNED] = value = await value
-                except BaseException as error:
-                    call = call or Call()
-                    call[RAISED] = error
-                    await self._leave_async(claim, function, call)
-                    raise
-                if type(value) in LAZY:
-                    failure = await self._leave_async(claim, function, call)
-                else:  # as above
-                    failure = None
-                    await self.finish_async(claim, value)
-                    call[OVER] = True
-            except BaseException as error:
-                await self._leave_anew_async(claim, function, call, error)
-                raise
-        except BaseException as error:  # as above
-            await self._leave_anew_async(claim, function, call, error)
+            if self._parameter is not None:
+                args, kwargs = self._parameter.fill(claim, args, kwargs)
+            call = Call(partial(function, *args, **kwargs))
+            failure = await run_under_async(claim, call, self._leave_async)
+            if failure is not None:
+                raise failure
+            return call[RETURNED] if not whole else CallOutcome(call[RETURNED], claim.record, replayed=False)
+        except BaseException as error:
+            if not call:  # as above
+                await self._leave_async(claim, Call(None, {RAISED: error}))
             raise
         finally:
-            call = None  # or an exception, its traceback and this frame would keep each other alive
-            CURRENT.set(claim.outer)
-        if failure is not None:
-            raise failure
-        return value
+            call = None  # as above
 
-    def _leave(self, claim: HeldClaim, function: Function, call: Call) -> BaseException | None:
+    def _leave(self, claim: HeldClaim, call: Call) -> BaseException | None:
         """End ``claim`` as the handler ended; return what it failed with. It may be called anew when it was interrupted."""
-        failure = called.failure(function, call)
+        failure = called.failure(call)
         if failure is None:
             self.finish(claim, call[RETURNED])
         elif isinstance(failure, Exception):
@@ -210,10 +180,9 @@ class Guard:
         call[OVER] = True
         return failure
 
-    async def _leave_async(self, claim: HeldClaim, function: Function, call: Call) -> BaseException | None:
+    async def _leave_async(self, claim: HeldClaim, call: Call) -> BaseException | None:
         """As :meth:`_leave`, for a coroutine."""
-        called.drop_unawaited(call)
-        failure = called.failure(function, call)
+        failure = called.failure(call)
         if failure is None:
             await self.finish_async(claim, call[RETURNED])
         elif isinstance(failure, Exception):
@@ -223,21 +192,9 @@ class Guard:
         call[OVER] = True
         return failure
 
-    def _leave_anew(self, claim: HeldClaim, function: Function, call: Call | None, error: BaseException) -> None:
-        """Do what an interrupt has kept from being done, if ``error`` is one that came so late."""
-        if is_cut_short(call, error):
-            self._leave(claim, function, call)
-
-    async def _leave_anew_async(
-        self, claim: HeldClaim, function: Function, call: Call | None, error: BaseException
-    ) -> None:
-        """As :meth:`_leave_anew`, for a coroutine."""
-        if is_cut_short(call, error) and not isinstance(error, GeneratorExit):
-            await self._leave_async(claim, function, call)
-
     # --- its three parts, in two forms each -----------------------------------------------------------------------
 
-    def enter(self, key: str, fingerprint: str | None, *, value: bool = True) -> HeldClaim | Answer:
+    def enter(self, key: str, fingerprint: str | None, *, value: bool = True) -> HeldClaim | CallOutcome[object]:
         """Claim ``key`` and renew it from now on, or return the recorded answer.
 
         Raises:
@@ -263,7 +220,9 @@ class Guard:
             raise
         return self._answer(outcome, since, told=told)
 
-    async def enter_async(self, key: str, fingerprint: str | None, *, value: bool = True) -> HeldClaim | Answer:
+    async def enter_async(
+        self, key: str, fingerprint: str | None, *, value: bool = True
+    ) -> HeldClaim | CallOutcome[object]:
         """As :meth:`enter`, for a coroutine."""
         bid = self.bid(key, fingerprint)
         told = self.observers.are_listening()
@@ -399,7 +358,7 @@ class Guard:
         bid = (key, os.urandom(16).hex(), fingerprint, self.policy, self.clock)
         return tuple.__new__(Bid, bid)  # what Bid(...) does, in half the time
 
-    def _answer(self, outcome: Replay | Refused, since: float, *, told: bool) -> Answer:
+    def _answer(self, outcome: Replay | Refused, since: float, *, told: bool) -> CallOutcome[object]:
         if told or (isinstance(outcome, Refused) and outcome.verdict is Verdict.PARKED):
             self._tell(outcome, since)
         return self.replays.answer(outcome, since)
@@ -430,12 +389,3 @@ class Guard:
             told: whether observers listen.
         """
         return HeldClaim(self.store, won, policy, self.clock, self.codec, self.observers, told=told)
-
-
-def is_cut_short(call: Call | None, error: BaseException) -> TypeGuard[Call]:
-    """Tell whether ``error`` came between the handler's end and what is made of it."""
-    if call is None or OVER in call or isinstance(error, OncewardError) or was_settled(error):
-        return False
-    if RETURNED not in call:
-        call.setdefault(RAISED, error)  # a second interrupt came before the first was noted
-    return True

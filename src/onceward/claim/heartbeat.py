@@ -16,6 +16,7 @@ from onceward.core import steps
 from onceward.core.clock import boottime
 from onceward.core.drivers import drive
 from onceward.errors import StoreError
+from onceward.observe.logs import logger
 from onceward.results.outcomes import describe
 from onceward.stores.contract import Store
 
@@ -152,9 +153,7 @@ def _failed(claim: Lease, error: Exception) -> None:
     if claim.over or getattr(error, "transient", False) or claim in _WARNED:
         return
     _WARNED.add(claim)
-    import logging
-
-    logging.getLogger("onceward").warning(
+    logger().warning(
         "%s: its lease cannot be renewed, and when it is over another worker may run the handler again: %s",
         claim.record.key,
         describe(error),

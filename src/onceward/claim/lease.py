@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from onceward.claim import forks
 from onceward.claim.claim import Claim
-from onceward.claim.scope import CURRENT
+from onceward.claim.running import CURRENT
 from onceward.claim.story import Story
 from onceward.core import steps
 from onceward.core.clock import Clock

@@ -1,11 +1,12 @@
 """What a duplicate gets: the recorded result or exception, from the ledger or from this process's memory, or why it gets none."""
 
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from math import inf
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
 
 from onceward.core.clock import Clock
 from onceward.core.policy import Policy
-from onceward.core.protocol import Verdict, unknown_needs
-from onceward.core.record import Elsewhere, Record
+from onceward.core.protocol import Verdict, last_change, unknown_needs
+from onceward.core.record import COMPLETED, Elsewhere, Record
 from onceward.core.steps import Refused, Replay
 from onceward.errors import Busy, Mismatch, Parked, ResultUnavailable, UnknownNeed, UnknownStatus
 from onceward.results.firmly import firmly
@@ -17,11 +18,39 @@ if TYPE_CHECKING:
 _SEALED: Final = '{"$onceward":1,"sealed'  # how a sealed result begins
 
 
-class Answer(NamedTuple):
-    """What a duplicate gets instead of a claim: the recorded result, or None when on_busy="skip" passes it over."""
+T = TypeVar("T")
 
-    value: object
-    replayed: bool = True
+
+class CallOutcome(Generic[T]):
+    """What a guarded call came to, as ``charge.outcome(order)`` returns it.
+
+    Attributes:
+        value: the handler's result. It is None when ``on_busy="skip"`` passed the call over.
+        replayed: whether the value was recorded before, so that the handler did not run now.
+    """
+
+    __slots__ = ("_record", "replayed", "value")
+
+    def __init__(self, value: T, record: Record, *, replayed: bool) -> None:
+        self.value = value
+        self.replayed = replayed
+        self._record = record
+
+    @property
+    def attempt(self) -> int:
+        """The attempt on the key that this is about, from 1."""
+        return self._record.attempts
+
+    @property
+    def recorded_at(self) -> float | None:
+        """When the value was recorded, in seconds since the epoch on the ledger's clock; None when the call was skipped."""
+        return last_change(self._record, inf) if self._record.status == COMPLETED else None
+
+    def __repr__(self) -> str:
+        return (
+            f"CallOutcome(value={self.value!r}, replayed={self.replayed}, attempt={self.attempt}, "
+            f"recorded_at={self.recorded_at})"
+        )
 
 
 class _Known(NamedTuple):
@@ -49,14 +78,14 @@ class Replays:
         self._codecs = codecs
         self._cache: dict[str, _Known] = {}
 
-    def answer(self, outcome: Replay | Refused, since: float) -> Answer:
+    def answer(self, outcome: Replay | Refused, since: float) -> CallOutcome[object]:
         """Return what a duplicate gets, or raise why it gets nothing; ``since`` is when it asked, on the owner's clock."""
         if isinstance(outcome, Replay):
             if self._policy.cache:
                 self.remember(outcome.record, outcome.left, since)
-            return Answer(self.recorded(outcome.record))
+            return CallOutcome(self.recorded(outcome.record), outcome.record, replayed=True)
         if outcome.verdict is Verdict.BUSY and self._policy.on_busy == "skip":
-            return Answer(None, replayed=False)
+            return CallOutcome(None, outcome.record, replayed=False)
         raise refusal(outcome, self._policy)
 
     def recorded(self, record: Record) -> object:
@@ -99,7 +128,7 @@ class Replays:
             except (KeyError, RuntimeError, StopIteration):  # another thread was faster
                 return
 
-    def recall(self, key: str, fingerprint: str | None) -> Answer | None:
+    def recall(self, key: str, fingerprint: str | None) -> CallOutcome[object] | None:
         """Return the remembered answer, or None; raises as :meth:`answer` does."""
         known = self._cache.get(key)
         if known is None or self._clock() >= known.until:
@@ -107,7 +136,7 @@ class Replays:
         before = known.record.fingerprint
         if fingerprint is not None and before is not None and fingerprint != before:
             raise Mismatch(key)
-        return Answer(self.recorded(known.record))
+        return CallOutcome(self.recorded(known.record), known.record, replayed=True)
 
 
 def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | Parked | UnknownNeed | UnknownStatus:

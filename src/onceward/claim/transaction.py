@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from onceward.claim import forks, heartbeat
 from onceward.claim.claim import Claim
-from onceward.claim.scope import CURRENT
+from onceward.claim.running import CURRENT
 from onceward.core import protocol, steps
 from onceward.core.drivers import Steps, drive
 from onceward.core.steps import Bid, Lost, Refused, Won

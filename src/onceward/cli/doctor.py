@@ -5,9 +5,14 @@ from collections import Counter
 from typing import Annotated
 
 import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from onceward import terminal
 from onceward.aws.doctor.diagnosis import diagnosis
+from onceward.aws.doctor.look import Inspection
 from onceward.cli.ledgers import USAGE, JsonOption, opened, refuse
 from onceward.core.policy import Policy
 from onceward.stores.inspection import LEVELS, Finding, Level
@@ -66,11 +71,9 @@ def doctor(
         refuse("name what to look at: --queue, --store, or both", USAGE)
     if function is not None and queue is None:
         refuse("--function needs --queue, whose event source mappings are looked at", USAGE)
-    from onceward.aws.doctor.look import Look
-
     try:
         policy = Policy(lease=lease, retention=_seconds(retention), max_attempts=max_attempts).checked()
-        look = Look(policy, function)
+        look = Inspection(policy, function)
         if queue is not None:
             look.queue(queue)
     except (ValueError, TypeError) as error:
@@ -108,11 +111,6 @@ def _as_text(finding: Finding) -> str:
 
 def _show(findings: list[Finding]) -> None:
     """Write a table, the worst first."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
     for heading in ("", "check", "what is so, why that matters, and what to do"):
         table.add_column(heading)
@@ -125,7 +123,7 @@ def _show(findings: list[Finding]) -> None:
 
 
 def _more(finding: Finding) -> list[tuple[str, str]]:
-    parts = (("why:", finding.why), ("mend:", finding.mend), ("see:", finding.source))
+    parts = (("why:", finding.why), ("fix:", finding.fix), ("see:", finding.source))
     return [(name, terminal.line(text)) for name, text in parts if text]
 
 

@@ -8,6 +8,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from onceward.aws.dead_letters.unparking import unpark_to
+from onceward.aws.sqs.queue import Queue
 from onceward.cli.finding import records_of
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, details
@@ -103,9 +105,6 @@ def unpark(key: KeyArgument, to: ToOption = None, store: StoreOption = DEFAULT_S
 
 
 def _send_again(ledger: Ledger, key: str, to: str, *, json: bool) -> None:
-    from onceward.aws.dead_letters.unparking import unpark_to
-    from onceward.aws.sqs.queue import Queue
-
     try:
         queue = Queue(to)
     except ValueError as error:

@@ -3,6 +3,7 @@
 import shutil
 import sys
 
+from onceward.aws.sqs.kept import read_kept
 from onceward.core.protocol import Step, is_lapsed, is_live, last_change, message_in, next_step
 from onceward.core.record import Record
 from onceward.errors import OncewardError
@@ -79,8 +80,6 @@ def _recorded(record: Record) -> dict[str, str | None]:
     text = message_in(record)
     if text is None:
         return {"result": record.result}
-    from onceward.aws.sqs.kept import read_kept
-
     try:
         queue, message = read_kept(text)
     except OncewardError:

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from onceward import terminal
+from onceward.aws.dead_letters.redrive import Redrive, UnfitQueues, namespaces
+from onceward.aws.sqs.queue import Queue
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.progress import shown
 from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
+from onceward.once import Once
 from onceward.terminal import line, quoted
 
 if TYPE_CHECKING:
-    from onceward.aws.dead_letters.redrive import Fate, Redrive, Waiting
-    from onceward.once import Once
+    from onceward.aws.dead_letters.redrive import Backlog, Fate
     from onceward.stores.ledger import Ledger
 
 _OUTCOMES = ("moved", "finished", "dropped", "refused", "filtered", "failed")
@@ -34,11 +36,14 @@ NameOption = Annotated[
 KeyOption = Annotated[
     str | None,
     typer.Option(
-        metavar="JMESPATH", help="The consumer's key=, over the body.", show_default="its default, the message id"
+        metavar="JMESPATH",
+        help="The consumer's key=, with body for its parameter.",
+        show_default="its default, the message id",
     ),
 ]
 WhereOption = Annotated[
-    str | None, typer.Option(metavar="JMESPATH", help="Only messages for whose body this is true.", show_default="all")
+    str | None,
+    typer.Option(metavar="JMESPATH", help="Only messages for which this is true, as body.amount.", show_default="all"),
 ]
 UnwrapOption = Annotated[
     Literal["sns"] | None, typer.Option(help="The consumer's unwrap=: the messages are in SNS's envelopes.")
@@ -46,7 +51,9 @@ UnwrapOption = Annotated[
 FingerprintOption = Annotated[
     str | None,
     typer.Option(
-        metavar="JMESPATH", help="The consumer's fingerprint=, over the body; @ when that is True.", show_default="none"
+        metavar="JMESPATH",
+        help="The consumer's fingerprint=, with body for its parameter; body when that is True.",
+        show_default="none",
     ),
 ]
 CompletedOption = Annotated[
@@ -92,9 +99,6 @@ def redrive(
     Messages whose keys are completed, or held by a worker, stay. Interrupted or killed at any time, the same command goes on
     where it was. The exit status is 0 when nothing is left but what --where excludes, 1 when something had to stay.
     """
-    from onceward.aws.dead_letters.redrive import Redrive, UnfitQueues
-    from onceward.aws.sqs.queue import Queue
-
     with looking_at(store) as ledger:
         try:
             source, target = Queue(dlq), Queue(to)
@@ -137,7 +141,7 @@ class _Told:
         self._counts = dict.fromkeys(_OUTCOMES, 0)
         self._without = 0  # messages without a record
 
-    def all(self, run: "Redrive", waiting: "Waiting") -> int:
+    def all(self, run: "Redrive", waiting: "Backlog") -> int:
         """Do it, and return the exit status."""
         stop = Stop()
         stop.listen()
@@ -192,8 +196,6 @@ class _Told:
 
 
 def _namespace(ledger: "Ledger", url: str) -> str:
-    from onceward.aws.dead_letters.redrive import namespaces
-
     names, whole = namespaces(ledger)
     if len(names) == 1 and whole:
         return names.pop()
@@ -205,8 +207,6 @@ def _namespace(ledger: "Ledger", url: str) -> str:
 
 
 def _once(ledger: "Ledger") -> "Once":
-    from onceward.once import Once
-
     return Once(ledger.store)
 
 

@@ -1,7 +1,10 @@
 """One decoded record of an event, and the errors about events and records that cannot be read."""
 
+import binascii
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
 
 from onceward.errors import OncewardError
 
@@ -80,10 +83,13 @@ class Delivery:
         self._data = value
 
 
+def fields_of(delivery: Delivery) -> dict[str, object]:
+    """Return a delivery as a key path sees it, in which ``order.id`` of the payload is ``data.order.id``."""
+    return {name: getattr(delivery, name) for name in ("source", "id", "key", "group", "body", "data", "raw")}
+
+
 def decoded(body: str | bytes) -> object:
     """Return ``body`` as JSON when it is JSON, else as str, or as bytes that are neither."""
-    import msgspec
-
     try:
         return cast("object", msgspec.json.decode(body))
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -186,8 +192,6 @@ def needed(value: object, *path: str) -> str:
 
 def from_base64(text: str, what: str) -> bytes:
     """Return the bytes of a base64 text; raises MalformedRecord, which names ``what`` it is."""
-    import binascii
-
     try:
         return binascii.a2b_base64(text, strict_mode=True)
     except ValueError as error:  # binascii.Error, or text that is not ASCII

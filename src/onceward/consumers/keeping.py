@@ -24,6 +24,7 @@ from onceward.core.record import Reply, Write
 from onceward.core.register import Register
 from onceward.core.steps import CLAIM_PATIENCE, fetched, persist
 from onceward.keys.ledger_keys import ledger_key
+from onceward.observe.logs import logger
 from onceward.results.outcomes import describe
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Place(NamedTuple):
     reason: str | None = None
 
 
-class End(Enum):
+class KeepOutcome(Enum):
     """What came of keeping a message."""
 
     KEPT = "it stands in the ledger"
@@ -61,7 +62,7 @@ def keeping(
     text: str,
     alike: Callable[[str, str], bool] = str.__eq__,
     clock: Clock = boottime,
-) -> Steps[End]:
+) -> Steps[KeepOutcome]:
     """Keep a message, written as ``text``; asks again for two seconds while the store fails.
 
     Args:
@@ -86,7 +87,7 @@ def keeping(
         else:
             there = protocol.message_in(record)
             if there is not None and not alike(there, text):
-                return End.ANOTHER
+                return KeepOutcome.ANOTHER
             write = protocol.keeping(record, there or text, place.reason)
         if write is None:
             break
@@ -94,13 +95,13 @@ def keeping(
         reply = yield from _asked(verb, clock)
         if reply.won and reply.record is not None:
             if reply.record.result == write.result:
-                return End.KEPT
+                return KeepOutcome.KEPT
             # Such a store has written why it has no room; let the record say again why it is parked.
             corrected = protocol.keeping(reply.record, None, write.error)
             if corrected is not None:
                 yield from _asked(partial(store.swap, corrected, reply.record), clock)
-            return End.NO_ROOM
-    return End.LET_GO
+            return KeepOutcome.NO_ROOM
+    return KeepOutcome.LET_GO
 
 
 def _asked(verb: Callable[[], Steps[Reply]], clock: Clock) -> Steps[Reply]:
@@ -139,7 +140,7 @@ class Keeper(Generic[M]):
             return Place(ledger_key(f"{self._batch.name}.{outcome.status}", delivery.id), why)
         return None
 
-    async def keep(self, message: M, delivery: Delivery, place: Place) -> End:
+    async def keep(self, message: M, delivery: Delivery, place: Place) -> KeepOutcome:
         """Keep a message, and log what came of it.
 
         Raises:
@@ -148,25 +149,23 @@ class Keeper(Generic[M]):
         store, room = self._batch.guard.store, self._batch.guard.policy.max_result
         text = self._broker.kept_text(message)
         size = len(text.encode())
-        end = End.NO_ROOM
+        end = KeepOutcome.NO_ROOM
         if room is None or size <= room:
             end = await drive_async(keeping(store, place, text, self._broker.alike), store)
         if (says := self._says(end, place, size)) is not None:
-            import logging
-
-            logging.getLogger("onceward").warning("queue %s: message %s %s", self._broker.name, delivery.id, says)
+            logger().warning("queue %s: message %s %s", self._broker.name, delivery.id, says)
         return end
 
-    def _says(self, end: End, place: Place, size: int) -> str | None:
+    def _says(self, end: KeepOutcome, place: Place, size: int) -> str | None:
         resend = self._broker.resend(place.key)
-        if end is End.KEPT:
+        if end is KeepOutcome.KEPT:
             return f"is kept in the ledger under {place.key}, and deleted from the queue: {resend}"
-        if end is End.ANOTHER:
+        if end is KeepOutcome.ANOTHER:
             return (
                 f"stays in the queue, which drops it in the end: {place.key} is parked, and keeps another message: "
                 f"{resend}"
             )
-        if end is End.NO_ROOM:
+        if end is KeepOutcome.NO_ROOM:
             return (
                 f"stays in the queue, which drops it in the end: {place.key} is parked, and the ledger has no room for the "
                 f"{size} bytes of the message. Give the queue a dead-letter queue, or the worker a max_result= of that, up to "

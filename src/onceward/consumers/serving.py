@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from onceward.batch.batch import Batch
 from onceward.consumers.backoff import Backoff, time_away
 from onceward.consumers.broker import Broker
-from onceward.consumers.keeping import End, Keeper, Place
+from onceward.consumers.keeping import Keeper, KeepOutcome, Place
 from onceward.consumers.polling import Polls
 from onceward.errors import ResultNotRecorded, StoreError
 
@@ -136,14 +136,14 @@ class Serving(Generic[M]):
         away, end = self._backoff.seconds(self._broker.receives(message)), None
         try:
             end = await keeper.keep(message, delivery, place)
-            if end in {End.ANOTHER, End.NO_ROOM}:
+            if end in {KeepOutcome.ANOTHER, KeepOutcome.NO_ROOM}:
                 away = self._backoff.longest
         except Exception as error:  # it is told, and nothing is lost
             self._polls.ledger.met()
             _log.warning("message %s is not kept in the ledger yet, and comes again: %s", delivery.id, error)
         finally:  # also when it was cancelled
             self._polls.done()
-            if end is End.KEPT:
+            if end is KeepOutcome.KEPT:
                 self._broker.acknowledge(message)
             else:
                 self._broker.give_back(message, away)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 Steps = Generator[object, Any, T]  # what is sent in is the reply to what was yielded, of whatever type that has
 
 
-class Exchange(Protocol):
+class Transport(Protocol):
     """What a driver needs of a store: one request out, one reply back."""
 
     def exchange(self, request: object) -> object:
@@ -37,7 +37,7 @@ class Sleep(NamedTuple):
     seconds: float
 
 
-def drive(steps: Steps[T], store: Exchange) -> T:
+def drive(steps: Steps[T], store: Transport) -> T:
     """Run ``steps`` to their end on ``store`` and return their value; raises what they raise."""
     exchange = store.exchange
     try:
@@ -54,7 +54,7 @@ def drive(steps: Steps[T], store: Exchange) -> T:
         return value
 
 
-async def drive_async(steps: Steps[T], store: Exchange) -> T:
+async def drive_async(steps: Steps[T], store: Transport) -> T:
     """As :func:`drive`, for a coroutine."""
     exchange = store.exchange_async
     try:
@@ -71,7 +71,7 @@ async def drive_async(steps: Steps[T], store: Exchange) -> T:
         return value
 
 
-def settle(make: Callable[[], Steps[T]], store: Exchange, patience: int = 2) -> T:
+def settle(make: Callable[[], Steps[T]], store: Transport, patience: int = 2) -> T:
     """Drive ``make()`` to its end although an interrupt comes in between, then raise that.
 
     The steps recognise their own earlier write, so that they can be made and driven again. Whoever interrupts more than
@@ -94,7 +94,7 @@ def settle(make: Callable[[], Steps[T]], store: Exchange, patience: int = 2) -> 
         raise
 
 
-def _settle_again(make: Callable[[], Steps[object]], store: Exchange, patience: int, interrupt: BaseException) -> None:
+def _settle_again(make: Callable[[], Steps[object]], store: Transport, patience: int, interrupt: BaseException) -> None:
     if not patience:
         interrupt.add_note(GIVEN_UP)
         return
@@ -104,7 +104,7 @@ def _settle_again(make: Callable[[], Steps[object]], store: Exchange, patience: 
         interrupt.add_note(f"{NOTE}and then {trouble}")
 
 
-async def settle_async(make: Callable[[], Steps[T]], store: Exchange, patience: int = 2) -> T:
+async def settle_async(make: Callable[[], Steps[T]], store: Transport, patience: int = 2) -> T:
     """As :func:`settle`, for a coroutine: a cancellation waits until the steps are at their end.
 
     Whoever cancels more often than that is let go, and the steps reach their end all the same, in a task of their own: some
@@ -136,7 +136,7 @@ def was_settled(interrupt: BaseException) -> bool:
     return any(note.startswith(NOTE) for note in getattr(interrupt, "__notes__", ()))
 
 
-def _last(store: Exchange, patience: int) -> Exchange:
+def _last(store: Transport, patience: int) -> Transport:
     """Return ``store`` for the next try; the last one takes each of its errors for one that it means."""
     return Frank(store) if patience == 1 else store
 
@@ -144,7 +144,7 @@ def _last(store: Exchange, patience: int) -> Exchange:
 class Frank:
     """A store whose every ``Exception`` is its refusal: for one that breaks the contract and raises others each time."""
 
-    def __init__(self, store: Exchange) -> None:
+    def __init__(self, store: Transport) -> None:
         self._store = store
 
     def exchange(self, request: object) -> object:
@@ -169,7 +169,7 @@ class Frank:
 _ENDING: "set[asyncio.Task[Any]]" = set()  # a loop does not keep its tasks alive
 
 
-async def _again(make: Callable[[], Steps[object]], store: Exchange, patience: int, interrupt: BaseException) -> None:
+async def _again(make: Callable[[], Steps[object]], store: Transport, patience: int, interrupt: BaseException) -> None:
     if not patience:
         interrupt.add_note(GIVEN_UP)
         return

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from onceward.core.drivers import Exchange, Steps
+from onceward.core.drivers import Steps, Transport
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 
 Answered = Reply | StoreError  # of one key among many: its reply, or its own trouble
 
 
-class Register(Exchange, Protocol):
+class Register(Transport, Protocol):
     """A dumb atomic register of records. All policy is above it.
 
     Attributes:

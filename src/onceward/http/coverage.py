@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from onceward.http.route import Route
+from onceward.observe.logs import logger
 
 _PART: Final = "{}"  # any one part of a path
 _REST: Final = "*"  # any parts, to the end
@@ -145,6 +146,4 @@ def _token(part: str) -> str:
 
 
 def _log() -> Any:
-    import logging
-
-    return logging.getLogger("onceward")
+    return logger()

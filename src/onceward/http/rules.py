@@ -25,6 +25,7 @@ from onceward.http.request import Request
 from onceward.http.route import Route
 from onceward.http.scope import Identify, Scope, Unscoped, scope_of
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
+from onceward.observe.logs import logger
 
 MIB: Final = 1 << 20
 Event = Literal["claimed", "replayed", "conflict", "mismatch"]
@@ -228,9 +229,7 @@ class Rules:
         try:
             return bool(self._records(status))
         except Exception:
-            import logging
-
-            logging.getLogger("onceward").exception("record(%d) raised; the answer is recorded", status)
+            logger().exception("record(%d) raised; the answer is recorded", status)
             return True
 
     def failed(self, status: int, began: bool | None) -> bool:
@@ -274,9 +273,7 @@ class Rules:
         try:
             self._on_event(event, route)
         except Exception:
-            import logging
-
-            logging.getLogger("onceward").exception("%s: on_event raised, which changes nothing", route)
+            logger().exception("%s: on_event raised, which changes nothing", route)
 
     def _keyless(self, route: Route) -> Answer | None:
         return self._refuse(problem.missing(_where(route))) if route.required else None
@@ -300,5 +297,5 @@ def rules_of(given: Rules | None) -> Rules:
 
 def _where(route: Route) -> str:
     return (
-        f"the header {route.key}" if route.read is None else f"the field {route.key.removeprefix('body:')} of the body"
+        f"the header {route.key}" if route.read is None else f"the field {route.key.removeprefix('body.')} of the body"
     )

@@ -5,9 +5,12 @@ by the client with other client specific attributes known only to the resource".
 application knows, so ``Rules(scope=...)`` has no default.
 """
 
+from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from hashlib import sha256
 from typing import ClassVar, Final
+
+import msgspec
 
 from onceward.claim.arguments import check_hook
 from onceward.errors import KeyMissing
@@ -15,6 +18,7 @@ from onceward.http.answer import Answer
 from onceward.http.request import Request
 from onceward.http.route import TOKEN
 from onceward.keys.ledger_keys import ledger_key
+from onceward.observe.logs import logger
 
 Identify = Callable[[Request], object]
 _COOKIE: Final = "cookie:"
@@ -186,9 +190,7 @@ class _Credential:
         """Tell once, on the log, of a token that expires."""
         if any(line.count(".") > 1 and _expires(line) for line in sent):
             self._warned = True
-            import logging
-
-            logging.getLogger("onceward").warning(
+            logger().warning(
                 "the scope is the credential itself, and a caller sent a token (JWT) that expires. A client that renews its token between two "
                 "tries is another caller then, and its request is carried out twice: give scope= a verified user instead"
             )
@@ -279,10 +281,6 @@ def _expires(line: str) -> bool:
     parts = line.rsplit(maxsplit=1)[-1].split(".")
     if len(parts) != 3:
         return False
-    from base64 import urlsafe_b64decode
-
-    import msgspec
-
     try:
         claims = msgspec.json.decode(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except (ValueError, RecursionError):

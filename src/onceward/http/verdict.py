@@ -4,6 +4,7 @@ from typing import NamedTuple, Self
 
 from onceward.http.request import Request
 from onceward.http.route import Route
+from onceward.observe.logs import logger
 
 
 class PendingRequest(NamedTuple):
@@ -26,9 +27,7 @@ class PassedRequest(NamedTuple):
     def answered(self, status: int) -> None:
         """Take in the application's answer; one that is not 4xx is logged as an error."""
         if not 400 <= status < 500:
-            import logging
-
-            logging.getLogger("onceward").error(
+            logger().error(
                 "%s: a request without a caller passed to the application (Scope.PASS), which answered %d instead of 4xx: it ran "
                 "unguarded. Have the application refuse such requests, or leave out .or_pass()",
                 self.route,

@@ -3,7 +3,7 @@
 import os
 from typing import BinaryIO, NamedTuple
 
-from onceward.claim.scope import current
+from onceward.claim.running import current
 from onceward.pipe.jobs import LineJob
 from onceward.pipe.output import Output
 

@@ -12,7 +12,7 @@ from functools import partial
 from importlib import import_module
 from typing import Final, Generic, Protocol, TypeVar, cast
 
-from onceward.core.drivers import Exchange, Steps
+from onceward.core.drivers import Steps, Transport
 from onceward.core.steps import Commit
 from onceward.observe.events import StoreRequest
 from onceward.stores import offering
@@ -55,7 +55,7 @@ class Capability(Generic[C]):
         return found
 
 
-class Session(Exchange, Protocol):
+class Session(Transport, Protocol):
     """The caller's own connection: records are written in the transaction that is open on it.
 
     Each method raises StoreError when the database refuses.
@@ -118,7 +118,7 @@ INSPECT: Final[Capability[Callable[[], Inspected]]] = Capability("inspect", "be 
 FOUND: Final[Capability[Callable[[], bool]]] = Capability("found", "tell whether it is there")
 
 
-def check_options(store: Store, options: AbstractSet[str], known: AbstractSet[str] = frozenset()) -> None:
-    """Raise ValueError when ``options`` has one that means nothing for ``store``."""
+def check_options(url: str, options: AbstractSet[str], known: AbstractSet[str] = frozenset()) -> None:
+    """Raise ValueError when ``options`` has one that means nothing for the ledger at ``url``."""
     for option in sorted(options - known):
-        raise ValueError(f"{store.url}: --{option} means nothing for this ledger; leave it out")
+        raise ValueError(f"{url}: --{option} means nothing for this ledger; leave it out")

@@ -9,6 +9,7 @@ from onceward.core.drivers import drive
 from onceward.core.record import Elsewhere, Record, Write
 from onceward.core.steps import fetched
 from onceward.errors import Busy, OncewardError, UnknownNeed
+from onceward.observe.logs import logger
 from onceward.results.outcomes import storable
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged, Store
 
@@ -45,9 +46,7 @@ class Ledger:
         """
         for page in self.pages(prefix, status):
             for one in page.damaged:
-                import logging
-
-                logging.getLogger("onceward").warning("%r: left out, for it cannot be read: %s", one.key, one.why)
+                logger().warning("%r: left out, for it cannot be read: %s", one.key, one.why)
             for record in page.records:
                 yield record, page.now
 

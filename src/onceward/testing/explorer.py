@@ -81,7 +81,7 @@ class State(NamedTuple):
 
 
 @dataclass
-class Seen:
+class Explored:
     """What an exploration saw.
 
     Attributes:
@@ -117,7 +117,7 @@ def explore(
     store: Callable[[ManualClock], MemoryStore] = MemoryStore,
     view: View | None = None,
     stop_at_first: bool = False,
-) -> Seen:
+) -> Explored:
     """Walk through every order of the workers' steps on one key and check every state.
 
     Args:
@@ -169,7 +169,7 @@ class _Explorer:
         self._store = store(self._clock)
         self._now = EPOCH
         self._probed: set[tuple[Record | None, float]] = set()
-        self.seen = Seen()
+        self.seen = Explored()
         self._casts: list[Casting] = []
         for number in range(workers):
             register = self._store if view is None else view(self._store, self._wall(number))
@@ -178,7 +178,7 @@ class _Explorer:
         slots = tuple(Slot(self._begun(number, Left(), self._local(number, EPOCH))) for number in range(workers))
         self._first = State(None, EPOCH, 0, frozenset(), frozenset(), 0, 0, slots, (), 0, 0, 0, 0)
 
-    def run(self, stop_at_first: bool) -> Seen:
+    def run(self, stop_at_first: bool) -> Explored:
         """Visit all states, depth first."""
         visited = {self._first}
         came_from: dict[State, tuple[State, str]] = {}

@@ -9,6 +9,7 @@
 A plan is any callable that is given an :class:`Ask` and returns a :class:`Fault`, or None to let it pass.
 """
 
+import asyncio
 import itertools
 import random
 import threading
@@ -258,8 +259,6 @@ def _tagged(verb: str, arguments: tuple[object, ...], steps: Steps[T]) -> Steps[
 
 
 async def _pause(fault: Fault) -> None:
-    import asyncio
-
     if fault.sleep is None:
         await asyncio.sleep(fault.seconds)
     else:

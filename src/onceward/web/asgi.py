@@ -12,7 +12,7 @@ from onceward.http.guarded import Guarded
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
-from onceward.web.asgi_handling import Handling
+from onceward.web.asgi_handling import AsgiHandling
 from onceward.web.asgi_messages import (
     Application,
     AsgiRequest,
@@ -139,7 +139,7 @@ class AsgiIdempotency:
         except Exception as error:
             entry, answer = None, exchange.refused(error)
         if isinstance(entry, HeldClaim):
-            handling = Handling(guarded, entry, exchange, body=body, receive=receive, send=send)
+            handling = AsgiHandling(guarded, entry, exchange, body=body, receive=receive, send=send)
             await handling.carry_out(self._app, scope)
         elif answer is not None:
             await reply(send, answer)

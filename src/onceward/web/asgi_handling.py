@@ -10,16 +10,17 @@ from contextvars import Context, copy_context
 from typing import Any, Final
 
 from onceward.claim.held import HeldClaim
-from onceward.claim.scope import CURRENT
+from onceward.claim.running import CURRENT
 from onceward.errors import OncewardError
 from onceward.http.answer import CUT_SHORT, Answer, Recorded
 from onceward.http.exchange import Exchange, Unrecorded
 from onceward.http.guarded import Guarded
 from onceward.http.recording import Recording
 from onceward.http.trouble import tell
+from onceward.observe.logs import logger
 from onceward.results.outcomes import GivenBack
 from onceward.web.asgi_cut import BEGAN, UNROUTED, is_unrouted
-from onceward.web.asgi_delivery import Delivery
+from onceward.web.asgi_delivery import AsgiDelivery
 from onceward.web.asgi_messages import Application, Receive, Scope, Send
 
 _NOTHING: Final = object()
@@ -32,7 +33,7 @@ _EXTENSIONS: Final = ("http.response.pathsend", "http.response.zerocopysend", "h
 _RUNNING: Final[set[asyncio.Future[None]]] = set()
 
 
-class Handling(Delivery):
+class AsgiHandling(AsgiDelivery):
     """One request whose key is claimed."""
 
     def __init__(
@@ -115,19 +116,15 @@ class Handling(Delivery):
     async def settle(self) -> Answer | None:
         """Record the answer that the application has just ended; return what its client gets instead, or None."""
         exchange = self._exchange
-        assert self.status is not None
-        began = None if self.status < 300 else self._began
+        gate = self.gate
+        assert gate is not None
+        began = None if gate.status < 300 else self._began
         outcome: Recorded | Exception
         try:
-            if self.kept is None:
-                outcome = exchange.headed(self.status, self.headers, f"its body has more than {self.most} bytes", began)
-            elif not self.whole:
-                outcome = exchange.headed(self.status, self.headers, CUT_SHORT, began)
+            if self.whole:
+                outcome = exchange.answered(gate.answer, began)
             else:
-                answer = (self.status, self.headers, b"".join(self.kept))
-                outcome = exchange.answered(
-                    tuple.__new__(Answer, answer), began
-                )  # what Answer(...) does, in half the time
+                outcome = exchange.headed(gate.status, gate.headers, CUT_SHORT, began)
         except (Unrecorded, GivenBack) as error:
             outcome = error
         recording = Recording(self._guard, self._claim, outcome, self._within)
@@ -154,10 +151,10 @@ class Handling(Delivery):
         """Record an answer of which the application has sent the beginning only; without one, give the key back."""
         outcome: Recorded | Exception
         try:
-            if self.status is None:
+            if self.gate is None:
                 outcome = Unrecorded("ended without an answer")
             else:
-                outcome = self._exchange.headed(self.status, self.headers, CUT_SHORT, self._began)
+                outcome = self._exchange.headed(self.gate.status, self.gate.headers, CUT_SHORT, self._began)
         except (Unrecorded, GivenBack) as error:
             outcome = error
         recording = Recording(self._guard, self._claim, outcome, self._within)
@@ -174,7 +171,7 @@ class Handling(Delivery):
         known: bool | None = self._scope.get(BEGAN)
         if known is not None:
             return known
-        if self.invalid or (self.status in UNROUTED and is_unrouted(self._scope)):
+        if self.invalid or (self.gate is not None and self.gate.status in UNROUTED and is_unrouted(self._scope)):
             return False
         return None
 
@@ -183,11 +180,7 @@ class Handling(Delivery):
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise error  # to who runs the loop, for nobody else is there
         if error is not None:
-            import logging
-
-            logging.getLogger("onceward").error(
-                "%s: raised after its client had left", self._claim.record.key, exc_info=error
-            )
+            logger().error("%s: raised after its client had left", self._claim.record.key, exc_info=error)
 
 
 async def _ended(task: "asyncio.Task[None]", loop: asyncio.AbstractEventLoop) -> None:

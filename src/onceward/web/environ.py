@@ -10,7 +10,7 @@ from onceward.http.rules import Rules
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 
 
-class Unreadable(Exception):
+class UnreadableBody(Exception):
     """The request's body cannot be had in full; the text says to its sender why."""
 
 
@@ -32,7 +32,7 @@ def ask(rules: Rules, environ: MutableMapping[str, object]) -> KeyedRequest | Pa
         return pending
     try:
         body = body_of(environ, rules.max_request)
-    except Unreadable as error:
+    except UnreadableBody as error:
         return rules.unreadable(str(error))
     environ["wsgi.input"] = BytesIO(body)
     return rules.ask(pending, body)
@@ -66,18 +66,18 @@ def body_of(environ: Mapping[str, object], most: int) -> bytes:
     """
     length = str(environ.get("CONTENT_LENGTH") or "")
     if length and not (length.isascii() and length.isdecimal()):
-        raise Unreadable("its Content-Length is no number")
+        raise UnreadableBody("its Content-Length is no number")
     stream = cast("Stream", environ["wsgi.input"])
     if length and "chunked" not in str(environ.get("HTTP_TRANSFER_ENCODING", "")).lower():
         wanted = min(int(length), most + 1)
         body = read(stream, wanted)
         if len(body) < wanted:
-            raise Unreadable(f"it has {len(body)} bytes, and its Content-Length is {length}")
+            raise UnreadableBody(f"it has {len(body)} bytes, and its Content-Length is {length}")
         return body
     if environ.get("wsgi.input_terminated"):  # the server decodes chunked bodies, and says where they end
         return read(stream, most + 1)
     if length or environ.get("HTTP_TRANSFER_ENCODING"):
-        raise Unreadable("this server does not decode chunked bodies; send it with a Content-Length")
+        raise UnreadableBody("this server does not decode chunked bodies; send it with a Content-Length")
     return b""
 
 

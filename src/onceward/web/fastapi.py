@@ -33,7 +33,7 @@ from fastapi.routing import APIRoute
 
 from onceward.claim.claim import Claim
 from onceward.claim.held import HeldClaim
-from onceward.claim.scope import CURRENT
+from onceward.claim.running import CURRENT
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.endpoint import endpoint_rules

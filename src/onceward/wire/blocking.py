@@ -14,11 +14,11 @@ from typing import Final
 
 from onceward.core.clock import Clock, boottime
 from onceward.wire import tls
-from onceward.wire.calls import Answer, Call, ObjectCall
+from onceward.wire.calls import Call, ObjectCall, ServiceAnswer
 from onceward.wire.credentials import CredentialSource
 from onceward.wire.endpoints import Endpoints, Origin, check_direct
 from onceward.wire.http1 import Raw, Unreadable, reply
-from onceward.wire.http_calls import Encoder, Request, decode
+from onceward.wire.http_calls import Encoder, WireRequest, decode
 
 LIMIT: Final = 32 * 1024 * 1024  # bytes of an answer's content
 KEPT: Final = 64  # connections to one origin that wait for the next request
@@ -57,7 +57,7 @@ class HttpWire:
         self._pid = os.getpid()
         weakref.finalize(self, _close, self._pools)
 
-    def send(self, call: Call | ObjectCall, at: float) -> Answer:
+    def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:
         """Send one call and return its answer, whatever its status.
 
         A call may be made twice: see :meth:`onceward.wire.calls.Wire.send`.
@@ -79,7 +79,7 @@ class HttpWire:
         """Close the connections that nobody is using; the next call opens others."""
         _close(self._pools)
 
-    def _exchange(self, request: Request) -> Raw:
+    def _exchange(self, request: WireRequest) -> Raw:
         deadline = time.monotonic() + self._timeout + request.wait
         if self._pid != os.getpid():  # the parent goes on with its connections; closed here, they stay open there
             self._pid = os.getpid()
@@ -93,7 +93,7 @@ class HttpWire:
         fresh = _connect(request.origin, self._connect_timeout, deadline)
         return self._converse(fresh, pool, request, deadline)
 
-    def _converse(self, connection: socket.socket, pool: "_Pool", request: Request, deadline: float) -> Raw:
+    def _converse(self, connection: socket.socket, pool: "_Pool", request: WireRequest, deadline: float) -> Raw:
         reusable = False
         try:
             connection.settimeout(_left(deadline))

@@ -54,7 +54,7 @@ class Many(NamedTuple):
     calls: "tuple[Call | ObjectCall, ...]"
 
 
-class Answer(NamedTuple):
+class ServiceAnswer(NamedTuple):
     """What a service answered.
 
     Attributes:
@@ -76,7 +76,7 @@ class Answer(NamedTuple):
 class Wire(Protocol):
     """Carries calls by blocking; ``at`` is the time (seconds since the epoch) to sign with."""
 
-    def send(self, call: Call | ObjectCall, at: float) -> Answer:
+    def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:
         """Send one call and return its answer, whatever its status.
 
         A connection that was kept from an earlier call, and turns out to be closed, is replaced, and the call sent again.
@@ -95,7 +95,7 @@ class Wire(Protocol):
 class AsyncWire(Protocol):
     """As :class:`Wire`, for coroutines; one wire serves several event loops, each with connections of its own."""
 
-    async def send(self, call: Call | ObjectCall, at: float) -> Answer:
+    async def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:
         """As :meth:`Wire.send`, awaiting it."""
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import threading
 import time
 
 from onceward.core.clock import Clock, boottime
-from onceward.wire.calls import Answer
+from onceward.wire.calls import ServiceAnswer
 
 JUMP = 2.0  # seconds by which two clocks of one machine do not part while it runs
 TRUSTED = 60.0  # seconds that an interval is made shorter by further answers, before two clocks have drifted apart
@@ -42,7 +42,7 @@ class ServerClock:
             return False
         return not self._watched or abs(time.time() - self._clock() - self._ahead) < JUMP
 
-    def learn(self, answer: Answer) -> None:
+    def learn(self, answer: ServiceAnswer) -> None:
         """Take in what an answer says of the server's time."""
         if answer.date is None:
             return

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from onceward.wire.calls import Answer
+from onceward.wire.calls import ServiceAnswer
 
 # docs.aws.amazon.com: "Error handling with DynamoDB"; S3 API Reference, "Error responses"; SQS API Reference, "Common
 # Errors" and those of its actions
@@ -42,7 +42,7 @@ FIXES: Final = {  # by code, what to do about an error that does not pass by its
 _TOKEN: Final = re.compile(r"(x-amz-security-token:)\S+", re.IGNORECASE)
 
 
-def code_of(answer: Answer) -> str:
+def code_of(answer: ServiceAnswer) -> str:
     """Return the error's short code: ``com.amazonaws…#ThrottlingException`` is ``Throttling``."""
     body = answer.body
     kind = str(body.get("__type", "")) if isinstance(body, Mapping) else ""
@@ -54,7 +54,7 @@ def short(code: str) -> str:
     return code.rpartition("#")[2].removesuffix("Exception")
 
 
-def message_of(answer: Answer) -> str:
+def message_of(answer: ServiceAnswer) -> str:
     """Return the error's message."""
     body = answer.body
     if not isinstance(body, Mapping):
@@ -64,6 +64,6 @@ def message_of(answer: Answer) -> str:
     return _TOKEN.sub(r"\1***", text)
 
 
-def passes(answer: Answer) -> bool:
+def passes(answer: ServiceAnswer) -> bool:
     """Tell whether the same request may succeed later."""
     return answer.status >= 500 or answer.status in {408, 429} or code_of(answer) in PASSING

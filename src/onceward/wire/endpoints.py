@@ -2,6 +2,7 @@
 
 import os
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from onceward.errors import StoreError
 
@@ -97,8 +98,6 @@ def check_direct(origin: Origin) -> None:
 def _origin(url: str | None) -> Origin | None:
     if url is None:
         return None
-    from urllib.parse import urlsplit
-
     try:
         parts = urlsplit(url)
         port = parts.port

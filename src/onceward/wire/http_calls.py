@@ -4,11 +4,12 @@ import re
 import zlib
 from hashlib import sha256
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
 from onceward.errors import StoreError
-from onceward.wire.calls import Answer, Call, ObjectCall, Service
+from onceward.wire.calls import Call, ObjectCall, Service, ServiceAnswer
 from onceward.wire.credentials import Credentials
 from onceward.wire.endpoints import Endpoints, Origin
 from onceward.wire.http1 import Raw, Unreadable, header
@@ -21,7 +22,7 @@ _DATE: Final = re.compile(
 _SHOWN: Final = 200  # characters of an answer that nobody expected
 
 
-class Request(NamedTuple):
+class WireRequest(NamedTuple):
     """A request as it goes over a connection, and where to.
 
     Attributes:
@@ -66,7 +67,7 @@ class Encoder:
         self._signers: dict[str, Signer] = {}
         self._ready: dict[str, _Ready] = {}
 
-    def encode(self, call: Call | ObjectCall, credentials: Credentials, at: float) -> Request:
+    def encode(self, call: Call | ObjectCall, credentials: Credentials, at: float) -> WireRequest:
         """Return the request for a call, signed at ``at`` (seconds since the epoch)."""
         if type(call) is ObjectCall:
             return self._object(call, credentials, at)
@@ -82,7 +83,7 @@ class Encoder:
             self._ready[action] = ready = self._action(service, action, credentials, at // 1)
         signature = ready.prepared.signature(sha256(content).hexdigest())
         end = f"{signature}\r\nContent-Length: {len(content)}\r\n\r\n".encode()
-        return Request(ready.origin, ready.head + end + content, action, wait)
+        return WireRequest(ready.origin, ready.head + end + content, action, wait)
 
     def _action(self, service: Service, action: str, credentials: Credentials, second: float) -> _Ready:
         origin = self._endpoints.of(service.name)
@@ -95,9 +96,7 @@ class Encoder:
     def _signer(self, service: str) -> Signer:
         return self._signers.get(service) or self._signers.setdefault(service, Signer(self._endpoints.region, service))
 
-    def _object(self, call: ObjectCall, credentials: Credentials, at: float) -> Request:
-        from urllib.parse import quote
-
+    def _object(self, call: ObjectCall, credentials: Credentials, at: float) -> WireRequest:
         origin, start = self._endpoints.bucket(call.bucket)
         path = start + quote(call.key, safe="/~")
         content = call.content or b""
@@ -106,12 +105,12 @@ class Encoder:
         prepared = self._signer("s3").prepare(call.method, path, signed, credentials, at)
         authorization = prepared.authorization + prepared.signature(digest)
         head = _head(call.method, path, prepared.headers | {"content-length": str(len(content))}, authorization)
-        return Request(origin, head + b"\r\n\r\n" + content, f"{call.method} of an object", 0.0)
+        return WireRequest(origin, head + b"\r\n\r\n" + content, f"{call.method} of an object", 0.0)
 
 
 def decode(
-    call: Call | ObjectCall, request: Request, raw: Raw, credentials: Credentials, *, sent: float, received: float
-) -> Answer:
+    call: Call | ObjectCall, request: WireRequest, raw: Raw, credentials: Credentials, *, sent: float, received: float
+) -> ServiceAnswer:
     """Return the answer that an answer of HTTP is.
 
     Raises:
@@ -121,7 +120,7 @@ def decode(
     body = _object_body(raw) if isinstance(call, ObjectCall) else _document(call.service, request, raw)
     if raw.status >= 400 and credentials.token and isinstance(body, dict):
         _hide(body, credentials.token)
-    return Answer(raw.status, body, None if date is None else read_date(date), sent, received)
+    return ServiceAnswer(raw.status, body, None if date is None else read_date(date), sent, received)
 
 
 def _is_own(head: bytes) -> bool:
@@ -138,7 +137,7 @@ def _head(method: str, path: str, headers: dict[str, str], authorization: str) -
     return f"{method} {path} HTTP/1.1{lines}\r\nAuthorization: {authorization}".encode()
 
 
-def _document(service: Service, request: Request, raw: Raw) -> object:
+def _document(service: Service, request: WireRequest, raw: Raw) -> object:
     checksum = header(raw.head, b"x-amz-crc32")
     if checksum is not None and checksum != b"%d" % zlib.crc32(raw.body):
         raise StoreError(f"{request.name} at {request.origin}: the answer's checksum is wrong", transient=True)

@@ -16,11 +16,11 @@ from typing import Final
 from onceward.core.clock import Clock, boottime
 from onceward.wire import tls
 from onceward.wire.blocking import CHUNK, IDLE, LIMIT, is_quiet
-from onceward.wire.calls import Answer, Call, ObjectCall
+from onceward.wire.calls import Call, ObjectCall, ServiceAnswer
 from onceward.wire.credentials import CredentialSource
 from onceward.wire.endpoints import Endpoints, Origin, check_direct
 from onceward.wire.http1 import Raw, Unreadable, reply
-from onceward.wire.http_calls import Encoder, Request, decode
+from onceward.wire.http_calls import Encoder, WireRequest, decode
 
 _LATER: Final = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -59,7 +59,7 @@ class AsyncHttpWire:
         self._opening = threading.RLock()  # a signal handler may call where it interrupts this very thread
         weakref.finalize(self, _close, self._pools)
 
-    async def send(self, call: Call | ObjectCall, at: float) -> Answer:
+    async def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:
         """As :meth:`HttpWire.send`, awaiting it. A send that is cancelled closes its connection."""
         credentials = self.credentials.at_hand()
         if credentials is None:
@@ -85,7 +85,7 @@ class AsyncHttpWire:
                 self._pools.pop(other).close(other)
             return self._pools.setdefault(loop, _Pool(self._connections))
 
-    async def _exchange(self, request: Request, pool: "_Pool", loop: asyncio.AbstractEventLoop) -> Raw:
+    async def _exchange(self, request: WireRequest, pool: "_Pool", loop: asyncio.AbstractEventLoop) -> Raw:
         if (kept := pool.take(request.origin)) is not None:
             try:
                 return await self._converse(kept, pool, request, loop)
@@ -96,7 +96,7 @@ class AsyncHttpWire:
         return await self._converse(fresh, pool, request, loop)
 
     async def _converse(
-        self, connection: "_Connection", pool: "_Pool", request: Request, loop: asyncio.AbstractEventLoop
+        self, connection: "_Connection", pool: "_Pool", request: WireRequest, loop: asyncio.AbstractEventLoop
     ) -> Raw:
         reusable = False
         try:

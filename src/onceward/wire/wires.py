@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 
 from onceward.core.clock import Clock, boottime
-from onceward.wire.calls import Answer, AsyncWire, Call, Many, ObjectCall, Wire
+from onceward.wire.calls import AsyncWire, Call, Many, ObjectCall, ServiceAnswer, Wire
 
 AT_ONCE = 8  # calls of one batch under way at the same time, each in a thread of its own
 
@@ -27,14 +27,16 @@ class Wires:
         self._async_wire: AsyncWire | None = None
         self._lock = threading.RLock()  # a signal handler may call where it interrupts this very thread
 
-    def send(self, request: Call | ObjectCall | Many, at: float) -> Answer | list[Answer | Exception]:
+    def send(self, request: Call | ObjectCall | Many, at: float) -> ServiceAnswer | list[ServiceAnswer | Exception]:
         """Send a call and return its answer, or many side by side and return a list of answers and errors."""
         wire = self._wire or self._opened()
         if type(request) is not Many:
             return wire.send(request, at)  # type: ignore[arg-type]  # the checker does not narrow by `type() is not`
         return _side_by_side(wire, request.calls, at)
 
-    async def send_async(self, request: Call | ObjectCall | Many, at: float) -> Answer | list[Answer | Exception]:
+    async def send_async(
+        self, request: Call | ObjectCall | Many, at: float
+    ) -> ServiceAnswer | list[ServiceAnswer | Exception]:
         """As :meth:`send`, awaiting it."""
         wire = self._async_wire or self._opened_async()
         if type(request) is not Many:
@@ -43,7 +45,7 @@ class Wires:
 
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def one(call: Call | ObjectCall) -> Answer:
+        async def one(call: Call | ObjectCall) -> ServiceAnswer:
             async with gate:
                 return await wire.send(call, at)
 
@@ -51,7 +53,7 @@ class Wires:
         for answer in got:
             if isinstance(answer, BaseException) and not isinstance(answer, Exception):
                 raise answer
-        return [answer for answer in got if isinstance(answer, Answer | Exception)]
+        return [answer for answer in got if isinstance(answer, ServiceAnswer | Exception)]
 
     def close(self) -> None:
         """Close both wires; the next call opens them again."""
@@ -76,8 +78,8 @@ class Wires:
             return self._async_wire
 
 
-def _side_by_side(wire: Wire, calls: tuple[Call | ObjectCall, ...], at: float) -> list[Answer | Exception]:
-    replies: list[Answer | Exception] = [RuntimeError("not sent")] * len(calls)
+def _side_by_side(wire: Wire, calls: tuple[Call | ObjectCall, ...], at: float) -> list[ServiceAnswer | Exception]:
+    replies: list[ServiceAnswer | Exception] = [RuntimeError("not sent")] * len(calls)
     todo = iter(enumerate(calls))
     lock = threading.Lock()
 

@@ -1,6 +1,5 @@
 """What the doctor finds: each rule as a table, and then real queues, functions, tables and files."""
 
-import itertools
 import json
 import os
 import pty
@@ -17,15 +16,15 @@ from command_line import Cli
 from onceward import Once, Policy
 from onceward.aws.doctor.diagnosis import diagnosis
 from onceward.aws.doctor.facts import Facts, QueueSettings, Trigger, days
-from onceward.aws.doctor.look import Look, _name
+from onceward.aws.doctor.look import Inspection, _name
+from onceward.stores.dynamodb.facts import Table
 from onceward.stores.dynamodb.inspection import _lagging
-from onceward.stores.dynamodb.table import Table
 from onceward.stores.inspection import InMemory
 from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.inspection import File, _kind
-from servers import Proxy, Refuse
+from servers import Proxy, Refuse, numbers
 
-_NUMBERS = itertools.count()
+_NUMBERS = numbers()
 DAY = 86400
 ARN = "arn:aws:sqs:eu-west-1:1:orders"
 QUEUE = QueueSettings("orders", ARN, visibility=60, retention=4 * DAY, wait=20, dead_letters=f"{ARN}-dlq", receives=5)
@@ -174,9 +173,9 @@ RULES = [
 def test_one_unsafe_setting_is_found_and_nothing_else(facts, level, check, text):
     assert bad(facts) == [(level, check)]
     finding = diagnosis(facts)[0]
-    assert text in f"{finding.says} {finding.why} {finding.mend}"
+    assert text in f"{finding.says} {finding.why} {finding.fix}"
     assert finding.why
-    assert finding.mend
+    assert finding.fix
 
 
 @pytest.mark.parametrize(
@@ -284,7 +283,7 @@ def test_unsafe_settings_end_with_status_1_and_say_why_and_what_to_do(cli, endpo
         == f"error    lease: a lease is 60 s, and a message of {orders.rpartition('/')[2]} comes again after 10 s"
     )
     assert lines[1].startswith("         why: when a worker dies, its messages are received 5 time(s) in vain")
-    assert lines[2].startswith("         mend: give a lease of at most 10 s")
+    assert lines[2].startswith("         fix: give a lease of at most 10 s")
     assert lines[-1].startswith("error 1, ok ")
     assert cli.run("doctor", "--queue", orders, "--lease=10").returncode == 0
 
@@ -334,7 +333,7 @@ def test_without_botocore_only_a_function_that_was_named_is_missed(cli, orders, 
     assert skipped["why"] == "it was not looked at"
     result = cli.run("doctor", "--queue", orders, "--function", "charge")
     assert result.returncode == 2
-    assert b"mend: pip install botocore" in result.stdout
+    assert b"fix: pip install botocore" in result.stdout
 
 
 def test_a_table_is_looked_at(cli, dynoxide, table):
@@ -370,8 +369,8 @@ def test_what_owners_of_a_filled_table_are_told_to_run_does_it(cli, dynoxide, ta
     once = Once(store)
     once.acquire("a").complete()
     once.close()
-    mend = told(cli.run("doctor", "--store", store, "--json"))["warning", "TTL"]["mend"]
-    program, *arguments = shlex.split(mend.split("`")[1])
+    fix = told(cli.run("doctor", "--store", store, "--json"))["warning", "TTL"]["fix"]
+    program, *arguments = shlex.split(fix.split("`")[1])
     assert program == "onceward"
     assert cli.run(*arguments).returncode == 0
     assert ("warning", "TTL") not in told(cli.run("doctor", "--store", store, "--json"))
@@ -411,7 +410,7 @@ def test_backups_that_nobody_may_look_at_are_skipped_and_not_ok(cli, proxy, url)
 
 def test_a_clock_that_is_off_is_told(proxy, url):
     proxy.date = lambda: time.time() - 3600
-    look = Look(Policy())
+    look = Inspection(Policy())
     once = Once(url)
     look.ledger(once.store)
     once.close()
@@ -560,7 +559,7 @@ def test_what_is_to_be_done_about_a_concurrency_can_be_done():
         for finding in diagnosis(facts(triggers=(CHARGE._replace(reserved=1, concurrency=2),)))
         if finding.level == "warning"
     ]
-    assert finding.mend == "give the mapping a MaximumConcurrency of 2, and the function a reserved concurrency of 2"
+    assert finding.fix == "give the mapping a MaximumConcurrency of 2, and the function a reserved concurrency of 2"
 
 
 @pytest.mark.parametrize(

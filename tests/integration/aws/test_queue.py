@@ -14,9 +14,9 @@ import pytest
 from onceward.aws.sqs.address import Address, address_of
 from onceward.aws.sqs.message import TOGETHER
 from onceward.aws.sqs.queue import Attribute, Outgoing, Queue, QueueError
-from servers import Fault, Refuse
+from servers import Fault, Refuse, numbers
 
-NAMES = itertools.count()
+NAMES = numbers()
 OWN = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
 ODD = "\t\n\r ~\x7f\x85\ud7ff\ue000\ufffd\U00010000\U0010ffff \u2028 {\"a\": 'ü'} 🔑"
 

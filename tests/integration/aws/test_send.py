@@ -1,7 +1,6 @@
 """Messages that are sent once: on real queues, through faults of queue and ledger, by processes that are killed."""
 
 import asyncio
-import itertools
 import json
 import time
 from datetime import UTC, datetime
@@ -19,9 +18,9 @@ from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before, settling, when
 from processes import PATIENCE, lines, workers
-from servers import Fault, Refuse
+from servers import Fault, Refuse, numbers
 
-NAMES = itertools.count()
+NAMES = numbers()
 
 
 class Target:

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import threading
+from operator import itemgetter
 
 import pytest
 
@@ -19,7 +20,7 @@ from onceward.aws.sqs.kept import alike, alike_texts, kept_text, read_kept
 from onceward.aws.sqs.message import Attribute, Message
 from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.consumers import keeping as kept_in_ledger
-from onceward.consumers.keeping import End, Place
+from onceward.consumers.keeping import KeepOutcome, Place
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
 from onceward.core.protocol import message_in, parked_anew
@@ -29,9 +30,9 @@ from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.ledger import KeepsMessage
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, at, fail_after, fail_before, late, twice
-from servers import Proxy, Refuse
+from servers import Proxy, Refuse, numbers
 
-NAMES = itertools.count()
+NAMES = numbers()
 ARN = "arn:aws:sqs:eu-west-1:000000000000:orders"
 ATTRIBUTES = {
     "trace": Attribute("String", "t-1"),
@@ -68,7 +69,13 @@ def made(aws, ministack, monkeypatch):
 def drain(once, queue, handler, **options):
     """Work until the queue has nothing more to give; return what became of the messages, in order."""
     told = []
-    options = {"key": "id", "wait": 0, "backoff": (0, 0), "on_outcome": lambda o: told.append(o.status), **options}
+    options = {
+        "key": itemgetter("id"),
+        "wait": 0,
+        "backoff": (0, 0),
+        "on_outcome": lambda o: told.append(o.status),
+        **options,
+    }
     SqsWorker(once, queue, handler, **options).run(until_empty=True)
     return told
 
@@ -76,7 +83,13 @@ def drain(once, queue, handler, **options):
 def work(once, queue, handler, condition, **options):
     """Work until the condition holds; return what became of the messages, in order."""
     told = []
-    options = {"key": "id", "wait": 1, "backoff": (0, 0), "on_outcome": lambda o: told.append(o.status), **options}
+    options = {
+        "key": itemgetter("id"),
+        "wait": 1,
+        "backoff": (0, 0),
+        "on_outcome": lambda o: told.append(o.status),
+        **options,
+    }
     worker = SqsWorker(once, queue, handler, **options)
     thread = threading.Thread(target=worker.run)
     thread.start()
@@ -106,7 +119,7 @@ def parked(once, key="a", text=TEXT):
     once.acquire(key).park("card declined")
     full = ledger_key("shop", key)
     if text is not None:
-        assert drive(keeping(once.store, Place(full), text), once.store) is End.KEPT
+        assert drive(keeping(once.store, Place(full), text), once.store) is KeepOutcome.KEPT
     return full
 
 
@@ -299,7 +312,7 @@ def test_a_malformed_message_and_a_mismatch_are_kept_in_records_of_their_own(onc
 
     target = Queue(queue)
     unpark_to(once.ledger, malformed, target)
-    assert drain(once, queue, runs.append, key="no") == ["done"]
+    assert drain(once, queue, runs.append, key=itemgetter("no")) == ["done"]
     assert runs[1:] == [{"no": "id"}]
     target.close()
 
@@ -320,7 +333,7 @@ def test_a_table_has_room_for_what_fits_into_an_item_and_says_again_why_the_key_
     assert kept(once, key).body == MESSAGE.body
     noise = MESSAGE._replace(body=os.urandom(500_000).hex())
     parked(once, "b", None)
-    assert drive(keeping(once.store, Place("shop:b"), kept_text(noise, ARN)), once.store) is End.NO_ROOM
+    assert drive(keeping(once.store, Place("shop:b"), kept_text(noise, ARN)), once.store) is KeepOutcome.NO_ROOM
     record = record_of(once, "shop:b")
     assert (record.status, record.result, record.error) == (PARKED, None, "card declined")
     once.close()
@@ -332,7 +345,7 @@ def test_a_table_of_another_system_keeps_messages_too_and_shows_them_to_nobody_a
     once = Once(f"dynamodb://{table}?preset={preset}&endpoint={proxy.url}", name="shop")
     key, own = parked(once), Place("shop.malformed:m-1", "KeyMissing: no id")
     for place in (Place(key), own):
-        assert drive(keeping(once.store, place, TEXT), once.store) is End.KEPT
+        assert drive(keeping(once.store, place, TEXT), once.store) is KeepOutcome.KEPT
         assert kept(once, place.key).body == MESSAGE.body
     assert {item["status"]["S"].replace("_", "") for item in dynoxide.items(table)} == {"INPROGRESS"}
     with pytest.raises(Parked):
@@ -404,7 +417,7 @@ def test_redrive_leaves_a_message_whose_key_keeps_one(once, made, ministack, mon
     dead, target = made(), made()
     parked(once, "a")
     ministack.send(dead, {"id": "a"})
-    (fate,) = Redrive(once, Queue(dead), Queue(target), name="shop", key="id").run()
+    (fate,) = Redrive(once, Queue(dead), Queue(target), name="shop", key="body.id").run()
     assert (fate.outcome, fate.waits) == ("refused", True)
     assert "keeps a message, which goes first: `onceward unpark KEY --to QUEUE`" in fate.reason
     assert kept(once, "shop:a").body == MESSAGE.body
@@ -437,7 +450,7 @@ def test_a_fault_at_any_exchange_is_got_over(place, before, fault):
         store = once.store
         asked = len(store.asked)
         store.plan = at({asked + number: fault})
-        assert drive(keeping(store, place, TEXT), store) is End.KEPT
+        assert drive(keeping(store, place, TEXT), store) is KeepOutcome.KEPT
         done, store.plan = len(store.asked) - asked, at({})
         assert kept(once, place.key).body == MESSAGE.body
         if done < number:
@@ -461,7 +474,7 @@ def test_killed_at_any_exchange_the_message_is_kept_when_it_comes_again(place, b
             assert number == 3
             return
         store.plan = at({})
-        assert drive(keeping(store, place, TEXT), store) is End.KEPT
+        assert drive(keeping(store, place, TEXT), store) is KeepOutcome.KEPT
         assert kept(once, place.key).body == MESSAGE.body
 
 
@@ -497,7 +510,7 @@ def test_a_key_that_is_unparked_in_between_lets_its_message_stay_in_the_queue():
             Once(store.store).ledger.unpark(key)
 
     store.plan = plan
-    assert drive(keeping(store, Place(key), TEXT), store) is End.LET_GO
+    assert drive(keeping(store, Place(key), TEXT), store) is KeepOutcome.LET_GO
     assert (record_of(once, key).status, record_of(once, key).result) == (RELEASED, None)
 
 
@@ -525,7 +538,7 @@ class Scene:
                 once.run("a", self.effects.append, message.body)
             except Parked:
                 text = kept_text(message, self.arn)
-                if drive(keeping(once.store, Place("shop:a"), text), once.store) is not End.KEPT:
+                if drive(keeping(once.store, Place("shop:a"), text), once.store) is not KeepOutcome.KEPT:
                     self.queue.change_many([(message.receipt, 0)])
                     continue
             self.queue.delete_many([message.receipt])
@@ -587,7 +600,7 @@ def test_an_operator_who_unparks_while_a_worker_keeps_the_message_again_loses_no
     end = drive(keeping(scene.store, Place("shop:a"), kept_text(message, scene.arn)), scene.store)
     scene.work_began = False
     assert done
-    assert end is End.LET_GO, "its key runs again, and so may this message"
+    assert end is KeepOutcome.LET_GO, "its key runs again, and so may this message"
     scene.queue.change_many([(message.receipt, 0)])
     scene.settle()
 

@@ -18,7 +18,7 @@ from onceward.stores import open_store
 from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import EPOCH, ManualClock
-from onceward.wire.calls import Answer, Many, ObjectCall
+from onceward.wire.calls import Many, ObjectCall, ServiceAnswer
 from onceward.wire.clock import TRUSTED, ServerClock
 from servers import Fault, Refuse
 
@@ -58,7 +58,7 @@ class Pair:
         self.true += one.out
         date = math.floor(self.true + ahead) if one.dated else None
         self.true += one.back
-        self.clock.learn(Answer(200, {}, date, sent, self.owners()))
+        self.clock.learn(ServiceAnswer(200, {}, date, sent, self.owners()))
 
 
 @settings(deadline=None, derandomize=True, max_examples=150)
@@ -126,7 +126,7 @@ def test_of_two_front_ends_that_disagree_the_interval_holds_the_time_of_the_one_
 
 def test_an_answer_without_a_date_tells_nothing():
     clock = ServerClock(ManualClock())
-    clock.learn(Answer(200, {}, None, 0.0, 0.0))
+    clock.learn(ServiceAnswer(200, {}, None, 0.0, 0.0))
     assert not clock.known
     assert clock.earliest() == -math.inf, "no lease has lapsed by a clock that nobody has seen"
     assert clock.signing() == pytest.approx(time.time(), abs=60)
@@ -580,12 +580,12 @@ def test_the_servers_time_is_asked_anew_when_the_machines_own_clocks_part(monkey
     clock = ServerClock(boottime)
     assert not clock.known
     now = boottime()
-    clock.learn(Answer(200, {}, 1e9, now, now))
+    clock.learn(ServiceAnswer(200, {}, 1e9, now, now))
     assert clock.known
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 3600)  # as after a snapshot was restored
     assert not clock.known
-    clock.learn(Answer(200, {}, 1e9 + 3600, now, now))
+    clock.learn(ServiceAnswer(200, {}, 1e9 + 3600, now, now))
     assert clock.known
     assert clock.earliest() == pytest.approx(1e9 + 3600, abs=1)
 
@@ -604,7 +604,7 @@ def test_the_clock_of_s3_is_not_the_ledgers(url):
     store = open_store(url)
     drive(store.load("k"), store)
     before = store.clock.earliest()
-    steps = store.heard(ObjectCall("GET", "b", "k"), Answer(200, b"", before + 7200, 0.0, 0.0))
+    steps = store.heard(ObjectCall("GET", "b", "k"), ServiceAnswer(200, b"", before + 7200, 0.0, 0.0))
     with pytest.raises(StopIteration):
         next(steps)
     assert store.clock.earliest() == pytest.approx(before, abs=1)

@@ -5,7 +5,6 @@ fault at each of its requests, and with the store away for good from each of its
 """
 
 import asyncio
-import itertools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,7 +21,7 @@ from onceward.core.steps import Lost, Settled
 from onceward.stores.dynamodb import open_table
 from onceward.testing.bench import claim_of
 from onceward.testing.clock import ManualClock
-from servers import Fault, Refuse
+from servers import Fault, Refuse, numbers
 
 FAULTS = {
     "the request is lost": Fault(lose_request=True),
@@ -36,7 +35,7 @@ FAULTS = {
     "it arrives after all the others": Fault(late=1000),
 }
 AGAIN = {"the request is lost", "the reply is lost", "the connection breaks amid the reply"}
-NUMBERS = itertools.count()
+NUMBERS = numbers()
 LEASE = 10.0
 MEMBERS = 27  # of a batch, of which every ninth is somebody else's; a request takes 25
 

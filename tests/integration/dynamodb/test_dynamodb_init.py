@@ -1,7 +1,6 @@
 """`onceward init` for DynamoDB: what it sends, what it leaves alone, and that its templates say the same."""
 
 import asyncio
-import itertools
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +14,10 @@ from onceward.stores import open_store
 from onceward.stores.dynamodb.create import create
 from onceward.stores.dynamodb.template import HANDLER, OPERATOR, printed
 from onceward.testing.bench import claim_of
-from onceward.wire.calls import Answer, Call
-from servers import Refuse
+from onceward.wire.calls import Call, ServiceAnswer
+from servers import Refuse, numbers
 
-_NUMBERS = itertools.count()
+_NUMBERS = numbers()
 
 
 @pytest.fixture
@@ -280,11 +279,11 @@ def answered(steps, request, answer):
 
 
 def ok(**body):
-    return Answer(200, body, 1e9, 0.0, 0.0)
+    return ServiceAnswer(200, body, 1e9, 0.0, 0.0)
 
 
 def error(code):
-    return Answer(400, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "no"}, 1e9, 0.0, 0.0)
+    return ServiceAnswer(400, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "no"}, 1e9, 0.0, 0.0)
 
 
 def described(status):

@@ -1,6 +1,5 @@
 """Tables whose attributes have other names or keys of two parts, and tables that belong to other systems."""
 
-import itertools
 import zlib
 from base64 import b64encode
 
@@ -14,6 +13,7 @@ from onceward.stores.dynamodb.store import DynamoStore
 from onceward.testing.bench import claim_of
 from onceward.testing.conformance import CHECKS, MODES, Bench
 from plain_wire import plain_wires
+from servers import numbers
 
 NAMES = {"status": "st", "owner": "o", "expires_at": "ttl", "result": "answer", "beat": "b"}
 LAYOUTS = {
@@ -29,7 +29,7 @@ LAYOUTS = {
     "plain": (preset("plain"), ("id",)),
     "plain, named": (preset("plain", "pk=R#{key:key}", "sk=X", {"expiry": "ttl", "COMPLETED": "OK"}), ("pk", "sk")),
 }
-NUMBERS = itertools.count()
+NUMBERS = numbers()
 
 
 @pytest.fixture

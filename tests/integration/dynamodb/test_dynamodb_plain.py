@@ -1,6 +1,5 @@
 """The table of the articles, with what its programs have written, and with what they read of ours."""
 
-import itertools
 import time
 
 import pytest
@@ -14,8 +13,9 @@ from onceward.stores.dynamodb.layouts import preset
 from onceward.stores.dynamodb.layouts.plain import Plain
 from onceward.stores.dynamodb.store import DynamoStore
 from plain_wire import plain_wires
+from servers import numbers
 
-NUMBERS = itertools.count()
+NUMBERS = numbers()
 ALREADY = AssertionError("its handler ran although it was done already")
 
 

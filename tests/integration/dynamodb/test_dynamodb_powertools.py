@@ -1,7 +1,6 @@
 """A table of AWS Lambda Powertools, shared by real Powertools workers and ours on a real server."""
 
 import datetime as dt
-import itertools
 import threading
 import time
 from dataclasses import dataclass
@@ -25,8 +24,9 @@ from onceward.stores.dynamodb.layouts.powertools_keys import powertools_key
 from onceward.stores.dynamodb.store import DynamoStore
 from onceward.testing.bench import claim_of, next_of
 from plain_wire import plain_wires
+from servers import numbers
 
-NUMBERS = itertools.count()
+NUMBERS = numbers()
 NAME = "shop.charge"
 ORDER = {"id": "order-42", "amount": 7}
 KEY = powertools_key(ORDER, "id")

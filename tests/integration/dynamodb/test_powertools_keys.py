@@ -5,7 +5,6 @@ import datetime as dt
 import decimal
 import enum
 import gzip
-import itertools
 import pathlib
 import tracemalloc
 import uuid
@@ -28,8 +27,9 @@ from onceward.stores.dynamodb.layouts.powertools_keys import powertools_key, pow
 from onceward.stores.dynamodb.store import DynamoStore
 from places import DOCS
 from plain_wire import plain_wires
+from servers import numbers
 
-NUMBERS = itertools.count()
+NUMBERS = numbers()
 NAME = "shop.charge"
 ORDER = {"id": "order-42", "amount": 7}
 KEY = powertools_key(ORDER, "id")

@@ -21,7 +21,16 @@ OWN = {"Busy", "Completed", "LeaseLost", "ResultNotRecorded", "StoreError"}
 RAISED = {"SoftLimit", "HardStop", "KeyboardInterrupt", "CancelledError", "Declined", "ChildReturns"}
 UNRECORDED = ("LeaseLost", "ResultNotRecorded", "claim was lost before", "could not be recorded", "StoreError")
 # claim.complete() is called by the block itself: what strikes before it has begun has struck in the block.
-IN_BLOCK = {"complete", "complete_async", "_begin_end", "_check_free", "__exit__", "__aexit__"}
+IN_BLOCK = {
+    "complete",
+    "complete_async",
+    "_settle",
+    "_settle_async",
+    "_begin_end",
+    "_check_free",
+    "__exit__",
+    "__aexit__",
+}
 _TRIES = 4  # requests and replies lost in one call after which it may give up
 PATIENCE = 3  # so many interrupts of one settling mean it
 

@@ -125,7 +125,7 @@ def found(store):
 
 
 def provision(store, options):
-    check_options(store, options)
+    check_options(store.url, options)
     there = found(store)
     yield from store.load("?")
     return [Part(f"toy {store.path}", not there)]

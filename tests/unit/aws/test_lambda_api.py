@@ -259,7 +259,7 @@ def test_a_base64_body_is_compared_by_what_it_encodes(once, shop, source):
 
 @source
 def test_the_key_may_stand_in_the_body(once, shop, source):
-    handler = served(once, shop, Rules(Route(key="body:payment.id")))
+    handler = served(once, shop, Rules(Route(key="body.payment.id")))
     body = {"payment": {"id": "p-1"}}
     handler(source(body=body))
     assert header(handler(source(body=body)), "idempotent-replayed") == ["true"]

@@ -13,10 +13,10 @@ from onceward.core.steps import Bid, Lost, Won
 from onceward.errors import StoreError
 from onceward.stores.memory import MemoryStore
 from onceward.testing.actors import Parts
-from onceward.testing.explorer import Bounds, Seen, explore
+from onceward.testing.explorer import Bounds, Explored, explore
 
 
-def seen_by(capsys, label: str, **options) -> Seen:
+def seen_by(capsys, label: str, **options) -> Explored:
     start = time.perf_counter()
     seen = explore(**options)
     with capsys.disabled():

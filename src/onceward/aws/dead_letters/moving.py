@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from onceward.aws.dead_letters.letters import Letters, OnCompleted, Plan, Reading, Refusal, Step, planned
+from onceward.aws.dead_letters.letters import LetterReading, Letters, OnCompleted, Plan, Refusal, Step, planned
 from onceward.aws.sqs.message import Message, Outgoing
 from onceward.aws.sqs.queue import Queue
 from onceward.core.drivers import drive
@@ -135,7 +135,7 @@ class Mover:
             self._sent.add(reading.origin)
         return Fate(_OUTCOMES[plan.step], message, plan.reason, reading.key, record, waits=plan.step == "wait")
 
-    def _acted(self, message: Message, reading: Reading, *, begun: bool) -> tuple[Plan, Record | None]:
+    def _acted(self, message: Message, reading: LetterReading, *, begun: bool) -> tuple[Plan, Record | None]:
         """Send a message's copy under a claim of its own; return the plan that was carried out."""
         try:
             claim = self._once.acquire(message.id, name=NAME, **self._options)
@@ -169,7 +169,7 @@ class Mover:
     def _copy(self, message: Message) -> Outgoing:
         return self._letters.copy(message, ledger_key(NAME, message.id), fifo=self._target.fifo, room=self.room)
 
-    def _prepared(self, message: Message, reading: Reading, *, begun: bool) -> tuple[Plan, Record | None]:
+    def _prepared(self, message: Message, reading: LetterReading, *, begun: bool) -> tuple[Plan, Record | None]:
         """Make a key ready to run again; return the plan that held when that was done."""
         while True:
             plan, record = self._plan(message, reading, begun=begun)
@@ -197,7 +197,7 @@ class Mover:
             time.sleep(ahead)
         return drive(store.delete(record), store).won
 
-    def _plan(self, message: Message, reading: Reading, *, begun: bool) -> tuple[Plan, Record | None]:
+    def _plan(self, message: Message, reading: LetterReading, *, begun: bool) -> tuple[Plan, Record | None]:
         record, now = self._look(reading.key)
         intended = begun and record is not None and self._look(_intent(message, record))[0] is not None
         plan = planned(record, now, self._completed, begun=begun, intended=intended, fingerprint=reading.fingerprint)

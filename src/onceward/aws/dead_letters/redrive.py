@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onceward.once import Once
     from onceward.stores.ledger import Ledger
 
-__all__ = ["Fate", "Redrive", "UnfitQueues", "Waiting", "namespaces"]
+__all__ = ["Backlog", "Fate", "Redrive", "UnfitQueues", "namespaces"]
 
 # Seconds. A long poll asks all servers of a queue, so that no answer means no message (SQS Developer Guide, "Amazon SQS
 # short and long polling").
@@ -37,7 +37,7 @@ class UnfitQueues(OncewardError):
     """The dead-letter queue and the target do not fit each other. Raised before anything is received."""
 
 
-class Waiting(NamedTuple):
+class Backlog(NamedTuple):
     """What a dead-letter queue has before a run; both numbers are SQS's approximations.
 
     Attributes:
@@ -59,10 +59,11 @@ class Redrive:
         source: the dead-letter queue.
         target: where its messages go.
         name: the namespace of the consumers' keys.
-        key: the consumers' ``key=``, when it is a JMESPath expression over the body; None for their default key.
-        where: a JMESPath expression over the body; messages for which it is not true stay. None is all.
+        key: the consumers' ``key=``, when it is a JMESPath expression, with ``body`` for the handler's parameter; None for
+            their default key.
+        where: a JMESPath expression that begins with ``body``; messages for which it is not true stay. None is all.
         unwrap: the consumers' ``unwrap=``; key and where are then over the message in SNS's envelope.
-        fingerprint: the consumers' ``fingerprint=``, when it is a JMESPath expression over the body, or ``"@"`` for True.
+        fingerprint: the consumers' ``fingerprint=``, in the same way, or ``"body"`` for True.
         completed: what to do with a message whose key is completed: "keep" it, "drop" it (its effect is made), or "rerun":
             clear its key, and move it.
         visibility: whole seconds that a message stays invisible to others after this process was killed.
@@ -103,7 +104,7 @@ class Redrive:
         self._stuck: set[str] = set()  # message groups that must not be overtaken
         self._failures = 0
 
-    def waiting(self) -> Waiting:
+    def waiting(self) -> Backlog:
         """Look at both queues; nothing is received yet.
 
         Raises:
@@ -136,7 +137,7 @@ class Redrive:
                 "that was killed had them; run this again when they are shown again"
             )
         self._mover.room = int(target.get("MaximumMessageSize", LARGEST))
-        return Waiting(int(source["ApproximateNumberOfMessages"]), hidden, notes)
+        return Backlog(int(source["ApproximateNumberOfMessages"]), hidden, notes)
 
     def run(self, stopped: Callable[[], bool] = lambda: False) -> Generator[Fate, None, None]:
         """Yield each message's fate, and at the end, or when this is closed, show again those that stay.

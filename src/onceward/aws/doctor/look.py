@@ -10,7 +10,7 @@ from onceward.stores.inspection import Gaps
 from onceward.wire.sdk import client_of
 
 
-class Look:
+class Inspection:
     """One look at a queue, its functions and a ledger.
 
     Args:

@@ -1,5 +1,6 @@
 """Firehose's transformation of records by a Lambda function."""
 
+from binascii import b2a_base64
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Unpack
@@ -17,6 +18,7 @@ from onceward.consumers.delivery import (
     needed,
     text_at,
 )
+from onceward.observe.logs import logger
 
 if TYPE_CHECKING:
     from onceward.batch.batch import Outcome
@@ -111,15 +113,11 @@ def _answered(outcome: "Outcome") -> dict[str, object]:
     try:
         return answer | {"result": "Ok", field: _encoded(outcome.value)}
     except Exception:
-        from logging import getLogger
-
-        getLogger("onceward").exception("%s: what the function returned cannot be delivered", outcome.key)
+        logger().exception("%s: what the function returned cannot be delivered", outcome.key)
         return answer
 
 
 def _encoded(value: object) -> str:
-    from binascii import b2a_base64
-
     if value is None:
         raise TypeError("the function returned None: return the new data, or onceward.aws.DROPPED")
     if isinstance(value, str):

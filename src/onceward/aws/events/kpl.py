@@ -10,6 +10,7 @@ of magic, a protobuf message, and the MD5 of that message. Whatever has not all 
 """
 
 from collections.abc import Iterator
+from hashlib import md5
 from typing import Final, NamedTuple
 
 MAGIC: Final = b"\xf3\x89\x9a\xc2"
@@ -36,8 +37,6 @@ def user_records(data: bytes) -> list[UserRecord] | None:
     message = data[len(MAGIC) : -_DIGEST]
     if not data.startswith(MAGIC) or not message:
         return None
-    from hashlib import md5
-
     if md5(message, usedforsecurity=False).digest() != data[-_DIGEST:]:
         return None
     partition_keys: list[str] = []

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
+from urllib.parse import unquote_plus
 
 from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
 from onceward.aws.events.response import raise_failed, raise_own
@@ -134,8 +135,6 @@ def _object(record: object) -> Delivery:
 
 def _object_data(record: object) -> dict[str, Any]:
     """Return a notification's fields (S3 User Guide, "Event message structure") in a flat dict."""
-    from urllib.parse import unquote_plus
-
     written = needed(record, "s3", "object", "key")
     try:
         key = unquote_plus(written, errors="strict")

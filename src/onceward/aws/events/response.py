@@ -3,8 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn, cast
 
+import msgspec
+
 from onceward.claim.arguments import check_flag
 from onceward.consumers.delivery import BatchFailed, Delivery
+from onceward.results.values import model_data
 
 if TYPE_CHECKING:
     from onceward.batch.batch import Outcome
@@ -81,17 +84,9 @@ def failure(outcomes: "Sequence[Outcome]", why: str = "") -> BatchFailed:
 
 def json_ready(value: object) -> object:
     """Return ``value`` in JSON's own types; raises TypeError when that cannot be."""
-    import msgspec
-
-    from onceward.results.values import model_data
-
     return msgspec.to_builtins(value, str_keys=True, enc_hook=model_data)
 
 
 def json_bytes(value: object) -> bytes:
     """Return ``value`` as JSON; raises TypeError when that cannot be."""
-    import msgspec
-
-    from onceward.results.values import model_data
-
     return msgspec.json.encode(value, enc_hook=model_data)

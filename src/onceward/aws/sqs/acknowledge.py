@@ -5,6 +5,7 @@ from typing import Final
 
 from onceward.aws.sqs.message import ENTRIES
 from onceward.aws.sqs.queue import Queue
+from onceward.observe.logs import logger
 
 LINGER: Final = 0.1  # seconds that a message to delete may wait for others to be deleted with
 
@@ -64,9 +65,7 @@ class Deletes:
             self._deleted(receipt)
         failed = [error for error in errors if error is not None]
         if failed:
-            import logging
-
-            logging.getLogger("onceward").warning(
+            logger().warning(
                 "%s; %d message(s) whose effects are recorded come again, and will replay and be deleted then",
                 failed[0],
                 len(failed),

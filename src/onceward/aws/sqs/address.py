@@ -2,6 +2,7 @@
 
 import re
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")  # SQS API Reference, CreateQueue
 _ARN: Final = re.compile(r"arn:[a-z-]+:sqs:([a-z0-9-]+):([0-9]+):(.+)")
@@ -57,8 +58,6 @@ def address_of(queue: str, region: str | None = None) -> Address:
 
 
 def _of_url(url: str) -> Address:
-    from urllib.parse import urlsplit
-
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""

@@ -3,6 +3,7 @@
 import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import md5
 from typing import Any, Final, NamedTuple
 
 # SQS API Reference, SendMessage. It refuses others, or by
@@ -84,8 +85,6 @@ class Outgoing(NamedTuple):
 
 def read_message(told: Mapping[str, Any]) -> Message | None:
     """Return a message of an answer to ReceiveMessage; None when its body is not the one that was sent, by its MD5."""
-    from hashlib import md5
-
     body: str = told["Body"]
     if md5(body.encode(), usedforsecurity=False).hexdigest() != told["MD5OfBody"]:
         return None

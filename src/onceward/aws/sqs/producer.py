@@ -4,12 +4,15 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Unpack, cast
 
+import msgspec
+
 from onceward.aws.sqs.message import AttributeValue, Outgoing, entry_of
 from onceward.aws.sqs.queue import Queue
 from onceward.consumers.delivery import KEY_ATTRIBUTE
 from onceward.core.policy import Options
 from onceward.keys.ledger_keys import derived_key, ledger_key
 from onceward.once import Once, check_once
+from onceward.results.values import model_data
 
 if TYPE_CHECKING:
     from onceward.claim.guard import Guard
@@ -142,9 +145,6 @@ def _text(message: object) -> str:
         return message
     if isinstance(message, bytes | bytearray | memoryview):
         raise TypeError("message is bytes, and SQS sends text: decode it, or encode it as base64")
-    import msgspec
-
-    from onceward.results.values import model_data
 
     try:
         return msgspec.json.encode(message, enc_hook=model_data).decode()

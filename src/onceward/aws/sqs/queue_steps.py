@@ -15,7 +15,8 @@ from onceward.consumers.broker import BrokerError
 from onceward.core.clock import boottime
 from onceward.core.drivers import Sleep, Steps
 from onceward.errors import StoreError
-from onceward.wire.calls import Answer, Call, Service
+from onceward.observe.logs import logger
+from onceward.wire.calls import Call, Service, ServiceAnswer
 from onceward.wire.clock import ServerClock
 from onceward.wire.codes import EXPIRED, FIXES, PASSING, SKEWED, code_of, message_of, passes, short
 from onceward.wire.wires import Wires
@@ -113,12 +114,8 @@ class QueueSteps:
         told = (yield from self._ask(call, tries)).get("Messages") or []
         messages = [message for one in told if (message := read_message(one)) is not None]
         if len(messages) < len(told):
-            import logging
-
             damaged = len(told) - len(messages)
-            logging.getLogger("onceward").warning(
-                "queue %s: %d message(s) arrived damaged", self._address.name, damaged
-            )
+            logger().warning("queue %s: %d message(s) arrived damaged", self._address.name, damaged)
         return messages
 
     def delete_many(self, receipts: Iterable[str]) -> Steps[list[QueueError | None]]:
@@ -216,7 +213,7 @@ class QueueSteps:
             call = call_of()
             failed: QueueError
             try:
-                answer: Answer = yield call
+                answer: ServiceAnswer = yield call
             except StoreError as error:
                 passing = error.transient
                 failed = QueueError(f"queue {self._address.name}: {error}", transient=passing, unsure=passing)
@@ -236,7 +233,7 @@ class QueueSteps:
                 raise failed
             yield pause
 
-    def _may_renew(self, answer: Answer) -> bool:
+    def _may_renew(self, answer: ServiceAnswer) -> bool:
         """Tell whether a signature was refused, and may be accepted with the server's time or with new credentials."""
         code = code_of(answer)
         return code in SKEWED or (code in EXPIRED and self._wires.renew())

@@ -13,6 +13,7 @@ from onceward.aws.sqs.message import ENTRIES, Message
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import LONGEST_HOLD
 from onceward.core.clock import Clock, boottime
+from onceward.observe.logs import logger
 
 LINGER: Final = 0.05  # seconds that a message to give back may wait for others to be given back with
 
@@ -158,6 +159,4 @@ class Visibility:
 
 
 def _log(level: int, text: str, *args: object) -> None:
-    import logging
-
-    logging.getLogger("onceward").log(level, text, *args)
+    logger().log(level, text, *args)

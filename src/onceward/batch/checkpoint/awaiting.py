@@ -1,17 +1,16 @@
 """As ``checkpoint.py``, for coroutines."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Generic, TypeVar, cast
+from functools import partial
+from typing import Generic, TypeVar
 
 from onceward.batch.checkpoint.blocking import ITSELF, Added, Flush, log_on_done
 from onceward.batch.checkpoint.state import Buffer, Held
-from onceward.batch.threads import without_stop_iteration
-from onceward.claim.called import RAISED, RETURNED, Call, drop_unawaited, refuse_not_begun
-from onceward.claim.guard import is_cut_short
-from onceward.claim.replays import Answer
-from onceward.claim.signatures import describe
+from onceward.batch.threads import awaitable
+from onceward.claim.called import Call, refuse_not_begun
+from onceward.claim.replays import CallOutcome
+from onceward.claim.running import run_under_async
 from onceward.core.drivers import settle_async
 from onceward.errors import OncewardError, ResultUnavailable
 
@@ -24,9 +23,8 @@ class AsyncCheckpoint(Generic[T]):
 
     def __init__(self, buffer: Buffer[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
         self._buffer = buffer
-        self._function = flush
-        self._awaits = describe(flush).is_async
-        self._on_done = None if on_done is None else _awaiting(on_done)
+        self._function = awaitable(flush, asyncio.to_thread)
+        self._on_done = None if on_done is None else awaitable(on_done, asyncio.to_thread)
         self._lock = asyncio.Lock()
         self._flushing: object = None  # the mark of the flush that is under way
         self._watcher: asyncio.Task[None] | None = None
@@ -47,7 +45,7 @@ class AsyncCheckpoint(Generic[T]):
             except ResultUnavailable:
                 return "replayed"
             match claim:  # not isinstance(): an interrupt may come after any call
-                case Answer():
+                case CallOutcome():
                     return "replayed"
             try:
                 first = self._buffer.put(item, asked, claim)
@@ -120,43 +118,15 @@ class AsyncCheckpoint(Generic[T]):
             buffer.fail(lost)
             await settle_async(lambda: buffer.giving_back(held, lost), store)
             raise lost
-        call = Call()
-        try:
-            try:
-                try:
-                    await self._call(call, [one.item for one in held])
-                except BaseException as error:
-                    call[RAISED] = error
-                    drop_unawaited(call)
-                    await settle_async(lambda: buffer.ending(held, self._function, call), store)
-                    raise
-                failure = await settle_async(lambda: buffer.ending(held, self._function, call), store)
-            except BaseException as error:
-                await self._end_anew(held, call, error)
-                raise
-        except BaseException as error:  # a second interrupt came before the first was dealt with
-            await self._end_anew(held, call, error)
-            raise
+        call = Call(partial(self._function, [one.item for one in held]))
+
+        async def leave(_: None, call: Call) -> BaseException | None:
+            return await settle_async(lambda: buffer.ending(held, call), store)
+
+        failure = await run_under_async(None, call, leave)
         if failure is not None:
             raise failure
         await self._tell(held)
-
-    async def _end_anew(self, held: list[Held[T]], call: Call, error: BaseException) -> None:
-        """Do what an interrupt has kept from being done, if ``error`` is one that came so late."""
-        if isinstance(error, GeneratorExit):  # a coroutine that is closed may not await any more
-            return
-        if is_cut_short(call, error):
-            drop_unawaited(call)
-            await settle_async(lambda: self._buffer.ending(held, self._function, call), self._buffer.guard.store)
-
-    async def _call(self, call: Call, items: list[T]) -> None:
-        if self._awaits:
-            call[RETURNED] = await cast("Awaitable[object]", self._function(items))
-            return
-        call[RETURNED] = value = await asyncio.to_thread(without_stop_iteration(self._function), items)
-        if hasattr(value, "__await__"):
-            del call[RETURNED]
-            call[RETURNED] = await cast("Awaitable[object]", value)
 
     async def _tell(self, held: list[Held[T]]) -> None:
         items, trouble = self._buffer.recorded(held)
@@ -185,15 +155,3 @@ class AsyncCheckpoint(Generic[T]):
                         self._buffer.fail(error, told=False)
                         if not isinstance(error, Exception):
                             raise
-
-
-def _awaiting(function: Flush[T]) -> Callable[[list[T]], Awaitable[object]]:
-    """Return ``function`` as one to await; one that is no coroutine function is called in a thread, for it may block."""
-    if describe(function).is_async:
-        return cast("Callable[[list[T]], Awaitable[object]]", function)
-
-    async def call(items: list[T]) -> object:
-        value = await asyncio.to_thread(without_stop_iteration(function), items)
-        return await cast("Awaitable[object]", value) if hasattr(value, "__await__") else value
-
-    return call

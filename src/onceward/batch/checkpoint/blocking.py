@@ -11,11 +11,12 @@ from functools import partial
 from typing import Final, Generic, Literal, TypeVar
 
 from onceward.batch.checkpoint.state import Buffer, Held
-from onceward.claim.called import RAISED, RETURNED, Call, refuse_not_begun
-from onceward.claim.guard import is_cut_short
-from onceward.claim.replays import Answer
+from onceward.claim.called import Call, refuse_not_begun
+from onceward.claim.replays import CallOutcome
+from onceward.claim.running import run_under
 from onceward.core.drivers import settle
 from onceward.errors import OncewardError, ResultUnavailable
+from onceward.observe.logs import logger
 
 T = TypeVar("T")
 Added = Literal["added", "buffered", "replayed"]
@@ -65,7 +66,7 @@ class Checkpoint(Generic[T]):
             except ResultUnavailable:
                 return "replayed"
             match claim:  # not isinstance(): an interrupt may come after any call
-                case Answer():
+                case CallOutcome():
                     return "replayed"
             try:
                 first = self._buffer.put(item, asked, claim)
@@ -134,25 +135,8 @@ class Checkpoint(Generic[T]):
             buffer.fail(lost)
             settle(lambda: buffer.giving_back(held, lost), store)
             raise lost
-        call = Call()
-        try:
-            try:
-                try:
-                    call.default_factory = partial(self._function, [one.item for one in held])
-                    call[RETURNED]
-                except BaseException as error:
-                    call[RAISED] = error
-                    settle(lambda: buffer.ending(held, self._function, call), store)
-                    raise
-                failure = settle(lambda: buffer.ending(held, self._function, call), store)
-            except BaseException as error:
-                if is_cut_short(call, error):
-                    settle(lambda: buffer.ending(held, self._function, call), store)
-                raise
-        except BaseException as error:  # a second interrupt came before the first was dealt with
-            if is_cut_short(call, error):
-                settle(lambda: buffer.ending(held, self._function, call), store)
-            raise
+        call = Call(partial(self._function, [one.item for one in held]))
+        failure = run_under(None, call, lambda _, call: settle(lambda: buffer.ending(held, call), store))
         if failure is not None:
             raise failure
         self._tell(held)
@@ -200,8 +184,4 @@ class Checkpoint(Generic[T]):
 
 def log_on_done(error: Exception) -> None:
     """Log that the user's ``on_done`` raised ``error``."""
-    import logging
-
-    logging.getLogger("onceward").error(
-        "a checkpoint's on_done raised, which changes nothing in the ledger", exc_info=error
-    )
+    logger().error("a checkpoint's on_done raised, which changes nothing in the ledger", exc_info=error)

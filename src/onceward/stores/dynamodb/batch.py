@@ -1,7 +1,7 @@
 """Many conditional writes in few requests: ``BatchExecuteStatement`` takes 25, and answers each on its own.
 
-It tells which writes were refused but not by what, so those are read back with one ``BatchGetItem``. A member that failed
-for a time is written again alone. Whoever may not use PartiQL gets single writes, sent side by side.
+It tells which writes were refused, but not which records stood in their way: one ``BatchGetItem`` reads those. A member
+with a transient error is written again alone. Without the right to use PartiQL, single writes are sent side by side.
 """
 
 import random
@@ -18,7 +18,7 @@ from onceward.stores.contract import DamagedRecord
 from onceward.stores.dynamodb import faults
 from onceward.stores.dynamodb.items import Item
 from onceward.stores.dynamodb.replies import member, members, won
-from onceward.wire.calls import Answer, Call
+from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of, short
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _statements(store: "DynamoStore", wanted: Sequence[Wanted], items: list[Item
     return tuple(store.requests.statements(statements[start : start + STATEMENTS]) for start in starts)
 
 
-def _codes(call: Call, answer: Answer | StoreError) -> list[str]:
+def _codes(call: Call, answer: ServiceAnswer | StoreError) -> list[str]:
     """Return what became of each statement: nothing when it was made, else the short code of its error."""
     count = len(cast("list[object]", call.body["Statements"]))
     if isinstance(answer, StoreError):
@@ -132,7 +132,7 @@ def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answer
             except StoreError as error:
                 replies[number] = error
         # One that got no answer has waited long: whether there is time for another try, the steps above know.
-        refused = [number for number, answer in zip(todo, answers, strict=True) if isinstance(answer, Answer)]
+        refused = [number for number, answer in zip(todo, answers, strict=True) if isinstance(answer, ServiceAnswer)]
         todo = [number for number in refused if getattr(replies[number], "transient", False)]
         if not todo or pause is None:
             break
@@ -176,14 +176,14 @@ def _read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[dict[str, Ans
     return found
 
 
-def _left(store: "DynamoStore", answer: Answer) -> set[str]:
+def _left(store: "DynamoStore", answer: ServiceAnswer) -> set[str]:
     """Return the keys that were not read."""
     left = member(answer, "UnprocessedKeys") or {}
     keys = left.get(store.requests.table, {}).get("Keys", [])
     return {store.layout.key_in(key) for key in cast("list[Item]", keys)}
 
 
-def _read(store: "DynamoStore", answer: Answer) -> dict[str, Record | StoreError]:
+def _read(store: "DynamoStore", answer: ServiceAnswer) -> dict[str, Record | StoreError]:
     """Return the records that were read, or why one cannot be."""
     read: dict[str, Record | StoreError] = {}
     for item in cast("list[Item]", (member(answer, "Responses") or {}).get(store.requests.table, [])):

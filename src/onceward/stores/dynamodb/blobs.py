@@ -3,31 +3,24 @@
 import random
 import re
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from onceward.core.clock import boottime
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Elsewhere, Record
 from onceward.errors import ResultUnavailable, StoreError
 from onceward.stores.dynamodb.items import Item, Value
+from onceward.stores.dynamodb.table import DynamoTable
 from onceward.wire.calls import ObjectCall
-
-if TYPE_CHECKING:
-    from onceward.stores.dynamodb.store import DynamoStore
 
 PLACE: Final = "s3://"  # how the text of a result that is elsewhere begins, and no JSON does
 ROOM: Final = 380_000  # bytes of a result in an item of at most 400 KB, beside the key, an error and the names
-_PAUSES: Final = (
-    0.05,
-    0.2,
-    0.5,
-    1.0,
-)  # seconds before an object is written again; a record does not wait longer for S3
-_AWAY: Final = 10.0  # seconds for which S3 is then not asked, so that what is tried again meanwhile does not wait again
+# Seconds before an object is written again; a record does not wait longer for S3
+_PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
+_AWAY: Final = 10.0  # seconds without requests to S3 after it was away, so that a retry does not wait again
 _REMEMBERED: Final = 100
-_DIGEST: Final = re.compile(
-    r"-([0-9a-f]{16,64})\.json\Z"
-).search  # the start of the content's SHA-256, at the end of a name
+# The start of the content's SHA-256, at the end of a name
+_DIGEST: Final = re.compile(r"-([0-9a-f]{16,64})\.json\Z").search
 
 
 class Blobs:
@@ -50,10 +43,10 @@ class Blobs:
         if scheme != "s3" or not self.bucket:
             raise ValueError(f"blobs={url!r}: write s3://bucket/prefix")
         self.prefix = prefix.strip("/")
-        self._written: dict[str, None] = {}  # objects of late: a heartbeat in between makes the same completion again
+        self._written: dict[str, None] = {}  # recent objects: after a heartbeat the same completion is written again
         self._away: tuple[float, StoreError] | None = None
 
-    def kept(self, store: "DynamoStore", record: Record) -> Steps[Value]:
+    def kept(self, store: DynamoTable, record: Record) -> Steps[Value]:
         """Write the record's result to an object, and return the attribute that points at it.
 
         Raises:
@@ -71,7 +64,7 @@ class Blobs:
                 self._written.pop(old, None)
         return {"M": {"bucket": {"S": self.bucket}, "key": {"S": key}}}
 
-    def _write(self, store: "DynamoStore", call: ObjectCall) -> Steps[None]:
+    def _write(self, store: DynamoTable, call: ObjectCall) -> Steps[None]:
         if self._away is not None and boottime() < self._away[0]:
             raise self._away[1]
         began = boottime()
@@ -90,7 +83,7 @@ class Blobs:
             yield Sleep(pause * (0.5 + random.random() / 2))
 
 
-def elsewhere(store: "DynamoStore", blobs: Blobs | None, record: Record, value: Value) -> Elsewhere:
+def elsewhere(store: DynamoTable, blobs: Blobs | None, record: Record, value: Value) -> Elsewhere:
     """Return the result that ``value`` points at, not fetched yet."""
     place = cast("Item", value["M"])
     bucket, key = str(place["bucket"]["S"]), str(place["key"]["S"])
@@ -99,11 +92,11 @@ def elsewhere(store: "DynamoStore", blobs: Blobs | None, record: Record, value: 
     return made
 
 
-def _fetched(store: "DynamoStore", blobs: Blobs | None, key: str, call: ObjectCall) -> Steps[str]:
+def _fetched(store: DynamoTable, blobs: Blobs | None, key: str, call: ObjectCall) -> Steps[str]:
     where = f"s3://{call.bucket}/{call.key}"
     if blobs is None:
         raise ResultUnavailable(key, f"its result is in {where}, and this ledger was opened without blobs=")
-    if call.bucket != blobs.bucket:  # whoever can write to the table must not choose what is read with our rights
+    if call.bucket != blobs.bucket:  # a writer of the table must not choose what our rights read
         raise ResultUnavailable(key, f"its result is in s3://{call.bucket}, and blobs= is another bucket")
     answer = yield from store.ask(call, gone=404)
     if answer.status == 404:

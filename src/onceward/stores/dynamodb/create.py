@@ -1,47 +1,37 @@
-"""Making the table, in steps that may be run again, or by two at once, and come to the same.
+"""Making the table. You can run the steps again, and two processes can run them at once.
 
-Each part is looked for before it is made, and whoever finds that somebody else has just made it is content. What is there
-already is checked and left as it is, but for the TTL of a table that has none: it is switched on where that cannot delete
-what somebody else keeps there, or when it is asked for.
+Each step looks for its part before it makes it. A part that exists is checked and left as it is. Only a missing TTL is
+switched on, if the table is empty or new, or if you ask for it: else it could delete items of others.
 """
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from onceward.core.drivers import Sleep, Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
+from onceward.stores.dynamodb.items import Layout
 from onceward.stores.dynamodb.requests import DYNAMODB, Body
-from onceward.wire.calls import Answer, Call
+from onceward.stores.dynamodb.table import DynamoTable
+from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of, message_of
 
-if TYPE_CHECKING:
-    from onceward.stores.dynamodb.items import Layout
-    from onceward.stores.dynamodb.store import DynamoStore
-
-_PAUSES: Final = (
-    0.2,
-    0.5,
-    1.0,
-    2.0,
-    3.0,
-    5.0,
-    5.0,
-)  # seconds before a part that DynamoDB is still busy with is asked again
+# Seconds before a part that DynamoDB is still busy with is asked again
+_PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 5.0)
 _WAITS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 120)  # seconds between looks at a table that is being made
 _MISSING, _IN_USE, _INVALID = "ResourceNotFound", "ResourceInUse", "Validation"
 _BACKUPS_LATER = "ContinuousBackupsUnavailable"  # what a new table answers until its backups are being kept
 
 
-def provision(store: "DynamoStore", options: AbstractSet[str]) -> Steps[list[Part]]:
+def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]]:
     """Make the table, with ``pitr`` or ``ttl`` as of :func:`create` (:data:`onceward.stores.capabilities.PROVISION`)."""
-    check_options(store, options, {"pitr", "ttl"})
+    check_options(store.url, options, {"pitr", "ttl"})
     return create(store, pitr="pitr" in options, ttl="ttl" in options)
 
 
-def create(store: "DynamoStore", *, pitr: bool = False, ttl: bool = False) -> Steps[list[Part]]:
+def create(store: DynamoTable, *, pitr: bool = False, ttl: bool = False) -> Steps[list[Part]]:
     """Make the table of ``store``, on demand and with its TTL, and return what was made and what was there.
 
     Args:
@@ -75,7 +65,7 @@ def create(store: "DynamoStore", *, pitr: bool = False, ttl: bool = False) -> St
 # --- what is sent, and what templates print (template.py) -----------------------------------------------------------
 
 
-def table_of(table: str, layout: "Layout") -> Body:
+def table_of(table: str, layout: Layout) -> Body:
     """Return the parameters of CreateTable."""
     kinds = ("HASH", "RANGE")
     return {
@@ -88,7 +78,7 @@ def table_of(table: str, layout: "Layout") -> Body:
     }
 
 
-def expiry_of(layout: "Layout") -> Body:
+def expiry_of(layout: Layout) -> Body:
     """Return the TimeToLiveSpecification."""
     return {"AttributeName": layout.expiry, "Enabled": True}
 
@@ -101,7 +91,7 @@ def recovery() -> Body:
 # --- the table ------------------------------------------------------------------------------------------------------
 
 
-def _table(store: "DynamoStore") -> Steps[Part]:
+def _table(store: DynamoTable) -> Steps[Part]:
     described = yield from _described(store)
     made = False
     if described is None:
@@ -121,13 +111,13 @@ def _table(store: "DynamoStore") -> Steps[Part]:
     raise StoreError(f"ledger {store.url}: the table is not ACTIVE yet; run this again", transient=True)
 
 
-def _described(store: "DynamoStore") -> Steps[Mapping[str, object] | None]:
+def _described(store: DynamoTable) -> Steps[Mapping[str, object] | None]:
     """Return the table's description, or None when there is no such table."""
     answer = yield from _asked(store, Call(DYNAMODB, "DescribeTable", {"TableName": store.requests.table}), _MISSING)
     return None if answer.status != 200 else cast("Mapping[str, Mapping[str, object]]", answer.body)["Table"]
 
 
-def _check_key(store: "DynamoStore", described: Mapping[str, object]) -> None:
+def _check_key(store: DynamoTable, described: Mapping[str, object]) -> None:
     there, wanted = _key(described), _key(table_of("", store.layout))
     if there != wanted:
         raise StoreError(
@@ -154,7 +144,7 @@ def _billing(described: Mapping[str, object]) -> str:
 # --- what it has besides --------------------------------------------------------------------------------------------
 
 
-def _expiry(store: "DynamoStore", *, any_items: bool) -> Steps[Part]:
+def _expiry(store: DynamoTable, *, any_items: bool) -> Steps[Part]:
     """Switch the TTL on; ``any_items`` is whether also in a table that has some."""
     table, wanted = {"TableName": store.requests.table}, expiry_of(store.layout)
     update = Call(DYNAMODB, "UpdateTimeToLive", {**table, "TimeToLiveSpecification": wanted})
@@ -187,7 +177,7 @@ def _expiry(store: "DynamoStore", *, any_items: bool) -> Steps[Part]:
     )
 
 
-def _check_empty(store: "DynamoStore", attribute: str) -> Steps[None]:
+def _check_empty(store: DynamoTable, attribute: str) -> Steps[None]:
     look = Call(
         DYNAMODB, "Scan", {"TableName": store.requests.table, "Limit": 1, "Select": "COUNT", "ConsistentRead": True}
     )
@@ -201,11 +191,11 @@ def _check_empty(store: "DynamoStore", attribute: str) -> Steps[None]:
         )
 
 
-def _recovery(store: "DynamoStore") -> Steps[Part]:
+def _recovery(store: DynamoTable) -> Steps[Part]:
     table = {"TableName": store.requests.table}
     update = Call(DYNAMODB, "UpdateContinuousBackups", {**table, "PointInTimeRecoverySpecification": recovery()})
     part = Part("point-in-time recovery", made=False)
-    answer: Answer | None = None
+    answer: ServiceAnswer | None = None
     try:
         for pause in _PAUSES:
             answer = yield from _asked(store, Call(DYNAMODB, "DescribeContinuousBackups", table), _MISSING)
@@ -221,18 +211,18 @@ def _recovery(store: "DynamoStore") -> Steps[Part]:
         raise StoreError(f"{error}. {part.what} was not enabled", transient=error.transient) from error
 
 
-def _recovers(answer: Answer) -> bool:
+def _recovers(answer: ServiceAnswer) -> bool:
     body = cast("Mapping[str, Mapping[str, Mapping[str, str]]]", answer.body)
     recovery_ = body.get("ContinuousBackupsDescription", {}).get("PointInTimeRecoveryDescription", {})
     return recovery_.get("PointInTimeRecoveryStatus") == "ENABLED"
 
 
-def _told(answer: Answer, what: str, *names: str) -> list[str | None]:
+def _told(answer: ServiceAnswer, what: str, *names: str) -> list[str | None]:
     described = cast("Mapping[str, Mapping[str, str]]", answer.body).get(what, {})
     return [described.get(name) for name in names]
 
 
-def _asked(store: "DynamoStore", call: Call, *expected: str) -> Steps[Answer]:
+def _asked(store: DynamoTable, call: Call, *expected: str) -> Steps[ServiceAnswer]:
     """Send a call and return its answer, also when it is one of the errors expected; ask again what passes by itself."""
     for pause in (*_PAUSES, None):
         answer = yield from store.ask(call, gone=400)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from onceward.errors import StoreError
-from onceward.wire.calls import Answer, Call, ObjectCall
+from onceward.wire.calls import Call, ObjectCall, ServiceAnswer
 from onceward.wire.codes import FIXES
 
 REFUSED = "ConditionalCheckFailed"
@@ -24,7 +24,7 @@ _FIXES = {
 
 def failure(code: str, message: str, *, action: str, url: str, keys: str, transient: bool) -> StoreError:
     """Return the error of one request; it names the table, the action and, where one is known, the fix."""
-    # Of a transaction any write may be meant, on any table; its message says which.
+    # In a transaction any write on any table can be the cause; the message says which.
     fix = "" if transient or action == "dynamodb:TransactWriteItems" else _FIXES.get(code, "")
     if fix and ("hashkey" in message or "rangekey" in message):
         fix = "a key may have 2048 bytes, or 1024 where it is the sort key: give the guard a shorter name"
@@ -39,7 +39,7 @@ def name_of(call: Call | ObjectCall) -> str:
     return f"dynamodb:{call.action}" if isinstance(call, Call) else f"s3:{call.method.title()}Object"
 
 
-def reasons_of(answer: Answer) -> list[Mapping[str, object]]:
+def reasons_of(answer: ServiceAnswer) -> list[Mapping[str, object]]:
     """Return why a transaction was cancelled, one reason for each of its writes."""
     body = cast("Mapping[str, object]", answer.body)
     return cast("list[Mapping[str, object]]", body.get("CancellationReasons") or [])

@@ -2,24 +2,22 @@
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from onceward.core.drivers import Steps, drive
+from onceward.stores.dynamodb.facts import Table
 from onceward.stores.dynamodb.requests import DYNAMODB
-from onceward.stores.dynamodb.table import Table
+from onceward.stores.dynamodb.table import DynamoTable
 from onceward.stores.inspection import Gaps, Unanswered
-from onceward.wire.calls import Answer, Call
+from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of
 from onceward.wire.sdk import client_of
-
-if TYPE_CHECKING:
-    from onceward.stores.dynamodb.store import DynamoStore
 
 _UNKNOWN = {"UnknownOperation", "InvalidAction", "NotImplemented", "UnsupportedOperation"}  # codes of emulators
 _TIMES = ("lease_until", "created_at", "fence")  # fields of a record that DynamoDB could take for a time to delete it
 
 
-def inspect(store: "DynamoStore") -> Table:
+def inspect(store: DynamoTable) -> Table:
     """Return the facts (:data:`onceward.stores.capabilities.INSPECT`)."""
     gaps = Gaps()
     name = {"TableName": store.requests.table}
@@ -65,14 +63,14 @@ def _scaled(arn: str) -> bool | None:
     return bool(told["ScalableTargets"])
 
 
-def _answer(store: "DynamoStore", action: str, body: Mapping[str, object]) -> Steps[Mapping[str, Any]]:
+def _answer(store: DynamoTable, action: str, body: Mapping[str, object]) -> Steps[Mapping[str, Any]]:
     """Ask about a table; the answer is empty when there is none.
 
     Raises:
         StoreError: it was refused, or no answer came.
     """
     call = Call(DYNAMODB, action, body)
-    answer: Answer = yield from store.ask(call, gone=400)
+    answer: ServiceAnswer = yield from store.ask(call, gone=400)
     if answer.status == 200:
         return cast("Mapping[str, Any]", answer.body)
     if code_of(answer) == "ResourceNotFound":

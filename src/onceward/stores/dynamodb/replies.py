@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from onceward.core.record import Record, Reply
 from onceward.errors import StoreError
 from onceward.stores.dynamodb.items import Item
-from onceward.wire.calls import Answer
+from onceward.wire.calls import ServiceAnswer
 
 
-def won(record: Record | None, answer: Answer, stamp: float) -> Reply:
+def won(record: Record | None, answer: ServiceAnswer, stamp: float) -> Reply:
     """Return the reply to a write that was made.
 
     It was stamped with the latest time possible, so the lease counts from before the request was sent; unless our idea of
@@ -18,7 +18,7 @@ def won(record: Record | None, answer: Answer, stamp: float) -> Reply:
     return Reply(True, record, stamp if answer.date is None else max(stamp, answer.date))
 
 
-def page(answer: Answer) -> tuple[list[Item], Item | None]:
+def page(answer: ServiceAnswer) -> tuple[list[Item], Item | None]:
     """Return the items of a scan's page, and where the next one starts."""
     items = _body(answer).get("Items", [])
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
@@ -26,7 +26,7 @@ def page(answer: Answer) -> tuple[list[Item], Item | None]:
     return items, member(answer, "LastEvaluatedKey")
 
 
-def member(answer: Answer, name: str) -> Item | None:
+def member(answer: ServiceAnswer, name: str) -> Item | None:
     """Return an item, or a key, that an answer has under this name; None when it has none.
 
     Raises:
@@ -40,7 +40,7 @@ def member(answer: Answer, name: str) -> Item | None:
     return found or None
 
 
-def members(answer: Answer, name: str, count: int) -> list[Mapping[str, object]]:
+def members(answer: ServiceAnswer, name: str, count: int) -> list[Mapping[str, object]]:
     """Return so many members of a list in an answer; raises as :func:`member`."""
     found = _body(answer).get(name)
     if not isinstance(found, list) or len(found) != count or not all(isinstance(one, dict) for one in found):
@@ -48,7 +48,7 @@ def members(answer: Answer, name: str, count: int) -> list[Mapping[str, object]]
     return found
 
 
-def _body(answer: Answer) -> Mapping[str, object]:
+def _body(answer: ServiceAnswer) -> Mapping[str, object]:
     if not isinstance(answer.body, Mapping):
         raise _shapeless("members")
     return answer.body
@@ -58,7 +58,7 @@ def _shapeless(name: str) -> StoreError:
     return StoreError(f"an answer of DynamoDB makes no sense: its {name} are not what was asked for", transient=True)
 
 
-def units(answer: Answer) -> float | None:
+def units(answer: ServiceAnswer) -> float | None:
     """Return the consumed capacity that an answer tells, summed over tables."""
     body = answer.body
     told = body.get("ConsumedCapacity") if isinstance(body, Mapping) else None

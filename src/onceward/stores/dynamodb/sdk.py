@@ -18,7 +18,7 @@ from botocore.exceptions import (  # type: ignore[import-untyped]  # botocore ha
 from onceward.core.clock import Clock, boottime
 from onceward.errors import StoreError
 from onceward.wire.blocking import LIMIT
-from onceward.wire.calls import Answer, AsyncWire, Call, ObjectCall, Wire
+from onceward.wire.calls import AsyncWire, Call, ObjectCall, ServiceAnswer, Wire
 from onceward.wire.http_calls import read_date
 
 _PASSING: Final = (HTTPClientError, ConnectionError, IncompleteReadError, OSError)
@@ -62,7 +62,7 @@ class SdkWire:
     def __init__(self, clients: "_Clients") -> None:
         self._clients = clients
 
-    def send(self, call: Call | ObjectCall, at: float) -> Answer:  # noqa: ARG002 - the SDK signs
+    def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:  # noqa: ARG002 - the SDK signs
         """Send one call, as :meth:`HttpWire.send` does."""
         method, arguments = self._clients.method(call)
         sent = self._clients.clock()
@@ -88,7 +88,7 @@ class AsyncSdkWire:
         self._clients = clients
         self._sync = None if clients.asynchronous else SdkWire(clients)
 
-    async def send(self, call: Call | ObjectCall, at: float) -> Answer:
+    async def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:
         """Send one call, as :meth:`AsyncHttpWire.send` does."""
         if self._sync is not None:
             return await asyncio.to_thread(self._sync.send, call, at)
@@ -117,7 +117,7 @@ class LoopSdkWire:
         self._clients = clients
         self._wire = AsyncSdkWire(clients)
 
-    def send(self, call: Call | ObjectCall, at: float) -> Answer:
+    def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:
         """Send one call, as :meth:`HttpWire.send` does, from any thread but the loop's own."""
         loop = self._clients.loop
         if loop is None or not loop.is_running():
@@ -201,15 +201,15 @@ def _check_size(call: Call | ObjectCall, response: Mapping[str, Any]) -> None:
         _fail(call, f"the object has {response['ContentLength']} bytes, and the limit is {LIMIT}")
 
 
-def _answer(response: Mapping[str, Any], content: bytes | None, sent: float, received: float) -> Answer:
+def _answer(response: Mapping[str, Any], content: bytes | None, sent: float, received: float) -> ServiceAnswer:
     about = response["ResponseMetadata"]
     body: object = content
     if content is None:
         body = {name: value for name, value in response.items() if name != "ResponseMetadata"}
-    return Answer(about["HTTPStatusCode"], body, _date(about), sent, received)
+    return ServiceAnswer(about["HTTPStatusCode"], body, _date(about), sent, received)
 
 
-def _failed(call: Call | ObjectCall, error: Exception, sent: float, received: float) -> Answer:
+def _failed(call: Call | ObjectCall, error: Exception, sent: float, received: float) -> ServiceAnswer:
     """Return the answer that an error of the SDK is, or raise it as the store's error when there was no answer."""
     if not isinstance(error, ClientError):
         # A certificate that does not hold is a ConnectionError like any other, but no other try will change it.
@@ -218,7 +218,7 @@ def _failed(call: Call | ObjectCall, error: Exception, sent: float, received: fl
     about, told = response["ResponseMetadata"], response["Error"]
     rest = {name: value for name, value in response.items() if name not in {"ResponseMetadata", "Error"}}
     body = {**rest, "__type": told.get("Code", ""), "message": told.get("Message", "")}
-    return Answer(about["HTTPStatusCode"], body, _date(about), sent, received)
+    return ServiceAnswer(about["HTTPStatusCode"], body, _date(about), sent, received)
 
 
 def _fail(call: Call | ObjectCall, reason: str, cause: Exception | None = None, *, transient: bool = False) -> NoReturn:

@@ -15,17 +15,14 @@ from onceward.core.protocol import is_known
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.errors import StoreError
-from onceward.observe.events import StoreRequest
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged
 from onceward.stores.dynamodb import batch, blobs, faults
 from onceward.stores.dynamodb.blobs import Blobs, is_large
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout, reason
-from onceward.stores.dynamodb.replies import member, page, units, won
-from onceward.stores.dynamodb.requests import Requests
-from onceward.stores.observed import Observed, Tell
-from onceward.wire.calls import Answer, Call, Many, ObjectCall
-from onceward.wire.clock import ServerClock
-from onceward.wire.codes import EXPIRED, SKEWED, code_of, message_of, passes
+from onceward.stores.dynamodb.replies import member, page, won
+from onceward.stores.dynamodb.table import DynamoTable
+from onceward.wire.calls import Call, ServiceAnswer
+from onceward.wire.codes import code_of
 from onceward.wire.wires import Wires
 
 _SCANNED = 1000  # items that one page looks at, at most
@@ -37,10 +34,10 @@ class Sent(NamedTuple):
     records: list[Record]
     now: float
     calls: tuple[Call, ...]
-    answers: "list[Answer | StoreError]"
+    answers: "list[ServiceAnswer | StoreError]"
 
 
-class DynamoStore(Observed):
+class DynamoStore(DynamoTable):
     """A ledger in a DynamoDB table.
 
     Args:
@@ -75,14 +72,9 @@ class DynamoStore(Observed):
         url: str | None = None,
         clock: Clock = boottime,
     ) -> None:
-        self.url = url or f"dynamodb://{table}"
-        self.layout = layout or Layout()
-        self.requests = Requests(table, self.layout)
-        self.clock = ServerClock(clock)
-        self._s3_clock = ServerClock(clock)  # only signatures go by it
+        super().__init__(table, wires, layout or Layout(), url or f"dynamodb://{table}", clock)
         self.may_batch = True
         self.max_result = (256 if blobs is None else 16 * 1024) * 1024  # an item has 400 KB in all
-        self._wires = wires
         self._blobs = blobs
         self._probe = probe
 
@@ -126,12 +118,12 @@ class DynamoStore(Observed):
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         """Delete the record if it is still the version seen."""
         call = self.requests.delete(seen)
-        answer = yield from self.heard(call, cast("Answer", (yield call)))
+        answer = yield from self.heard(call, cast("ServiceAnswer", (yield call)))
         return (yield from self.reply(call, answer, seen if isinstance(seen, Record) else None, 0.0))
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
         """Delete up to ``limit`` expired records of one page. DynamoDB's TTL does the same by itself, within days."""
-        yield from self._learn_time()
+        yield from self.learn_time()
         start = None if after is None else _resumed(after)
         now = float(math.floor(self.clock.earliest()))
         items, last = page((yield from self.ask(self.requests.scan(start, None, self.requests.expired(now)))))
@@ -146,54 +138,11 @@ class DynamoStore(Observed):
             for one, deleted in zip(calls, (yield from self.ask_many(calls)), strict=True):
                 try:
                     gone += (yield from self.reply(one, deleted, None, 0.0)).won
-                except DamagedRecord as error:  # since it was read
+                except DamagedRecord as error:  # it was damaged since it was read
                     damaged.append(error.damaged)
         return Purged(gone, _token(last), tuple(damaged))
 
-    # --- the exchange ---------------------------------------------------------------------------------------------
-
-    def exchange(self, request: object) -> object:
-        """Send a call, or many side by side."""
-        return self._wires.send(cast("Call | ObjectCall | Many", request), self._signing(request))
-
-    async def exchange_async(self, request: object) -> object:
-        """As :meth:`exchange`, awaiting it."""
-        return await self._wires.send_async(cast("Call | ObjectCall | Many", request), self._signing(request))
-
-    def _signing(self, request: object) -> float:
-        return (self._s3_clock if type(request) is ObjectCall and self._s3_clock.known else self.clock).signing()
-
-    def close(self) -> None:
-        """Close the connections; the next use opens them again."""
-        self._wires.close()
-
-    # --- telling of it ------------------------------------------------------------------------------------------------
-
-    def observe(self, tell: Tell) -> None:
-        """As :meth:`Observed.observe`; from now on each answer tells the capacity that it consumed."""
-        super().observe(tell)
-        self.requests = Requests(self.requests.table, self.layout, metered=True)
-
-    def told_of(self, request: object, reply: object, seconds: float) -> list[StoreRequest]:
-        """Return one for each call."""
-        if isinstance(request, Many):
-            replies = reply if isinstance(reply, list) else [reply] * len(request.calls)
-            pairs = zip(request.calls, replies, strict=True)
-            return [told for one, met in pairs for told in self.told_of(one, met, seconds)]
-        action = faults.name_of(cast("Call | ObjectCall", request))
-        if not isinstance(reply, Answer):
-            return [StoreRequest(self.url, action, seconds, type(reply).__name__)]
-        code = "" if reply.status == 200 else code_of(reply)
-        return [StoreRequest(self.url, action, reply.received - reply.sent, code, units(reply))]
-
-    # --- asking, for the verbs here and in the modules beside ---------------------------------------------------------
-
-    def ask(self, call: Call | ObjectCall, *, gone: int = 200) -> Steps[Answer]:
-        """Send a call and return its answer; raises StoreError when it is an error other than the status ``gone``."""
-        answer = yield from self.heard(call, cast("Answer", (yield call)))
-        if answer.status not in {200, gone}:
-            raise self.failure(call, answer)
-        return answer
+    # --- for the modules beside ----------------------------------------------------------------------------------------
 
     def sent(self, writes: Sequence[Write], calls_of: Callable[[list[Item]], tuple[Call, ...]]) -> Steps[Sent]:
         """Stamp writes, send the calls made of their items side by side, and return their answers, errors among them.
@@ -205,58 +154,21 @@ class DynamoStore(Observed):
             records, items, now = yield from self.stamped(writes)
             calls = calls_of(items)
             answers = yield from self.ask_many(calls, again=False)
-            if not again or not any(isinstance(answer, Answer) and self.may_renew(answer) for answer in answers):
+            if not again or not any(isinstance(answer, ServiceAnswer) and self.may_renew(answer) for answer in answers):
                 break
         return Sent(records, now, calls, answers)
-
-    def ask_many(self, calls: tuple[Call, ...], *, again: bool = True) -> Steps[list[Answer | StoreError]]:
-        """Send calls side by side and return their answers, refusals among them; or the error of one that got none."""
-        got: Sequence[object]
-        if len(calls) > 1:
-            got = cast("list[object]", (yield Many(calls)))
-        else:
-            try:
-                got = [(yield calls[0])]
-            except StoreError as error:
-                got = [error]
-        answers: list[Answer | StoreError] = []
-        for call, answer in zip(calls, got, strict=True):
-            if isinstance(answer, StoreError):
-                answers.append(answer)
-            elif isinstance(answer, Answer):
-                try:
-                    answers.append((yield from self.heard(call, answer, again=again)))
-                except StoreError as error:
-                    answers.append(error)
-            else:
-                raise cast("Exception", answer)
-        return answers
-
-    def heard(self, call: Call | ObjectCall, answer: Answer, *, again: bool = True) -> Steps[Answer]:
-        """Take in an answer: the time, and whether the same call is worth signing anew, once."""
-        while True:
-            (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
-            if not again or not self.may_renew(answer):
-                return answer
-            again = False
-            answer = cast("Answer", (yield call))
-
-    def may_renew(self, answer: Answer) -> bool:
-        """Tell whether a signature was refused, and may be accepted with the server's time or with new credentials."""
-        code = "" if answer.status == 200 else code_of(answer)
-        return code in SKEWED or (code in EXPIRED and self._wires.renew())
 
     def refused(self, record: Record | None, item: Item | None, *, inserted: bool) -> Steps[Reply]:
         """Return the reply to a refused write of ``record``; ``item`` is what stood in its way, as far as was told."""
         if item:
             return Reply(False, self.read(item), self.clock.earliest())
-        if inserted and record is not None:  # something is there, and a server or proxy did not show it
+        if inserted and record is not None:  # there is a record, but the server or a proxy did not send it
             return (yield from self.look(record.key, consistent=True))
         return Reply(False, None, self.clock.earliest())
 
     def stamped(self, writes: Sequence[Write]) -> Steps[tuple[list[Record], list[Item], float]]:
         """Return the records that writes make now, their items, and that time."""
-        yield from self._learn_time()
+        yield from self.learn_time()
         now = self.clock.latest()
         records, items = [], []
         for write in writes:
@@ -269,7 +181,13 @@ class DynamoStore(Observed):
         return records, items, now
 
     def reply(
-        self, call: Call, answer: Answer | StoreError, record: Record | None, now: float, *, inserted: bool = False
+        self,
+        call: Call,
+        answer: ServiceAnswer | StoreError,
+        record: Record | None,
+        now: float,
+        *,
+        inserted: bool = False,
     ) -> Steps[Reply]:
         """Return what the answer to a conditional write says; ``record`` stands if it was made, stamped ``now``."""
         if isinstance(answer, StoreError):
@@ -316,19 +234,8 @@ class DynamoStore(Observed):
                 damaged.append(error.damaged)
         return records, damaged
 
-    def failure(self, call: Call | ObjectCall, answer: Answer) -> StoreError:
-        """Return the error that an answer is."""
-        return faults.failure(
-            code_of(answer),
-            message_of(answer),
-            action=faults.name_of(call),
-            url=self.url,
-            keys=" and ".join(part.name for part in self.layout.parts),
-            transient=passes(answer),
-        )
-
     def _put(self, write: Write, seen: Record | None, *, again: bool = True) -> Steps[Reply]:
-        # What every delivery goes through: no list and no further generator where nothing special is to be done.
+        # Every delivery comes through here: the plain case makes no list and no further generator.
         clock = self.clock
         if not clock.known or (write.result is not None and len(write.result) > COMPRESS_OVER):
             (record,), (item,), now = yield from self.stamped([write])
@@ -337,7 +244,7 @@ class DynamoStore(Observed):
             record = _whole(write.at(now))
             item = self.layout.item(record)
         call = self.requests.write(item, seen)
-        answer: Answer = yield call
+        answer: ServiceAnswer = yield call
         if answer.status == 200:
             clock.learn(answer)
             return won(record, answer, now)
@@ -352,16 +259,6 @@ class DynamoStore(Observed):
         item = member(answer, "Item")
         return Reply(False, self.read(item) if item else None, self.clock.earliest())
 
-    def _learn_time(self) -> Steps[None]:
-        """Ask for any key, so that the answer shows the time."""
-        if not self.clock.known:
-            yield from self.ask(self.requests.get("?", consistent=False))
-            if not self.clock.known:
-                raise StoreError(
-                    f"ledger {self.url}: its answers have no Date header of DynamoDB's own, and no lease is safe without its time. A "
-                    "server in its place must send Date, and application/x-amz-json-1.0 as the type"
-                )
-
     def _packed(self, record: Record, item: Item) -> Steps[tuple[Record, Item]]:
         """Return the record with a result as it can be stored, and its item."""
         name = self.layout.names["result"]
@@ -372,7 +269,7 @@ class DynamoStore(Observed):
             try:
                 item[name] = yield from self._blobs.kept(self, record)
             except StoreError as error:
-                why = f"its result could not be kept: {error}"  # S3's trouble is no reason to run a handler again
+                why = f"its result could not be kept: {error}"  # a failure of S3 must not run the handler again
             else:
                 return record, item
         record = record._replace(result=None, error=why)

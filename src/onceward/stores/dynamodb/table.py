@@ -1,208 +1,133 @@
-"""The facts about a ledger's table in DynamoDB, and what they mean."""
+"""A table in DynamoDB: how calls get there, and what is made of the answers' time and errors."""
 
-import shlex
-from collections.abc import Iterator
-from typing import Final, NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from collections.abc import Sequence
+from typing import cast
 
-from onceward.stores.inspection import Finding
-
-_TTL: Final = "DynamoDB Developer Guide, Using time to live (TTL) in DynamoDB"
-_CAPACITY: Final = "DynamoDB Developer Guide, Managing throughput capacity automatically with DynamoDB auto scaling"
-_RESTORE: Final = "DynamoDB Developer Guide, Point-in-time backups for DynamoDB"
-_GLOBAL: Final = "DynamoDB Developer Guide, Global tables: how they work"
-_SIGNED: Final = "IAM User Guide, AWS Signature Version 4 for API requests"
-_SKEW: Final = 60.0  # seconds; AWS refuses requests that are signed 5 minutes off
-
-
-class Table(NamedTuple):
-    """A ledger in DynamoDB.
-
-    Attributes:
-        url: the ledger's.
-        name: of the table.
-        status: of the table; None when there is no such table, "" when it could not be read.
-        keys: its key attributes with their types, HASH first.
-        wanted: what the ledger's key attributes are.
-        on_demand: whether it is billed by request.
-        scaled: whether provisioned capacity is scaled; None is not known.
-        ttl: the attribute that its TTL is on; "" when it is off, None when that is not known.
-        expiry: the attribute that the ledger's records expire by.
-        times: attributes of the ledger's records that hold other times.
-        recovers: whether it can be restored to a point in time; None is not known.
-        regions: other regions with a replica of it that may lag behind.
-        gaps: what could not be looked at.
-        skew: by how many seconds this machine's clock is ahead of DynamoDB's, at least and at most.
-    """
-
-    url: str
-    name: str = "ledger"
-    status: str | None = "ACTIVE"
-    keys: tuple[tuple[str, str], ...] = (("key", "S"),)
-    wanted: tuple[tuple[str, str], ...] = (("key", "S"),)
-    on_demand: bool = True
-    scaled: bool | None = None
-    ttl: str | None = "expires_at"
-    expiry: str = "expires_at"
-    times: frozenset[str] = frozenset()
-    recovers: bool | None = True
-    regions: tuple[str, ...] = ()
-    gaps: tuple[Finding, ...] = ()
-    skew: tuple[float, float] = (0.0, 0.0)
-
-    @property
-    def is_local(self) -> bool:
-        """As :class:`Inspected`."""
-        return False
-
-    def findings(self) -> Iterator[Finding]:
-        """As :class:`Inspected`."""
-        yield from self.gaps
-        if self.status != "":
-            yield from _checked(self)
+from onceward.core.clock import Clock
+from onceward.core.drivers import Steps
+from onceward.errors import StoreError
+from onceward.observe.events import StoreRequest
+from onceward.stores.dynamodb import faults
+from onceward.stores.dynamodb.items import Layout
+from onceward.stores.dynamodb.replies import units
+from onceward.stores.dynamodb.requests import Requests
+from onceward.stores.observed import Observed, Tell
+from onceward.wire.calls import Call, Many, ObjectCall, ServiceAnswer
+from onceward.wire.clock import ServerClock
+from onceward.wire.codes import EXPIRED, SKEWED, code_of, message_of, passes
+from onceward.wire.wires import Wires
 
 
-def _checked(ledger: Table) -> Iterator[Finding]:
-    """Check that there is a table, and that it is one for this ledger."""
-    if ledger.status is None:
-        yield Finding(
-            "error",
-            "table",
-            f"there is no table of {ledger.url} in this region",
-            "no handler runs without its ledger",
-            f"create it with `onceward init --store {shlex.quote(ledger.url)}`, or check the name and the region",
-        )
-    elif ledger.keys != ledger.wanted:
-        yield Finding(
-            "error",
-            "key schema",
-            f"the table's key is {_written(ledger.keys)}, and that of {ledger.url} is {_written(ledger.wanted)}",
-            "DynamoDB refuses every write",
-            "give the ledger another table, or say in its URL how records stand in this one (docs/existing-tables.md)",
-        )
-    elif ledger.status not in {"ACTIVE", "UPDATING"}:
-        yield Finding(
-            "error",
-            "table",
-            f"the table of {ledger.url} is {ledger.status}",
-            "it takes no writes",
-            "wait until it is ACTIVE",
-        )
-    else:
-        yield Finding("ok", "table", f"{ledger.url} is {ledger.status}, key {_written(ledger.keys)}")
-        yield from _settings(ledger)
+class DynamoTable(Observed):
+    """A table, and where requests to it are sent. The arguments are :class:`DynamoStore`'s."""
 
+    def __init__(self, table: str, wires: Wires, layout: Layout, url: str, clock: Clock) -> None:
+        self.url = url
+        self.layout = layout
+        self.requests = Requests(table, layout)
+        self.clock = ServerClock(clock)
+        self._s3_clock = ServerClock(clock)  # only signatures go by it
+        self._wires = wires
 
-def _settings(ledger: Table) -> Iterator[Finding]:
-    yield from _expiry(ledger)
-    yield from _capacity(ledger)
-    if ledger.recovers is False:
-        yield Finding(
-            "warning",
-            "point-in-time recovery",
-            f"the table of {ledger.url} has none",
-            "when it is deleted or damaged, everything that was done can be done again",
-            f"`{_recovering(ledger)}`; it is charged by the table's size",
-            _RESTORE,
-        )
-    elif ledger.recovers:
-        yield Finding("ok", "point-in-time recovery", "on")
-    if ledger.regions:
-        yield Finding(
-            "warning",
-            "global table",
-            f"the table of {ledger.url} has replicas in {', '.join(ledger.regions)}",
-            "unless they are strongly consistent, a key that is claimed in one region can be claimed in another a moment later",
-            "let all consumers of a queue use the table in one region, or make it strongly consistent (MRSC)",
-            _GLOBAL,
-        )
-    low, high = ledger.skew
-    if low > _SKEW or high < -_SKEW:
-        ahead = f"{low:.0f} s ahead of" if low > 0 else f"{-high:.0f} s behind"
-        yield Finding(
-            "warning",
-            "clock",
-            f"this machine's clock is {ahead} DynamoDB's",
-            "onceward goes by DynamoDB's, but other programs here sign by this one, and are refused when it is 5 minutes off",
-            "set it, as by chrony",
-            _SIGNED,
-        )
-    else:
-        yield Finding("ok", "clock", "this machine's is right")
+    # --- the exchange ---------------------------------------------------------------------------------------------
 
+    def exchange(self, request: object) -> object:
+        """Send a call, or many side by side."""
+        return self._wires.send(cast("Call | ObjectCall | Many", request), self._signing(request))
 
-def _expiry(ledger: Table) -> Iterator[Finding]:
-    if ledger.ttl is None:
-        return
-    if ledger.ttl == ledger.expiry:
-        yield Finding("ok", "TTL", f"on {ledger.ttl}")
-    elif not ledger.ttl:
-        yield Finding(
-            "warning",
-            "TTL",
-            f"the table of {ledger.url} has none",
-            "expired records stay, and are charged, until `onceward purge` deletes them",
-            f"`onceward init --ttl --store {shlex.quote(ledger.url)}`; DynamoDB then deletes every item whose {ledger.expiry} is a "
-            "time in the past, also those that are none of this ledger's",
-            _TTL,
-        )
-    else:
-        dangerous = ledger.ttl in ledger.times
-        yield Finding(
-            "error" if dangerous else "warning",
-            "TTL",
-            f"the table's is on {ledger.ttl}, and records of {ledger.url} expire by {ledger.expiry}",
-            "DynamoDB deletes records that are still needed"
-            if dangerous
-            else "expired records stay, and are charged, until `onceward purge` deletes them",
-            f"give the ledger another table, or switch its TTL off, and an hour later on for {ledger.expiry}: "
-            f"`{_without_expiry(ledger)}`, then `onceward init --ttl --store {shlex.quote(ledger.url)}`",
-            _TTL,
+    async def exchange_async(self, request: object) -> object:
+        """As :meth:`exchange`, awaiting it."""
+        return await self._wires.send_async(cast("Call | ObjectCall | Many", request), self._signing(request))
+
+    def _signing(self, request: object) -> float:
+        return (self._s3_clock if type(request) is ObjectCall and self._s3_clock.known else self.clock).signing()
+
+    def close(self) -> None:
+        """Close the connections; the next use opens them again."""
+        self._wires.close()
+
+    # --- telling of it ------------------------------------------------------------------------------------------------
+
+    def observe(self, tell: Tell) -> None:
+        """As :meth:`Observed.observe`; from now on each answer tells the capacity that it consumed."""
+        super().observe(tell)
+        self.requests = Requests(self.requests.table, self.layout, metered=True)
+
+    def told_of(self, request: object, reply: object, seconds: float) -> list[StoreRequest]:
+        """Return one for each call."""
+        if isinstance(request, Many):
+            replies = reply if isinstance(reply, list) else [reply] * len(request.calls)
+            pairs = zip(request.calls, replies, strict=True)
+            return [told for one, met in pairs for told in self.told_of(one, met, seconds)]
+        action = faults.name_of(cast("Call | ObjectCall", request))
+        if not isinstance(reply, ServiceAnswer):
+            return [StoreRequest(self.url, action, seconds, type(reply).__name__)]
+        code = "" if reply.status == 200 else code_of(reply)
+        return [StoreRequest(self.url, action, reply.received - reply.sent, code, units(reply))]
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def ask(self, call: Call | ObjectCall, *, gone: int = 200) -> Steps[ServiceAnswer]:
+        """Send a call and return its answer; raises StoreError when it is an error other than the status ``gone``."""
+        answer = yield from self.heard(call, cast("ServiceAnswer", (yield call)))
+        if answer.status not in {200, gone}:
+            raise self.failure(call, answer)
+        return answer
+
+    def ask_many(self, calls: tuple[Call, ...], *, again: bool = True) -> Steps[list[ServiceAnswer | StoreError]]:
+        """Send calls side by side and return their answers, refusals among them; or the error of one that got none."""
+        got: Sequence[object]
+        if len(calls) > 1:
+            got = cast("list[object]", (yield Many(calls)))
+        else:
+            try:
+                got = [(yield calls[0])]
+            except StoreError as error:
+                got = [error]
+        answers: list[ServiceAnswer | StoreError] = []
+        for call, answer in zip(calls, got, strict=True):
+            if isinstance(answer, StoreError):
+                answers.append(answer)
+            elif isinstance(answer, ServiceAnswer):
+                try:
+                    answers.append((yield from self.heard(call, answer, again=again)))
+                except StoreError as error:
+                    answers.append(error)
+            else:
+                raise cast("Exception", answer)
+        return answers
+
+    def heard(self, call: Call | ObjectCall, answer: ServiceAnswer, *, again: bool = True) -> Steps[ServiceAnswer]:
+        """Take in an answer: the time, and whether the same call is worth signing anew, once."""
+        while True:
+            (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
+            if not again or not self.may_renew(answer):
+                return answer
+            again = False
+            answer = cast("ServiceAnswer", (yield call))
+
+    def may_renew(self, answer: ServiceAnswer) -> bool:
+        """Tell whether a signature was refused, and may be accepted with the server's time or with new credentials."""
+        code = "" if answer.status == 200 else code_of(answer)
+        return code in SKEWED or (code in EXPIRED and self._wires.renew())
+
+    def failure(self, call: Call | ObjectCall, answer: ServiceAnswer) -> StoreError:
+        """Return the error that an answer is."""
+        return faults.failure(
+            code_of(answer),
+            message_of(answer),
+            action=faults.name_of(call),
+            url=self.url,
+            keys=" and ".join(part.name for part in self.layout.parts),
+            transient=passes(answer),
         )
 
-
-def _recovering(ledger: Table) -> str:
-    """Return the command that switches point-in-time recovery on; init does so only where the TTL is the ledger's."""
-    if ledger.ttl == ledger.expiry:
-        return f"onceward init --pitr --store {shlex.quote(ledger.url)}"
-    return (
-        f"{_aws(ledger, 'update-continuous-backups')} "
-        "--point-in-time-recovery-specification PointInTimeRecoveryEnabled=true"
-    )
-
-
-def _without_expiry(ledger: Table) -> str:
-    specification = f"Enabled=false,AttributeName={ledger.ttl}"
-    return f"{_aws(ledger, 'update-time-to-live')} --time-to-live-specification {shlex.quote(specification)}"
-
-
-def _aws(ledger: Table, action: str) -> str:
-    """Return the command for a table where the ledger's URL says it is, and not for one of its name somewhere else."""
-    told = parse_qs(urlsplit(ledger.url).query)
-    options = {
-        "--table-name": [ledger.name],
-        "--region": told.get("region", []),
-        "--endpoint-url": told.get("endpoint", []),
-    }
-    return shlex.join(
-        ["aws", "dynamodb", action, *(part for name, given in options.items() for one in given for part in (name, one))]
-    )
-
-
-def _capacity(ledger: Table) -> Iterator[Finding]:
-    if ledger.on_demand or ledger.scaled:
-        yield Finding("ok", "capacity", "on demand" if ledger.on_demand else "provisioned, and scaled")
-        return
-    unless = "" if ledger.scaled is False else ", and whether it is scaled is not known"
-    yield Finding(
-        "warning",
-        "capacity",
-        f"the table of {ledger.url} has provisioned capacity{unless}",
-        "when it is used up, no handler can begin, and results wait to be recorded until leases end",
-        "bill it by request (PAY_PER_REQUEST), or have it scaled",
-        _CAPACITY,
-    )
-
-
-def _written(keys: tuple[tuple[str, str], ...]) -> str:
-    return " and ".join(f"{name} ({kind})" for name, kind in keys)
+    def learn_time(self) -> Steps[None]:
+        """Ask for any key, so that the answer shows the time."""
+        if not self.clock.known:
+            yield from self.ask(self.requests.get("?", consistent=False))
+            if not self.clock.known:
+                raise StoreError(
+                    f"ledger {self.url}: its answers have no Date header of DynamoDB's own, and no lease is safe without its time. A "
+                    "server in its place must send Date, and application/x-amz-json-1.0 as the type"
+                )

@@ -34,7 +34,7 @@ def template(store: "DynamoStore", kind: str, options: AbstractSet[str]) -> str:
     """Return :func:`printed` (:data:`onceward.stores.capabilities.TEMPLATE`)."""
     if "ttl" in options:
         raise ValueError("--ttl is for a table that is there; what --print prints has a TTL in any case")
-    check_options(store, options, {"pitr"})
+    check_options(store.url, options, {"pitr"})
     return printed(kind, store, pitr="pitr" in options)
 
 

@@ -1,6 +1,6 @@
 """The embedded ledger: one SQLite file."""
 
-from urllib.parse import SplitResult
+from urllib.parse import SplitResult, unquote
 
 from onceward.stores.sqlite.store import SqliteStore
 
@@ -13,8 +13,6 @@ def open_url(parts: SplitResult, options: dict[str, str]) -> SqliteStore:
     Raises:
         ValueError: the URL has a host, no path, or an option other than ``timeout`` and ``synchronous``.
     """
-    from urllib.parse import unquote
-
     url = parts.geturl()
     path = unquote(parts.path).removeprefix("/")
     if parts.netloc or not path:

@@ -6,8 +6,7 @@ import time
 
 from onceward.core.clock import Clock
 from onceward.errors import StoreError
-from onceward.stores.sqlite import anchor as sqlite_anchor
-from onceward.stores.sqlite import place as sqlite_place
+from onceward.stores.sqlite import anchor, place
 from onceward.stores.sqlite.clock import AGREE, CONFIRM, HostClock
 from onceward.stores.sqlite.schema import is_complete, make, read_meta
 
@@ -59,7 +58,7 @@ class SqliteFile:
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
         self._all: list[sqlite3.Connection] = []  # also those that are being opened
-        self._place: sqlite_place.Place | None = None
+        self._place: place.Place | None = None
         self._compared = 0.0
         self._closings = 0
         self._abandoned = False
@@ -74,16 +73,16 @@ class SqliteFile:
 
     def reader(self) -> sqlite3.Connection:
         """Return the connection for reads."""
-        if self._reader is not None and self._frozen:  # it would not see what is written from now on
+        if self._reader is not None and self._frozen:  # it sees no write from now on
             self._end(self._reader)
             self._reader = None
         if self._reader is None:
-            self._reader = self._open() if sqlite_place.may_write(self.path) else self._open_read_only()
+            self._reader = self._open() if place.may_write(self.path) else self._open_read_only()
         return self._reader
 
     def writer(self) -> sqlite3.Connection:
         """Return the connection for writes, in no transaction."""
-        if self._writer is not None and self._writer.in_transaction:  # an interrupt kept it from being mended
+        if self._writer is not None and self._writer.in_transaction:  # an interrupt came before its rollback
             self._end(self._writer)
             self._writer = None
         if self._writer is None:
@@ -91,11 +90,11 @@ class SqliteFile:
         return self._writer
 
     def mend_reader(self, error: BaseException) -> None:
-        """After an error: keep the connection if it only waited in vain, else start afresh."""
+        """After an error: keep the connection if a lock was busy, else open another."""
         self._reader = self._mended(self._reader, error)
 
     def mend_writer(self, error: BaseException) -> None:
-        """After an error: roll back, and keep the connection if it only waited in vain, else start afresh."""
+        """After an error: roll back. Keep the connection if a lock was busy, else open another."""
         self._writer = self._mended(self._writer, error)
 
     def close(self) -> None:
@@ -108,7 +107,7 @@ class SqliteFile:
             self._end(self._all[-1])
 
     def close_cursors(self) -> bool:
-        """Close the cursors of an interrupted request: while one is open, so is its connection, also after close().
+        """Close the cursors of an interrupted request: an open cursor keeps its connection open, also after close().
 
         Return False if one is in the middle of a statement, which Python interrupted to collect garbage.
         """
@@ -123,12 +122,12 @@ class SqliteFile:
         return True
 
     def abandon(self) -> None:
-        """Keep the connections that were carried across a fork, and never use or close one in this process."""
+        """Keep the connections that a fork carried into this process, and never use or close them here."""
         self._reader = self._writer = None
         self._abandoned = True
 
     def forget(self) -> None:
-        """Close both connections, and take whatever lies at the path for the ledger when it is opened again."""
+        """Close both connections. The next use opens whichever file is at the path then."""
         self.close()
         self._place = None
 
@@ -148,18 +147,18 @@ class SqliteFile:
         self.checked = now
 
     def _check_place(self) -> None:
-        closings, place = self._closings, self._place
-        if place is None:
+        closings, opened = self._closings, self._place
+        if opened is None:
             return
         try:
-            sqlite_place.check(self.path, self._real, place, whole=self._is_second)
+            place.check(self.path, self._real, opened, whole=self._is_second)
         except StoreError:
-            if self._place is place and self._closings == closings:
+            if self._place is opened and self._closings == closings:
                 raise
             self._check_place()  # a signal handler has closed the file meanwhile, which deletes -wal and -shm
 
     def is_behind(self) -> bool:
-        """Tell, once in a while, whether ledger time is behind the time of day, so that opening it anew may move it."""
+        """Tell, once in a while, whether ledger time is behind the time of day. Then the file must be opened again, which can move it."""
         host = self._host
         if host is None or not host.boot or not 0 <= (up := host.uptime()) - self._compared > CONFIRM:
             return False
@@ -191,24 +190,24 @@ class SqliteFile:
         closings = self._closings
         if self._place is None:
             self._real = os.path.realpath(self.path)
-            sqlite_place.make_private(self._real)
+            place.make_private(self._real)
         self._check_place()
         self._frozen = False
         connection, found = self._connected()
         try:
             if found is not None and (host := self._anchored):
-                if not self._is_second and sqlite_anchor.confirmed(connection, found, host):
+                if not self._is_second and anchor.confirmed(connection, found, host):
                     self._end(connection)
                     self._step(host)
                     connection, found = self._connected()
                 host.set((found and found.anchor) or 0.0)
-            place = sqlite_place.found(self.path, self._real)
-            if place != self._place:
+            found_now = place.found(self.path, self._real)
+            if found_now != self._place:
                 self._check_place()
             if self._closings != closings:
                 interrupted = f"ledger {self.path}: a signal handler closed it while it was opened"
                 raise StoreError(interrupted, transient=True)  # what else closes the connection
-            self._place = place
+            self._place = found_now
         except BaseException:
             self._end(connection)
             raise
@@ -216,7 +215,7 @@ class SqliteFile:
 
     @property
     def _is_second(self) -> bool:
-        """Whether the file is open already, and not as for a user who may only read it."""
+        """Whether the file is open already, by a connection that can write."""
         return self._place is not None and (self._reader or self._writer) is not None
 
     @property
@@ -224,7 +223,7 @@ class SqliteFile:
         return self._host if self._host is not None and self._host.boot else None
 
     def _connect(self, name: str, timeout: float) -> sqlite3.Connection:
-        """Open a connection that close() knows from its first moment on.
+        """Open a connection that close() knows even while it is being opened.
 
         A fork that finds one open, in a signal handler, would leave the child without the locks that SQLite believes it has.
         """
@@ -233,7 +232,7 @@ class SqliteFile:
         connection.__init__(  # type: ignore[misc]  # it was not called yet
             name, timeout, isolation_level=None, check_same_thread=False, uri=name.startswith("file:")
         )
-        if connection not in self._all:  # a fork came before it was open enough to be closed; it had no locks by then
+        if connection not in self._all:  # a fork came before it could be closed; it held no locks yet
             self._all.append(connection)
         return connection
 
@@ -248,11 +247,11 @@ class SqliteFile:
     def _step(self, host: HostClock) -> None:
         connection = self._connect(self.path, 0)
         try:
-            sqlite_anchor.step(connection, host)
+            anchor.step(connection, host)
         finally:
             self._end(connection)
 
-    def _connected(self) -> tuple[sqlite3.Connection, sqlite_anchor.Anchor | None]:
+    def _connected(self) -> tuple[sqlite3.Connection, anchor.Anchor | None]:
         """Return a connection to the file, with its schema made and its clock anchored, and the anchor."""
         connection = self._connect(self.path, self._timeout)
         try:
@@ -265,10 +264,10 @@ class SqliteFile:
             ready = is_complete(meta)
             if host is not None:
                 host.look()
-                found = sqlite_anchor.read(connection, meta) if ready else None
-            if not ready or (host is not None and found is not None and not sqlite_anchor.is_set(found, host)):
+                found = anchor.read(connection, meta) if ready else None
+            if not ready or (host is not None and found is not None and not anchor.is_set(found, host)):
                 self._prepare(connection)
-                found = sqlite_anchor.read(connection) if host is not None else None
+                found = anchor.read(connection) if host is not None else None
         except BaseException:
             self._end(connection)
             raise
@@ -277,7 +276,7 @@ class SqliteFile:
     def _open_read_only(self) -> sqlite3.Connection:
         """Open the file for a user who may only read it."""
         name = "file:" + self.path.replace("%", "%25").replace("?", "%3F").replace("#", "%23") + "?mode=ro"
-        # Without a -wal file nobody writes now; SQLite would want to make one. So it is told that none will come.
+        # Without a -wal file nobody writes now. ``immutable`` keeps SQLite from making one.
         self._frozen = not os.path.exists(os.path.realpath(self.path) + "-wal")
         name += "&immutable=1" if self._frozen else ""
         connection = self._connect(name, self._timeout)
@@ -289,8 +288,8 @@ class SqliteFile:
                 )
             if host := self._anchored:
                 host.look()
-                found = sqlite_anchor.read(connection)
-                to = sqlite_anchor.move(host, found)
+                found = anchor.read(connection)
+                to = anchor.move(host, found)
                 host.set(found.anchor or 0.0 if to is None or to.running else to.anchor)
         except BaseException:
             self._end(connection)
@@ -298,7 +297,7 @@ class SqliteFile:
         return connection
 
     def _turned_to_wal(self, connection: sqlite3.Connection) -> str:
-        """Ask for WAL. SQLite does not wait by itself when another connection is turning a new file at this moment."""
+        """Ask for WAL. SQLite itself does not wait while another connection changes the mode of a new file."""
         patience = time.monotonic() + self._timeout
         while True:
             try:
@@ -321,5 +320,5 @@ class SqliteFile:
         read_meta(connection, self.path)
         make(connection)
         if host := self._anchored:
-            sqlite_anchor.set_for_boot(connection, host)
+            anchor.set_for_boot(connection, host)
         connection.execute("COMMIT")

@@ -22,7 +22,7 @@ def found(store: "SqliteStore") -> bool:
 
 def provision(store: "SqliteStore", options: AbstractSet[str]) -> Steps[list[Part]]:
     """Make the file and its schema (:data:`onceward.stores.capabilities.PROVISION`)."""
-    check_options(store, options)
+    check_options(store.url, options)
     there = found(store)
     had = there and _has_schema(store.path)
     yield from store.load("?")  # the first use makes both

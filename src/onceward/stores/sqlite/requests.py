@@ -11,7 +11,7 @@ from onceward.core.protocol import NEEDS, STATUSES
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, Page
-from onceward.stores.sqlite import damage as sqlite_damage
+from onceward.stores.sqlite import damage
 from onceward.stores.sqlite.schema import COLUMNS, HIGH, TABLE
 
 # A plus makes a column an expression, which has no declared type that a converter of the user's connection could take.
@@ -42,7 +42,7 @@ PURGE = (
 SCAN = f"SELECT {_FIELDS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
 
 
-class Request:
+class SqlRequest:
     """What one exchange does: ``run(connection, now)`` gives the reply.
 
     A write of a single statement is a transaction of its own; one of ``many`` statements needs one around it. One
@@ -59,7 +59,7 @@ class Request:
         raise NotImplementedError
 
 
-class Insert(Request):
+class Insert(SqlRequest):
     """Write if the key is absent."""
 
     __slots__ = ("absent", "write")
@@ -80,7 +80,7 @@ class Insert(Request):
         return tuple.__new__(Reply, (True, record, now))
 
 
-class Swap(Request):
+class Swap(SqlRequest):
     """Write if the record is still the version seen."""
 
     __slots__ = ("seen", "write")
@@ -97,7 +97,7 @@ class Swap(Request):
         return Reply(False, find(connection, record.key), now)
 
 
-class Delete(Request):
+class Delete(SqlRequest):
     """Delete if the record is still the version seen."""
 
     __slots__ = ("seen",)
@@ -109,24 +109,24 @@ class Delete(Request):
         """Delete where owner, fence and beat are as seen."""
         seen = self.seen
         if isinstance(seen, Damaged):
-            gone = connection.execute(*sqlite_damage.deletion(TABLE, seen)).rowcount == 1
+            gone = connection.execute(*damage.deletion(TABLE, seen)).rowcount == 1
             return Reply(gone, None if gone else find(connection, seen.key), now)
         if connection.execute(DELETE, (seen.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
             return Reply(True, seen, now)
         return Reply(False, find(connection, seen.key), now)
 
 
-class Each(Request):
+class Each(SqlRequest):
     """Several requests, each on its own merits."""
 
     __slots__ = ("requests",)
     many = True
 
-    def __init__(self, requests: Sequence[Request]) -> None:
+    def __init__(self, requests: Sequence[SqlRequest]) -> None:
         self.requests = requests
 
     def run(self, connection: sqlite3.Connection, now: float) -> list[object]:
-        """Run one after another; one that meets a damaged record is of no concern to the others."""
+        """Run one after another. A damaged record is an error of its own request only."""
         replies: list[object] = []
         for request in self.requests:
             try:
@@ -136,7 +136,7 @@ class Each(Request):
         return replies
 
 
-class Purge(Request):
+class Purge(SqlRequest):
     """Delete expired records, the longest expired first."""
 
     __slots__ = ("limit",)
@@ -149,7 +149,7 @@ class Purge(Request):
         return connection.execute(PURGE, (now, self.limit)).rowcount
 
 
-class Load(Request):
+class Load(SqlRequest):
     """Read one record."""
 
     __slots__ = ("key",)
@@ -163,7 +163,7 @@ class Load(Request):
         return Reply(False, find(connection, self.key), now)
 
 
-class Scan(Request):
+class Scan(SqlRequest):
     """Read records in the order of their keys."""
 
     __slots__ = ("after", "limit", "prefix")
@@ -177,10 +177,10 @@ class Scan(Request):
     def run(self, connection: sqlite3.Connection, now: float) -> Page:
         """Read one page, and a row more to know whether it is the last."""
         bounds = (self.after, self.prefix, self.prefix + "\U0010ffff", self.limit + 1)
-        rows = sqlite_damage.rows(connection, SCAN, bounds)
+        rows = damage.rows(connection, SCAN, bounds)
         page = rows[: self.limit]
-        records = [Record._make(row) for row in page if sqlite_damage.is_whole(row)]
-        damaged = [sqlite_damage.damaged(row) for row in page if not sqlite_damage.is_whole(row)]
+        records = [Record._make(row) for row in page if damage.is_whole(row)]
+        damaged = [damage.damaged(row) for row in page if not damage.is_whole(row)]
         keys = [row[0] for row in page if isinstance(row[0], str)]
         return Page(records, keys[-1] if len(rows) > self.limit and keys else None, now, tuple(damaged))
 
@@ -194,9 +194,9 @@ def find(connection: sqlite3.Connection, key: str) -> Record | None:
     try:
         row = connection.execute(SELECT, (key,)).fetchone()
     except sqlite3.OperationalError:  # text that is not UTF-8, or worse
-        row = sqlite_damage.rows(connection, SELECT, (key,))[0]
+        row = damage.rows(connection, SELECT, (key,))[0]
     if row is None:
         return None
-    if not sqlite_damage.is_whole(row):
-        raise sqlite_damage.damage(row)
+    if not damage.is_whole(row):
+        raise damage.damage(row)
     return Record._make(row)

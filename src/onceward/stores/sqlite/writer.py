@@ -1,4 +1,4 @@
-"""The thread that writes for coroutines: it takes all that has come in meanwhile and commits it together."""
+"""The thread that writes for coroutines: it commits all writes that have come in together."""
 
 import threading
 import weakref
@@ -7,27 +7,38 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from onceward.core.clock import boottime
+from onceward.stores.sqlite.requests import SqlRequest
 
 if TYPE_CHECKING:
     import asyncio
 
-    from onceward.stores.sqlite.store import Job
+
+AGAIN: Final = 1.0  # seconds before a loop is told once more
 
 
-AGAIN: Final = 1.0  # seconds after which a loop is told once more
+class Job:
+    """A write that waits for its transaction. If ``looked`` is set, the key was already checked, and the commit skips that."""
+
+    looked = False
+    done = False
+    reply: object = None
+    error: Exception | None = None
+
+    def __init__(self, request: SqlRequest) -> None:
+        self.request = request
 
 
 class Writes(Protocol):
     """What the thread needs of its store."""
 
-    def write(self, jobs: "Sequence[Job]") -> None:
+    def write(self, jobs: Sequence[Job]) -> None:
         """Open the file, and commit the jobs that write; their replies or errors are in them afterwards."""
 
 
 class Waiting(NamedTuple):
     """A job, and the future of the loop that waits for it."""
 
-    job: "Job"
+    job: Job
     loop: "asyncio.AbstractEventLoop"
     done: "asyncio.Future[None]"
 
@@ -37,7 +48,7 @@ class Writer:
 
     def __init__(self, store: Writes) -> None:
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
-        # Weak, or the thread would keep the store, and the store's connections, for ever.
+        # A strong reference would keep the store and its connections for ever.
         self._end = weakref.finalize(store, self._queue.put, None)
         self._end.atexit = False
         self._store = weakref.ref(store)
@@ -47,7 +58,7 @@ class Writer:
         serve = (self._store, self._queue)
         threading.Thread(target=_serve, args=serve, name="onceward-sqlite-writer", daemon=True).start()
 
-    def put(self, job: "Job") -> "asyncio.Future[None]":
+    def put(self, job: Job) -> "asyncio.Future[None]":
         """Have ``job`` committed; await what is returned. A caller that is cancelled does not stop it."""
         import asyncio
 
@@ -64,8 +75,8 @@ class Writer:
         self._end()
 
 
-class Told(NamedTuple):
-    """Futures that a loop was told of, and when. An interrupt that strikes as ``_wake`` begins leaves them as they were."""
+class ToldFutures(NamedTuple):
+    """Futures that a loop was told of, and when. If an interrupt strikes as ``_wake`` begins, they are still not done."""
 
     at: float
     loop: "asyncio.AbstractEventLoop"
@@ -73,17 +84,17 @@ class Told(NamedTuple):
 
 
 def _serve(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]") -> None:
-    told: list[Told] = []
+    told: list[ToldFutures] = []
     while _serve_one(store, queue, told):
-        pass  # and nothing else of one round is kept alive while the next is waited for
+        pass  # a function of its own, so that its variables do not live until the next round
 
 
-def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]", told: list[Told]) -> bool:
+def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]", told: list[ToldFutures]) -> bool:
     taken: list[Waiting | None] = []
     try:
         taken.append(queue.get(timeout=AGAIN if told else None))
     except Empty:
-        pass  # all there is to do is to tell again
+        pass  # only tell again
     while not queue.empty():
         taken.append(queue.get())
     waiting = [one for one in taken if one is not None]
@@ -106,7 +117,7 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
             loop.call_soon_threadsafe(_wake, futures)
         except RuntimeError:  # the loop was closed: nobody waits any more
             continue
-        told.append(Told(now, loop, futures))
+        told.append(ToldFutures(now, loop, futures))
     return None not in taken
 
 
@@ -116,5 +127,5 @@ def _wake(futures: "list[asyncio.Future[None]]") -> None:
             if not done.done():
                 done.set_result(None)
     except BaseException:
-        _wake(futures)  # an interrupt strikes here as anywhere, and those who wait must not wait for ever
+        _wake(futures)  # an interrupt struck here; those who wait must still be told
         raise

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import unquote
 
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Record
 from onceward.stores.dynamodb.items import Item, Value
@@ -101,6 +102,4 @@ def fit(name: str) -> str:
 def _raw(name: str) -> str:
     if "%" not in name:
         return name
-    from urllib.parse import unquote
-
     return unquote(name)

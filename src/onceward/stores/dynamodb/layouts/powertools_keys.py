@@ -1,15 +1,27 @@
 """The names and keys that the decorators of AWS Lambda Powertools for Python make, for guards that meet their records."""
 
+import base64
+import datetime as dt
+import decimal
+import gzip
+import hashlib
+import io
+import json
 import math
 import os
+from dataclasses import asdict
+from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from pathlib import PurePath
+from typing import Final
+from uuid import UUID
+
+import jmespath
+from jmespath import Options
+from jmespath.functions import Functions, signature
 
 from onceward.errors import KeyMissing
 from onceward.stores.dynamodb.layouts.powertools import fit
-
-if TYPE_CHECKING:
-    from jmespath import Options
 
 LARGEST: Final = 64 * 1024 * 1024  # bytes that compressed data in an event may take, where Powertools has no bound
 
@@ -43,13 +55,8 @@ def powertools_key(data: object, event_key_jmespath: str = "", *, hash_function:
             compressed data takes more than 64 MiB.
         TypeError: ``data`` has what Powertools cannot write as JSON.
     """
-    import hashlib
-    import json
-
     found = _prepared(data)
     if event_key_jmespath:
-        import jmespath
-
         found = jmespath.search(event_key_jmespath, found, options=_options())
     if _is_missing(found):
         raise KeyMissing(f"no data for a Powertools key ({event_key_jmespath or 'the whole event'}): check the event")
@@ -82,12 +89,6 @@ def _is_missing(data: object) -> bool:
 
 def _written(value: object) -> object:
     """Its shared/json_encoder.py and persistence/base.py, ``_IdempotencyKeyEncoder``: what JSON has no type for."""
-    import datetime as dt
-    import decimal
-    from enum import Enum
-    from pathlib import PurePath
-    from uuid import UUID
-
     if isinstance(value, decimal.Decimal):
         return math.nan if value.is_nan() else str(value)
     if getattr(value, "model_dump", None):
@@ -104,21 +105,12 @@ def _written(value: object) -> object:
 
 
 def _as_dict(value: object) -> object:
-    from dataclasses import asdict
-
     return asdict(value)  # type: ignore[call-overload]  # the callers have looked
 
 
 @cache
 def _options() -> "Options":
     """Its jmespath_utils: the three functions for JMESPath expressions."""
-    import base64
-    import gzip
-    import io
-    import json
-
-    from jmespath import Options
-    from jmespath.functions import Functions, signature
 
     class PowertoolsFunctions(Functions):
         @signature({"types": ["string"]})

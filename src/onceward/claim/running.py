@@ -1,0 +1,132 @@
+"""User code under a claim: it is called, and then its claim is ended, whatever interrupts come in between.
+
+What has to be done after an interrupt is done anew, up to twice: who interrupts more often means it. CPython checks for
+interrupts as a function is entered, so each ``try`` here holds all that must not be missed.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from onceward.claim.called import OVER, RAISED, RETURNED, Call, drop_unawaited
+from onceward.core.drivers import was_settled
+from onceward.errors import OncewardError
+
+if TYPE_CHECKING:
+    from onceward.claim.claim import Claim
+    from onceward.claim.held import HeldClaim
+
+
+C = TypeVar("C", bound="HeldClaim | None")
+CURRENT: ContextVar["HeldClaim | None"] = ContextVar("onceward_claim", default=None)
+
+
+def current() -> "Claim":
+    """Return the claim of the handler that is running here.
+
+    Raises:
+        OncewardError: no guarded handler is running in this context.
+    """
+    return held()
+
+
+def held() -> "HeldClaim":
+    """As :func:`current`, for adapters: the claim with its inner methods."""
+    claim = CURRENT.get()
+    if claim is None:
+        raise OncewardError("no claim is held here: onceward.current() works inside a guarded handler")
+    return claim
+
+
+class Under:
+    """The scope of one part of a handler, for those that call it in parts: ``with Under(claim): next(parts)``."""
+
+    __slots__ = ("_claim",)
+
+    def __init__(self, claim: "HeldClaim") -> None:
+        self._claim = claim
+
+    def __enter__(self) -> None:
+        CURRENT.set(self._claim)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        CURRENT.set(self._claim.outer)
+
+
+def run_under(claim: C, call: Call, leave: Callable[[C, Call], BaseException | None]) -> BaseException | None:
+    """Make ``call`` under ``claim``, if there is one; then ``leave(claim, call)`` deals with its end.
+
+    Returns:
+        What ``leave`` returns: what the handler failed with although it returned.
+
+    Raises:
+        BaseException: what the handler raised, or an interrupt; ``leave`` has been called.
+    """
+    try:
+        try:
+            try:
+                if claim is not None:
+                    CURRENT.set(claim)
+                call[RETURNED]
+            except BaseException as error:
+                call[RAISED] = error
+                leave(claim, call)
+                raise
+            return leave(claim, call)
+        except BaseException as error:
+            if is_cut_short(call, error):
+                leave(claim, call)
+            raise
+    except BaseException as error:  # a second interrupt came before the first was dealt with
+        if is_cut_short(call, error):
+            leave(claim, call)
+        raise
+    finally:
+        if claim is not None:
+            CURRENT.set(claim.outer)
+
+
+async def run_under_async(
+    claim: C, call: Call, leave: Callable[[C, Call], Awaitable[BaseException | None]]
+) -> BaseException | None:
+    """As :func:`run_under`; awaits what the call returns, if it can be awaited."""
+    try:
+        try:
+            try:
+                if claim is not None:
+                    CURRENT.set(claim)
+                value = call[RETURNED]
+                if hasattr(value, "__await__"):
+                    del call[RETURNED]
+                    call[RETURNED] = await value
+            except BaseException as error:
+                call[RAISED] = error
+                drop_unawaited(call)
+                await leave(claim, call)
+                raise
+            return await leave(claim, call)
+        except BaseException as error:
+            if not isinstance(error, GeneratorExit) and is_cut_short(call, error):  # closed, it may not await any more
+                drop_unawaited(call)
+                await leave(claim, call)
+            raise
+    except BaseException as error:  # as above
+        if not isinstance(error, GeneratorExit) and is_cut_short(call, error):
+            drop_unawaited(call)
+            await leave(claim, call)
+        raise
+    finally:
+        if claim is not None:
+            CURRENT.set(claim.outer)
+
+
+def is_cut_short(call: Call, error: BaseException) -> bool:
+    """Tell whether ``error`` came between the handler's end and what is made of it."""
+    if OVER in call or isinstance(error, OncewardError) or was_settled(error):
+        return False
+    if RETURNED not in call:
+        call.setdefault(RAISED, error)  # a second interrupt came before the first was noted
+    return True

@@ -1,0 +1,208 @@
+"""The facts about a ledger's table in DynamoDB, and what they mean."""
+
+import shlex
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from onceward.stores.inspection import Finding
+
+_TTL: Final = "DynamoDB Developer Guide, Using time to live (TTL) in DynamoDB"
+_CAPACITY: Final = "DynamoDB Developer Guide, Managing throughput capacity automatically with DynamoDB auto scaling"
+_RESTORE: Final = "DynamoDB Developer Guide, Point-in-time backups for DynamoDB"
+_GLOBAL: Final = "DynamoDB Developer Guide, Global tables: how they work"
+_SIGNED: Final = "IAM User Guide, AWS Signature Version 4 for API requests"
+_SKEW: Final = 60.0  # seconds; AWS refuses requests that are signed 5 minutes off
+
+
+class Table(NamedTuple):
+    """A ledger in DynamoDB.
+
+    Attributes:
+        url: the ledger's.
+        name: of the table.
+        status: of the table; None when there is no such table, "" when it could not be read.
+        keys: its key attributes with their types, HASH first.
+        wanted: what the ledger's key attributes are.
+        on_demand: whether it is billed by request.
+        scaled: whether provisioned capacity is scaled; None is not known.
+        ttl: the attribute that its TTL is on; "" when it is off, None when that is not known.
+        expiry: the attribute that the ledger's records expire by.
+        times: attributes of the ledger's records that hold other times.
+        recovers: whether it can be restored to a point in time; None is not known.
+        regions: other regions with a replica of it that may lag behind.
+        gaps: what could not be looked at.
+        skew: by how many seconds this machine's clock is ahead of DynamoDB's, at least and at most.
+    """
+
+    url: str
+    name: str = "ledger"
+    status: str | None = "ACTIVE"
+    keys: tuple[tuple[str, str], ...] = (("key", "S"),)
+    wanted: tuple[tuple[str, str], ...] = (("key", "S"),)
+    on_demand: bool = True
+    scaled: bool | None = None
+    ttl: str | None = "expires_at"
+    expiry: str = "expires_at"
+    times: frozenset[str] = frozenset()
+    recovers: bool | None = True
+    regions: tuple[str, ...] = ()
+    gaps: tuple[Finding, ...] = ()
+    skew: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def is_local(self) -> bool:
+        """As :class:`Inspected`."""
+        return False
+
+    def findings(self) -> Iterator[Finding]:
+        """As :class:`Inspected`."""
+        yield from self.gaps
+        if self.status != "":
+            yield from _checked(self)
+
+
+def _checked(ledger: Table) -> Iterator[Finding]:
+    """Check that there is a table, and that it is one for this ledger."""
+    if ledger.status is None:
+        yield Finding(
+            "error",
+            "table",
+            f"there is no table of {ledger.url} in this region",
+            "no handler runs without its ledger",
+            f"create it with `onceward init --store {shlex.quote(ledger.url)}`, or check the name and the region",
+        )
+    elif ledger.keys != ledger.wanted:
+        yield Finding(
+            "error",
+            "key schema",
+            f"the table's key is {_written(ledger.keys)}, and that of {ledger.url} is {_written(ledger.wanted)}",
+            "DynamoDB refuses every write",
+            "give the ledger another table, or say in its URL how records stand in this one (docs/existing-tables.md)",
+        )
+    elif ledger.status not in {"ACTIVE", "UPDATING"}:
+        yield Finding(
+            "error",
+            "table",
+            f"the table of {ledger.url} is {ledger.status}",
+            "it takes no writes",
+            "wait until it is ACTIVE",
+        )
+    else:
+        yield Finding("ok", "table", f"{ledger.url} is {ledger.status}, key {_written(ledger.keys)}")
+        yield from _settings(ledger)
+
+
+def _settings(ledger: Table) -> Iterator[Finding]:
+    yield from _expiry(ledger)
+    yield from _capacity(ledger)
+    if ledger.recovers is False:
+        yield Finding(
+            "warning",
+            "point-in-time recovery",
+            f"the table of {ledger.url} has none",
+            "when it is deleted or damaged, everything that was done can be done again",
+            f"`{_recovering(ledger)}`; it is charged by the table's size",
+            _RESTORE,
+        )
+    elif ledger.recovers:
+        yield Finding("ok", "point-in-time recovery", "on")
+    if ledger.regions:
+        yield Finding(
+            "warning",
+            "global table",
+            f"the table of {ledger.url} has replicas in {', '.join(ledger.regions)}",
+            "unless they are strongly consistent, a key that is claimed in one region can be claimed in another a moment later",
+            "let all consumers of a queue use the table in one region, or make it strongly consistent (MRSC)",
+            _GLOBAL,
+        )
+    low, high = ledger.skew
+    if low > _SKEW or high < -_SKEW:
+        ahead = f"{low:.0f} s ahead of" if low > 0 else f"{-high:.0f} s behind"
+        yield Finding(
+            "warning",
+            "clock",
+            f"this machine's clock is {ahead} DynamoDB's",
+            "onceward goes by DynamoDB's, but other programs here sign by this one, and are refused when it is 5 minutes off",
+            "set it, as by chrony",
+            _SIGNED,
+        )
+    else:
+        yield Finding("ok", "clock", "this machine's is right")
+
+
+def _expiry(ledger: Table) -> Iterator[Finding]:
+    if ledger.ttl is None:
+        return
+    if ledger.ttl == ledger.expiry:
+        yield Finding("ok", "TTL", f"on {ledger.ttl}")
+    elif not ledger.ttl:
+        yield Finding(
+            "warning",
+            "TTL",
+            f"the table of {ledger.url} has none",
+            "expired records stay, and are charged, until `onceward purge` deletes them",
+            f"`onceward init --ttl --store {shlex.quote(ledger.url)}`; DynamoDB then deletes every item whose {ledger.expiry} is a "
+            "time in the past, also those that are none of this ledger's",
+            _TTL,
+        )
+    else:
+        dangerous = ledger.ttl in ledger.times
+        yield Finding(
+            "error" if dangerous else "warning",
+            "TTL",
+            f"the table's is on {ledger.ttl}, and records of {ledger.url} expire by {ledger.expiry}",
+            "DynamoDB deletes records that are still needed"
+            if dangerous
+            else "expired records stay, and are charged, until `onceward purge` deletes them",
+            f"give the ledger another table, or switch its TTL off, and an hour later on for {ledger.expiry}: "
+            f"`{_without_expiry(ledger)}`, then `onceward init --ttl --store {shlex.quote(ledger.url)}`",
+            _TTL,
+        )
+
+
+def _recovering(ledger: Table) -> str:
+    """Return the command that switches point-in-time recovery on; init does so only where the TTL is the ledger's."""
+    if ledger.ttl == ledger.expiry:
+        return f"onceward init --pitr --store {shlex.quote(ledger.url)}"
+    return (
+        f"{_aws(ledger, 'update-continuous-backups')} "
+        "--point-in-time-recovery-specification PointInTimeRecoveryEnabled=true"
+    )
+
+
+def _without_expiry(ledger: Table) -> str:
+    specification = f"Enabled=false,AttributeName={ledger.ttl}"
+    return f"{_aws(ledger, 'update-time-to-live')} --time-to-live-specification {shlex.quote(specification)}"
+
+
+def _aws(ledger: Table, action: str) -> str:
+    """Return the command for a table where the ledger's URL says it is, and not for one of its name somewhere else."""
+    told = parse_qs(urlsplit(ledger.url).query)
+    options = {
+        "--table-name": [ledger.name],
+        "--region": told.get("region", []),
+        "--endpoint-url": told.get("endpoint", []),
+    }
+    return shlex.join(
+        ["aws", "dynamodb", action, *(part for name, given in options.items() for one in given for part in (name, one))]
+    )
+
+
+def _capacity(ledger: Table) -> Iterator[Finding]:
+    if ledger.on_demand or ledger.scaled:
+        yield Finding("ok", "capacity", "on demand" if ledger.on_demand else "provisioned, and scaled")
+        return
+    unless = "" if ledger.scaled is False else ", and whether it is scaled is not known"
+    yield Finding(
+        "warning",
+        "capacity",
+        f"the table of {ledger.url} has provisioned capacity{unless}",
+        "when it is used up, no handler can begin, and results wait to be recorded until leases end",
+        "bill it by request (PAY_PER_REQUEST), or have it scaled",
+        _CAPACITY,
+    )
+
+
+def _written(keys: tuple[tuple[str, str], ...]) -> str:
+    return " and ".join(f"{name} ({kind})" for name, kind in keys)

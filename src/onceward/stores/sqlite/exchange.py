@@ -1,0 +1,286 @@
+"""The embedded ledger: one SQLite file, shared by any number of threads, event loops and processes on one host.
+
+Reads go to one connection and never wait for a writer (WAL). Writes go to another, one transaction at a time: whoever
+holds the lock commits for all who queue behind it, so that a hundred threads share one fsync instead of paying for a
+hundred. Coroutines hand their writes to one thread, which does the same, and never block their loop on the disk.
+"""
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from onceward.core.clock import Clock
+from onceward.core.record import Reply
+from onceward.errors import StoreError
+from onceward.stores.contract import DamagedRecord
+from onceward.stores.locks import give, holds, owns, reentered, take, watch_forks
+from onceward.stores.observed import Observed
+from onceward.stores.sqlite.anchor import MARK, MARK_EVERY
+from onceward.stores.sqlite.file import SqliteFile, translated
+from onceward.stores.sqlite.place import CHECK_EVERY
+from onceward.stores.sqlite.requests import Load, Purge, SqlRequest, find
+from onceward.stores.sqlite.writer import Job, Writer
+
+if TYPE_CHECKING:
+    from threading import RLock  # a class to the type checker, and a function when it runs
+# What a request may fail with: what SQLite raises, and what its driver raises for values that it cannot store. All else is
+# an interrupt.
+_OWN = (sqlite3.Error, StoreError, UnicodeError, OverflowError)
+
+_OPEN = Load("")  # a read that opens the file
+PURGE_EVERY, PURGE_LIMIT = 32, 64  # every so many commits purge so many rows; the first of a process does, too
+
+
+class SqliteExchange(Observed):
+    """What carries requests to the file, and the replies back. Its arguments are :class:`SqliteStore`'s."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        timeout: float = 5.0,
+        synchronous: str = "FULL",
+        clock: Clock | None = None,
+    ) -> None:
+        self.path = os.path.abspath(os.fspath(path))
+        # Quoted by hand: urllib.parse takes 5 ms of a cold start.
+        self.url = "sqlite:///" + self.path.replace("%", "%25").replace("?", "%3F").replace("#", "%23")
+        self._file = SqliteFile(self.path, timeout, synchronous, clock)
+        self._queue: deque[Job] = deque()
+        self._commits = 0
+        self._thread: Writer | None = None
+        self._committing = False  # a hint only
+        self._forks = 0  # between this process and the one that made the store
+        self._carried = False  # whether a connection had to be carried across the last fork
+        self._reading = threading.RLock()
+        self._writing = threading.RLock()
+        self._is_writing = owns(self._writing)
+        self._starting = threading.RLock()  # nobody holds it for long, so a coroutine may wait for it
+        self.locks = (self._writing, self._reading, self._starting)
+        watch_forks(self)
+        weakref.finalize(self, _close, self._file, *self.locks)
+
+    # --- one request ------------------------------------------------------------------------------------------------
+
+    def exchange(self, request: object) -> object:
+        """Run one request: a read at once, a write in the next transaction."""
+        asked: SqlRequest = request  # type: ignore[assignment]  # the verbs yield nothing else
+        if not asked.writes:
+            return self._read(asked.run)
+        if self._is_writing():
+            raise reentered(self.path)
+        # While another thread commits, an insert looks for its key on the read connection. Else the commit itself looks.
+        job = Job(asked)
+        if asked.absent is not None and self._committing:
+            if (held := self._look(asked.absent)) is not None:
+                return held
+            job.looked = True
+        forks = self._forks
+        self._queue.append(job)
+        with self._writing:
+            if not job.done:
+                self._commit()
+        if self._forks != forks:
+            raise self._forked()
+        return job.reply if job.done and job.error is None else self._answer(job)
+
+    async def exchange_async(self, request: object) -> object:
+        """Run one request: a read at once, because it never waits, and a write in the store's writer thread."""
+        asked: SqlRequest = request  # type: ignore[assignment]  # the verbs yield nothing else
+        if not self._file.is_open:  # opening can make the schema, and wait for the file
+            await self._in_thread(Job(_OPEN))
+        if not asked.writes:
+            return self._read(asked.run)
+        job = Job(asked)
+        if asked.absent is not None:
+            if (held := self._look(asked.absent)) is not None:
+                return held
+            job.looked = True
+        return await self._in_thread(job)
+
+    async def _in_thread(self, job: Job) -> object:
+        with self._starting:
+            if self._thread is None:
+                self._thread = Writer(self)
+            done = self._thread.put(job)
+        await done
+        return self._answer(job)
+
+    def write(self, jobs: Sequence[Job]) -> None:
+        """Open the file, and commit ``jobs`` and whatever else is queued; their replies or errors are in them afterwards."""
+        if not self._file.is_open:
+            self._open(jobs)
+        self._queue.extend(job for job in jobs if not job.done)
+        if self._is_writing():
+            raise reentered(self.path)
+        with self._writing:
+            while self._queue:
+                self._commit()
+
+    def _answer(self, job: Job) -> object:
+        if job.error is not None:
+            raise job.error
+        if not job.done:  # an interrupt struck the thread that took it from the queue
+            raise StoreError(f"ledger {self.path}: the write was interrupted", transient=True)
+        return job.reply
+
+    def _open(self, jobs: Sequence[Job]) -> None:
+        error: StoreError | None = None
+        try:
+            self._read(_OPEN.run)
+        except StoreError as raised:
+            error = raised
+        for job in jobs:
+            if error is not None:
+                job.error = self._failure(error)
+            job.done = error is not None or not job.request.writes
+
+    def _look(self, key: str) -> Reply | None:
+        reply = cast("Reply", self._read(Load(key).run))
+        return None if reply.record is None else reply
+
+    def _read(self, run: Callable[[sqlite3.Connection, float], object]) -> object:
+        forks = self._forks
+        with self._reading:
+            try:
+                connection, now = self._file.reader(), self._file.now()
+                if now - self._file.checked > CHECK_EVERY:
+                    self._file.check_place(now)
+                reply = run(connection, now)
+            except BaseException as error:
+                self._file.mend_reader(error)
+                if not isinstance(error, _OWN):
+                    raise  # an interrupt
+                raise (self._failure(error) if self._forks == forks else self._forked()) from error
+        if self._forks != forks:
+            raise self._forked()
+        return reply
+
+    def _commit(self) -> None:
+        """Commit all that is queued in one transaction. The caller holds the write lock."""
+        jobs: list[Job] = []
+        try:
+            self._committing = True
+            while self._queue:
+                jobs.append(self._queue.popleft())
+            connection = self._file.writer()
+            now = self._file.now()
+            if now - self._file.checked > CHECK_EVERY:
+                self._file.check_place(now)
+            alone = jobs[0].request if len(jobs) == 1 else None
+            if alone and alone.absent is not None and not jobs[0].looked and (held := find(connection, alone.absent)):
+                jobs[0].reply = Reply(False, held, now)
+                return  # a duplicate, which needs no write
+            purge = self._commits % PURGE_EVERY == 0
+            self._commits += 1
+            if alone and not alone.many and not purge and now - self._file.marked < MARK_EVERY:
+                jobs[0].reply = alone.run(connection, now)  # a transaction of its own
+            else:
+                self._transact(connection, jobs, purge)
+            if purge and self._file.is_behind() and self._reading.acquire(blocking=False):
+                try:
+                    self._file.close()  # the next process that opens it can set its clock
+                finally:
+                    self._reading.release()
+        except BaseException as error:
+            for job in jobs:
+                job.error = self._failure(error)
+            self._file.mend_writer(error)
+            if not isinstance(error, _OWN):
+                raise  # an interrupt, such as a time limit
+        finally:
+            self._committing = False
+            for job in jobs:
+                job.done = True
+
+    def _failure(self, error: BaseException) -> Exception:
+        """Return a new error for one job: several threads can raise theirs at once."""
+        if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+            failure = StoreError(
+                f"ledger {self.path}: a signal handler that forked, or closed the ledger, interrupted this request",
+                transient=True,
+            )
+        elif isinstance(error, sqlite3.Error):
+            failure = translated(error, self.path)
+        elif isinstance(error, DamagedRecord):
+            failure = DamagedRecord(str(error), error.damaged)
+        elif isinstance(error, StoreError):
+            failure = StoreError(str(error), transient=error.transient)
+        elif isinstance(error, _OWN):
+            failure = StoreError(f"ledger {self.path}: {error!r}")
+        else:
+            # It is not known what was written before the interrupt. That is a lost reply.
+            failure = StoreError(f"ledger {self.path}: the write was interrupted", transient=True)
+        failure.__cause__ = error
+        return failure
+
+    def _forked(self) -> StoreError:
+        """Return the error of a request that the parent process began and continues."""
+        return StoreError(
+            f"ledger {self.path}: this process was forked off in the middle of a request, by a signal handler that returned "
+            "in the child. The parent goes on with the request; end the child within the handler, by os._exit or an exec"
+        )
+
+    def _transact(self, connection: sqlite3.Connection, jobs: list[Job], purge: bool) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        now = self._file.now()
+        if now - self._file.marked >= MARK_EVERY:
+            connection.execute(MARK, (now,))
+        for job in jobs:
+            job.reply = job.request.run(connection, now)
+        if purge:
+            Purge(PURGE_LIMIT).run(connection, now)
+        connection.execute("COMMIT")
+        if now - self._file.marked >= MARK_EVERY:
+            self._file.marked = now
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def opened(self) -> SqliteFile:
+        """Return the file, with its schema made and its clock set."""
+        self._read(_OPEN.run)
+        return self._file
+
+    def close(self) -> None:
+        """Close both connections and end the writer thread; the next use opens them again."""
+        before = holds(self.locks)
+        try:
+            take(self.locks)
+            if self._thread is not None:
+                self._thread.stop()
+                self._thread = None
+            self._file.forget()
+        finally:
+            give(before)
+
+    def before_fork(self, *, inside: bool) -> None:
+        """Close the connections. The thread that forks holds the locks.
+
+        An SQLite connection must not be carried across a fork, not even to be closed there
+        (sqlite.org/howtocorrupt.html, 2.6), so there is none at the moment of forking.
+        """
+        self._carried = inside and not self._file.close_cursors()
+        if not self._carried:
+            self._file.close()
+
+    def after_fork_in_child(self) -> None:
+        """Forget the parent's requests and its writer thread, which stay in the parent."""
+        self._queue.clear()
+        self._thread = None
+        self._forks += 1
+        if self._carried:
+            self._file.abandon()
+
+
+def _close(file: SqliteFile, *locks: "RLock") -> None:
+    """Close the connections of a store that is gone, also at exit; not if a daemon thread holds a lock for ever."""
+    before = holds(locks)
+    try:
+        if all(lock.acquire(timeout=1) for lock in locks):
+            file.close()
+    finally:
+        give(before)
