@@ -33,7 +33,7 @@ class Limits(NamedTuple):
         return self
 
 
-class Reader(Generic[T]):
+class ItemReader(Generic[T]):
     """Reads key, fingerprint and size from an item.
 
     Args:
