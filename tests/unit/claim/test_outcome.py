@@ -61,13 +61,14 @@ def test_an_answer_from_memory_is_a_replay_too(once):
 
 def test_a_call_that_is_skipped_has_no_value_and_was_not_recorded(once):
     skipping = once.using(name="n", on_busy="skip")
-    with once.claim("k", name="n"):
-        outcome = skipping.run_outcome("k", len, "abc")
+    once.acquire("k", name="n")
+    outcome = skipping.run_outcome("k", len, "abc")
     assert (outcome.value, outcome.replayed, outcome.attempt, outcome.recorded_at) == (None, False, 1, None)
 
 
 def test_what_a_call_raises_its_outcome_raises(once):
-    with once.claim("k", name="n"), pytest.raises(Busy):
+    once.acquire("k", name="n")
+    with pytest.raises(Busy):
         once.using(name="n").run_outcome("k", len, "abc")
 
 
