@@ -117,8 +117,8 @@ class Buffer(Generic[T]):
         Raises:
             KeyMissing, Mismatch, TypeError: it cannot be added; the others are not touched.
         """
-        key = ledger_key(self.guard.name, self._reader.key(item))
-        fingerprint = self._reader.fingerprint(item)
+        found, fingerprint = self._reader.read(item)
+        key = ledger_key(self.guard.name, found)
         held = self._held.get(key)
         if held is None:
             asked = Asked(key, fingerprint, 0 if self._limits.bytes is None else self._reader.size(item))
