@@ -123,7 +123,7 @@ def _show(findings: list[Finding]) -> None:
 
 
 def _more(finding: Finding) -> list[tuple[str, str]]:
-    parts = (("why:", finding.why), ("mend:", finding.mend), ("see:", finding.source))
+    parts = (("why:", finding.why), ("fix:", finding.fix), ("see:", finding.source))
     return [(name, terminal.line(text)) for name, text in parts if text]
 
 

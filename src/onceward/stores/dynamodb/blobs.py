@@ -15,17 +15,12 @@ from onceward.wire.calls import ObjectCall
 
 PLACE: Final = "s3://"  # how the text of a result that is elsewhere begins, and no JSON does
 ROOM: Final = 380_000  # bytes of a result in an item of at most 400 KB, beside the key, an error and the names
-_PAUSES: Final = (
-    0.05,
-    0.2,
-    0.5,
-    1.0,
-)  # seconds before an object is written again; a record does not wait longer for S3
+# Seconds before an object is written again; a record does not wait longer for S3
+_PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
 _AWAY: Final = 10.0  # seconds without requests to S3 after it was away, so that a retry does not wait again
 _REMEMBERED: Final = 100
-_DIGEST: Final = re.compile(
-    r"-([0-9a-f]{16,64})\.json\Z"
-).search  # the start of the content's SHA-256, at the end of a name
+# The start of the content's SHA-256, at the end of a name
+_DIGEST: Final = re.compile(r"-([0-9a-f]{16,64})\.json\Z").search
 
 
 class Blobs:

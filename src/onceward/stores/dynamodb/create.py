@@ -18,15 +18,8 @@ from onceward.stores.dynamodb.table import DynamoTable
 from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of, message_of
 
-_PAUSES: Final = (
-    0.2,
-    0.5,
-    1.0,
-    2.0,
-    3.0,
-    5.0,
-    5.0,
-)  # seconds before a part that DynamoDB is still busy with is asked again
+# Seconds before a part that DynamoDB is still busy with is asked again
+_PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 5.0)
 _WAITS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 120)  # seconds between looks at a table that is being made
 _MISSING, _IN_USE, _INVALID = "ResourceNotFound", "ResourceInUse", "Validation"
 _BACKUPS_LATER = "ContinuousBackupsUnavailable"  # what a new table answers until its backups are being kept
