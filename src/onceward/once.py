@@ -425,8 +425,7 @@ class Once:
             window: its length: seconds, or as in "90s", "15m", "1h", "1d". Windows are aligned to the epoch, in UTC.
             name: the namespace of the keys; default the function's module and qualified name. The key is the window's start.
             at: the time that says which window it is, such as that for which the start was scheduled: a JMESPath expression
-                over the arguments or a callable (as ``key=`` for a decorated function) that finds an aware datetime, ISO 8601
-                text or seconds since the epoch; or such a datetime or number itself. It is taken as it is: nothing counts to
+                or a callable (as ``key=`` for a decorated function) that finds an aware datetime, ISO 8601 text or seconds since the epoch; or such a datetime or number itself. It is taken as it is: nothing counts to
                 the next window.
             offset: seconds by which windows begin later, as 1800 for "1h" on the half hour.
             **options: see :class:`onceward.Policy`. ``retention`` is two windows at least.

@@ -36,7 +36,7 @@ class Worker(Generic[M]):
         once: the ledger and the defaults of the policy.
         broker: where messages come from; for this worker alone.
         handler: takes the payload. A plain function is called in threads.
-        key: a JMESPath expression over the payload, or a callable; by default the delivery's own key.
+        key: a JMESPath expression that begins with a parameter of the handler, or a callable; by default the delivery's own key.
         fingerprint: the same, or True for the whole payload: what must not change under one key.
         name: the namespace of the keys; by default the handler's module and qualified name.
         concurrency: how many handlers run at a time.
