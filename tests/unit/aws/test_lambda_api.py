@@ -333,6 +333,7 @@ def test_a_concurrent_duplicate_may_wait_for_the_first_answer(once, source):
     assert len(shop.effects) == 1
 
 
+@pytest.mark.alone
 def test_nobody_waits_beyond_the_time_of_the_invocation(once):
     shop = SlowShop()
     handler = served(once, shop, wait=600)
