@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from onceward.aws.sqs.worker import SqsWorker
-from onceward.batch.outcomes import Outcome
+from onceward.batch.outcomes import BatchOutcome
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
 from onceward.cli.sqs_report import Heard, SqsReport
 from onceward.errors import OncewardError
@@ -153,7 +153,7 @@ class _ReportedWorker(SqsWorker):
     wants_values = True
     report: SqsReport
 
-    def told(self, outcome: Outcome) -> None:
+    def told(self, outcome: BatchOutcome) -> None:
         super().told(outcome)
         self.report.outcome(outcome)
 

@@ -181,11 +181,23 @@ def test_a_delivery_has_its_fields(once):
         on_sqs(once, key="id")(alone)
 
 
-def test_a_callable_is_given_the_arguments_that_it_names_and_the_payload_as_it_was_converted(once):
+def test_a_callable_gets_the_arguments_it_names_and_the_converted_payload(once):
     def handle(order: dict[str, int], delivery: Delivery): ...
 
     on_sqs(once, key=lambda delivery, order: (delivery.id, order["id"]), name="n")(handle)(events.sqs({"id": 7}))
     assert list(once.store.records) == ["n:(m-0,7)"]
+
+
+def test_a_callable_that_names_no_input_is_refused(once):
+    for key in (lambda customer, country: 1, lambda order, customer: 1):
+        with pytest.raises(
+            ValueError, match=r"customer.*, which names no parameter of charge\(order, region\): let it name"
+        ):
+            once(key=key)(charge)
+    with pytest.raises(ValueError, match=r"key= takes order, which names no parameter of nothing\(\)"):
+
+        @on_sqs(once, key=lambda order: order["id"])
+        def nothing(): ...
 
 
 def test_another_annotation_makes_no_other_keys(once):

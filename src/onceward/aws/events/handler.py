@@ -10,7 +10,7 @@ from onceward.core.policy import Options
 from onceward.once import check_once
 
 if TYPE_CHECKING:
-    from onceward.batch.batch import Outcome
+    from onceward.batch.batch import BatchOutcome
     from onceward.keys.reading import KeySource
     from onceward.once import Once
 
@@ -67,7 +67,7 @@ class Source(NamedTuple, Generic[T]):
 
     name: str
     deliveries: Callable[[object, object], list[Delivery]]
-    answer: "Callable[[Sequence[Outcome]], T]"
+    answer: "Callable[[Sequence[BatchOutcome]], T]"
     group: Callable[[Delivery], Hashable | None] | None = None
     concurrency: int = 1
     values: bool = False
