@@ -20,7 +20,7 @@ class Finding(NamedTuple):
         check: what was looked at, in a word or two.
         says: what is so.
         why: what comes of it; "" when it is ok.
-        mend: what to do about it.
+        fix: what to do about it.
         source: where AWS, or who else it is about, says so.
     """
 
@@ -28,7 +28,7 @@ class Finding(NamedTuple):
     check: str
     says: str
     why: str = ""
-    mend: str = ""
+    fix: str = ""
     source: str = ""
 
 
@@ -67,9 +67,9 @@ class Gaps:
             self.note(check, str(error), "", needed=needed)
         return None
 
-    def note(self, check: str, says: str, mend: str, *, needed: bool) -> None:
+    def note(self, check: str, says: str, fix: str, *, needed: bool) -> None:
         """Note a gap: "unknown" if the caller asked for it by name, else "skipped"; it is never "ok"."""
-        self.found.append(Finding("unknown" if needed else "skipped", check, says, "it was not looked at", mend))
+        self.found.append(Finding("unknown" if needed else "skipped", check, says, "it was not looked at", fix))
 
 
 class InMemory:

@@ -173,9 +173,9 @@ RULES = [
 def test_one_unsafe_setting_is_found_and_nothing_else(facts, level, check, text):
     assert bad(facts) == [(level, check)]
     finding = diagnosis(facts)[0]
-    assert text in f"{finding.says} {finding.why} {finding.mend}"
+    assert text in f"{finding.says} {finding.why} {finding.fix}"
     assert finding.why
-    assert finding.mend
+    assert finding.fix
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_unsafe_settings_end_with_status_1_and_say_why_and_what_to_do(cli, endpo
         == f"error    lease: a lease is 60 s, and a message of {orders.rpartition('/')[2]} comes again after 10 s"
     )
     assert lines[1].startswith("         why: when a worker dies, its messages are received 5 time(s) in vain")
-    assert lines[2].startswith("         mend: give a lease of at most 10 s")
+    assert lines[2].startswith("         fix: give a lease of at most 10 s")
     assert lines[-1].startswith("error 1, ok ")
     assert cli.run("doctor", "--queue", orders, "--lease=10").returncode == 0
 
@@ -333,7 +333,7 @@ def test_without_botocore_only_a_function_that_was_named_is_missed(cli, orders, 
     assert skipped["why"] == "it was not looked at"
     result = cli.run("doctor", "--queue", orders, "--function", "charge")
     assert result.returncode == 2
-    assert b"mend: pip install botocore" in result.stdout
+    assert b"fix: pip install botocore" in result.stdout
 
 
 def test_a_table_is_looked_at(cli, dynoxide, table):
@@ -369,8 +369,8 @@ def test_what_owners_of_a_filled_table_are_told_to_run_does_it(cli, dynoxide, ta
     once = Once(store)
     once.acquire("a").complete()
     once.close()
-    mend = told(cli.run("doctor", "--store", store, "--json"))["warning", "TTL"]["mend"]
-    program, *arguments = shlex.split(mend.split("`")[1])
+    fix = told(cli.run("doctor", "--store", store, "--json"))["warning", "TTL"]["fix"]
+    program, *arguments = shlex.split(fix.split("`")[1])
     assert program == "onceward"
     assert cli.run(*arguments).returncode == 0
     assert ("warning", "TTL") not in told(cli.run("doctor", "--store", store, "--json"))
@@ -559,7 +559,7 @@ def test_what_is_to_be_done_about_a_concurrency_can_be_done():
         for finding in diagnosis(facts(triggers=(CHARGE._replace(reserved=1, concurrency=2),)))
         if finding.level == "warning"
     ]
-    assert finding.mend == "give the mapping a MaximumConcurrency of 2, and the function a reserved concurrency of 2"
+    assert finding.fix == "give the mapping a MaximumConcurrency of 2, and the function a reserved concurrency of 2"
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ _COMPLETED: Final[dict[OnCompleted, Plan]] = {
 
 
 _OF_ANOTHER: Final = Plan(
-    "keep", "its key was used with another input, so its consumer refuses it: mend the message, or who sends such keys"
+    "keep", "its key was used with another input, so its consumer refuses it: fix the message, or who sends such keys"
 )
 _OF_WHOM: Final = Plan(
     "keep",

@@ -34,7 +34,7 @@ def dead_letters(facts: Facts) -> Iterator[Finding]:
 
 def _alone(queue: QueueSettings, limit: int | None, *, by_lambda: bool) -> Finding:
     gone = days(queue.retention)
-    mend = "give the queue a RedrivePolicy"
+    fix = "give the queue a RedrivePolicy"
     if not by_lambda:
         why = (
             f"`onceward sqs` and SqsWorker keep a message that always fails in the ledger, after {limit or ATTEMPTS} attempts; of "
@@ -42,12 +42,12 @@ def _alone(queue: QueueSettings, limit: int | None, *, by_lambda: bool) -> Findi
         )
     elif limit is None:
         why = f"of a message that always fails, SQS drops it {gone} after it was sent, without a trace"
-        mend += ", or the guard max_attempts="
+        fix += ", or the guard max_attempts="
     else:
         why = f"of a message that always fails, its key is parked after {limit} attempts, and the message is dropped {gone} after it was sent"
     unsafe = by_lambda and limit is None
     return Finding(
-        "error" if unsafe else "warning", "dead letters", f"{queue.name} has no dead-letter queue", why, mend, _DEAD
+        "error" if unsafe else "warning", "dead letters", f"{queue.name} has no dead-letter queue", why, fix, _DEAD
     )
 
 
@@ -91,16 +91,16 @@ def dead_letter_retention(facts: Facts) -> Iterator[Finding]:
     if dead.retention > queue.retention or (queue.fifo and dead.retention == queue.retention):
         yield Finding("ok", check, f"{dead.name} keeps messages for {both}")
         return
-    mend = f"give {dead.name} a MessageRetentionPeriod of 1209600"
+    fix = f"give {dead.name} a MessageRetentionPeriod of 1209600"
     if dead.retention >= 1209600:
-        mend = f"give {queue.name} a shorter MessageRetentionPeriod than 1209600, which is the longest"
+        fix = f"give {queue.name} a shorter MessageRetentionPeriod than 1209600, which is the longest"
     yield Finding(
         "error" if dead.retention < queue.retention and not queue.fifo else "warning",
         check,
         f"{dead.name} keeps messages for {both}",
         "a message may be gone before anybody has seen it there"
         + ("" if queue.fifo else ": its age is counted from when it was first sent"),
-        mend,
+        fix,
         _KEPT,
     )
 
@@ -218,14 +218,14 @@ def lease(facts: Facts) -> Iterator[Finding]:
     burns = (
         f"when a worker dies, its messages are received {vain} time(s) in vain, because their keys are still claimed"
     )
-    mend = f"give a lease of at most {queue.visibility} s (it is renewed while the handler runs), or a longer visibility timeout"
+    fix = f"give a lease of at most {queue.visibility} s (it is renewed while the handler runs), or a longer visibility timeout"
     if facts.triggers and held > queue.visibility >= max(trigger.timeout for trigger in facts.triggers):
         burns = f"unless on_sqs handles them, whose leases end with the invocation: {burns}"
-        yield Finding("warning", check, says, burns, mend, _VISIBLE)
+        yield Finding("warning", check, says, burns, fix, _VISIBLE)
     elif queue.dead_letters is not None and vain + 2 > queue.receives:
-        yield Finding("error", check, says, f"{burns}, and become dead letters without another attempt", mend, _VISIBLE)
+        yield Finding("error", check, says, f"{burns}, and become dead letters without another attempt", fix, _VISIBLE)
     else:
-        yield Finding("warning", check, says, burns, mend, _VISIBLE)
+        yield Finding("warning", check, says, burns, fix, _VISIBLE)
 
 
 def polling(facts: Facts) -> Iterator[Finding]:
