@@ -18,9 +18,9 @@ $(VENV)/installed: pyproject.toml constraints.txt
 # The main job on real-looking input, twice on one ledger, then the proof under kills and pauses.
 demo: $(VENV)/installed
 	@rm -rf .demo && mkdir .demo
-	$(BIN)/onceward pipe examples/webhooks.ndjson --key id --store sqlite:///.demo/ledger.db --call examples.charge:charge
+	$(BIN)/onceward pipe examples/webhooks.ndjson --key event.id --store sqlite:///.demo/ledger.db --call examples.charge:charge
 	@echo "--- once more: only replays ---"
-	$(BIN)/onceward pipe examples/webhooks.ndjson --key id --store sqlite:///.demo/ledger.db --call examples.charge:charge --new-only
+	$(BIN)/onceward pipe examples/webhooks.ndjson --key event.id --store sqlite:///.demo/ledger.db --call examples.charge:charge --new-only
 	$(BIN)/onceward stats --store sqlite:///.demo/ledger.db
 	@echo "--- workers killed and paused in the middle of their work ---"
 	$(BIN)/onceward demo

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Charge the customer of a payment webhook.
 
-As a function:  onceward pipe webhooks.ndjson --key id --call charge:charge
-As a command:   onceward pipe webhooks.ndjson --key id -- python3 charge.py
+As a function:  onceward pipe webhooks.ndjson --key event.id --call charge:charge
+As a command:   onceward pipe webhooks.ndjson --key line.id -- python3 charge.py
 
 Each charge is one line in charges.log, so that `sort charges.log | uniq -d` shows whether anybody was charged twice.
 """

@@ -1,5 +1,6 @@
 """What several tests need from the machine."""
 
+import gc
 import os
 import signal
 import sys
@@ -45,6 +46,12 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if not SLOW.isdisjoint(item.fixturenames):
             item.add_marker("slow")
+
+
+def pytest_collection_finish():
+    """Keep what was imported out of every later collection: tests that collect garbage often take a tenth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

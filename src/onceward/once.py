@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from onceward.batch.checkpoint.blocking import Flush
     from onceward.batch.checkpoint.context import CheckpointContext
     from onceward.batch.windows import At
-    from onceward.claim.signatures import KeySource
     from onceward.claim.transaction import Transaction
+    from onceward.keys.reading import KeySource
     from onceward.stores.ledger import Ledger
 
 P = ParamSpec("P")
@@ -95,7 +95,8 @@ class Once:
         """Guard a function or coroutine function, as in ``@once(key="order.id", lease=60)``.
 
         Args:
-            key: a JMESPath expression over the arguments by name, or a callable given those of them that it names.
+            key: a JMESPath expression that begins with a parameter, as ``order.id`` does for ``def charge(order)``, or a
+                callable that is given those of the arguments that it names.
             fingerprint: the same, or True for all arguments: what must not change under one key.
             name: the namespace of the keys; default the function's module and qualified name. A function that you rename or
                 move forgets its keys, and every effect runs again: give it ``name="old_module.old_name"``. A lambda and a
@@ -286,7 +287,7 @@ class Once:
 
         Args:
             function: handles one record, its only argument (but for the claim); a coroutine function for ``run_async``.
-            key: as for a decorated function, over the function's argument by its name.
+            key: as for a decorated function.
             fingerprint: the same.
             name: the namespace of the keys; default the function's module and qualified name, as when it is decorated.
             concurrency: how many handlers run at a time: threads for ``run``, tasks for ``run_async``.
@@ -299,9 +300,10 @@ class Once:
             ValueError, TypeError: an option is not valid or does not fit the function.
         """
         from onceward.batch.batch import Batch, Reading
-        from onceward.claim import signatures as inputs
+        from onceward.claim.handler import describe
+        from onceward.keys.signatures import CallReader
 
-        source = inputs.Inputs(function, key, fingerprint, inputs.describe(function).parameter)
+        source = CallReader(function, key, fingerprint, describe(function).claim)
 
         def read(record: object) -> Reading:
             return Reading((record,), *source.read((record,), {}))
@@ -340,7 +342,7 @@ class Once:
             flush: writes a list of items, in the order they were added, and raises when it cannot. A process that dies in it,
                 or before it is recorded, leaves the keys to be taken over, and their items to be written again: derive the
                 name of what is written from the items, or write what replaces itself.
-            key: a JMESPath expression over an item, or a callable that is given it.
+            key: a JMESPath expression that begins with ``item``, as in "item.id", or a callable that is given the item.
             fingerprint: the same, or True for the whole item: what must not change under one key.
             name: the namespace of the keys; default the flush's module and qualified name. Give one when the flush closes
                 over what changes from block to block.
@@ -364,12 +366,12 @@ class Once:
             ValueError, TypeError: an option is not valid.
         """
         from onceward.batch.checkpoint.context import CheckpointContext
-        from onceward.batch.checkpoint.items import Limits, Reader
+        from onceward.batch.checkpoint.items import ItemReader, Limits
         from onceward.batch.checkpoint.state import Buffer
 
         guard = self.guards.for_flush(flush, name, {**options, "on_busy": "raise", "final": (), "cache": 0})
         limits = Limits(count, bytes, age).checked()
-        return CheckpointContext(Buffer(guard, Reader(key, fingerprint, size), limits), flush, on_done)
+        return CheckpointContext(Buffer(guard, ItemReader(key, fingerprint, size), limits), flush, on_done)
 
     def per(
         self,

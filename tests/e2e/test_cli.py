@@ -99,30 +99,40 @@ def test_the_version_is_told(cli):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--key", "id"], "no command"),
-        (["cat", "--key", "id"], "cat is no file; is it the command?"),
-        (["--key", "id", "--", "no-such-program"], "no-such-program: no such command"),
-        (["--key", "id", "--", "./in.ndjson"], "not an executable file"),
-        (["--key", "id", "--", "./plain"], "a script without a #! line"),
-        (["--key", "id", "--", "./lost"], "/no/such/interpreter"),
-        (["--key", "id[", "--", "cat"], "not a JMESPath expression"),
-        (["--key", "items[].id", "--", "cat"], "projection"),
-        (["--key", "id", "--", "echo", "{id"], "literal braces twice, {{ and }}"),
-        (["--key", "id", "--", "echo", "id}"], "literal braces twice, {{ and }}"),
-        (["--key", "id", "--", "echo", "{}"], "literal braces twice, {{ and }}"),
-        (["--key", "id", "--", "echo", '{"a": 1}'], "literal braces twice, {{ and }}"),
-        (["--key", "id", "--", "{id}"], "must be the same for every line"),
-        (["--key", "id", "--call", "m:f", "--", "cat"], "not both"),
-        (["--key", "id", "--call", "m"], "module:function"),
-        (["--key", "id", "--call", "no_such_module:f"], "cannot be imported"),
-        (["--key", "id", "--call", "json:no_such"], "has no function no_such"),
-        (["--key", "id", "--lease", "0", "--", "cat"], "lease=0.0"),
-        (["--key", "id", "--name", "a:b", "--", "cat"], "name='a:b'"),
-        (["--key", "id", "--store", "mysql://x", "--", "cat"], "names no store"),
-        (["gone.ndjson", "--key", "id", "--", "cat"], "gone.ndjson: no such file"),
-        ([".", "--key", "id", "--", "cat"], "a directory"),
-        (["in.ndjson", "--key", "id", "--rejects", "in.ndjson", "--", "cat"], "the input itself"),
-        (["in.ndjson", "--key", "id", "--rejects", "no/such/folder", "--", "cat"], "cannot be written"),
+        (["--key", "line.id"], "no command"),
+        (["cat", "--key", "line.id"], "cat is no file; is it the command?"),
+        (["--key", "line.id", "--", "no-such-program"], "no-such-program: no such command"),
+        (["--key", "line.id", "--", "./in.ndjson"], "not an executable file"),
+        (["--key", "line.id", "--", "./plain"], "a script without a #! line"),
+        (["--key", "line.id", "--", "./lost"], "/no/such/interpreter"),
+        (["--key", "line.id[", "--", "cat"], "not a JMESPath expression"),
+        (["--key", "line.items[].id", "--", "cat"], "projection"),
+        (
+            ["--key", "id", "--", "cat"],
+            "key='id' does not start with line, which is the parsed line; write key='line.id'",
+        ),
+        (["--key", "line.id", "--", "echo", "{id}"], "write {line.id}"),
+        (["--key", "id", "--call", "json:loads"], "key='id' names no parameter of loads(s); write key='s.id'"),
+        (
+            ["--key", "line.id", "--call", "json:loads"],
+            "key='line.id' names no parameter of loads(s); write key='s.id'",
+        ),
+        (["--key", "line.id", "--", "echo", "{id"], "literal braces twice, {{ and }}"),
+        (["--key", "line.id", "--", "echo", "id}"], "literal braces twice, {{ and }}"),
+        (["--key", "line.id", "--", "echo", "{}"], "literal braces twice, {{ and }}"),
+        (["--key", "line.id", "--", "echo", '{"a": 1}'], "literal braces twice, {{ and }}"),
+        (["--key", "line.id", "--", "{line.id}"], "must be the same for every line"),
+        (["--key", "line.id", "--call", "m:f", "--", "cat"], "not both"),
+        (["--key", "line.id", "--call", "m"], "module:function"),
+        (["--key", "line.id", "--call", "no_such_module:f"], "cannot be imported"),
+        (["--key", "line.id", "--call", "json:no_such"], "has no function no_such"),
+        (["--key", "line.id", "--lease", "0", "--", "cat"], "lease=0.0"),
+        (["--key", "line.id", "--name", "a:b", "--", "cat"], "name='a:b'"),
+        (["--key", "line.id", "--store", "mysql://x", "--", "cat"], "names no store"),
+        (["gone.ndjson", "--key", "line.id", "--", "cat"], "gone.ndjson: no such file"),
+        ([".", "--key", "line.id", "--", "cat"], "a directory"),
+        (["in.ndjson", "--key", "line.id", "--rejects", "in.ndjson", "--", "cat"], "the input itself"),
+        (["in.ndjson", "--key", "line.id", "--rejects", "no/such/folder", "--", "cat"], "cannot be written"),
         (["--", "cat"], "--key"),
     ],
 )
@@ -419,9 +429,13 @@ BYTES = os.fsdecode(b"r\xff")
     ("arguments", "status", "told"),
     [
         (["pipe", "--key", "(" * 3000, "--", "true"], 2, "is nested too deeply"),
-        (["pipe", "--key", "id", "--", "echo", "{" + "[" * 900 + "a" + "]" * 900 + "}"], 2, "is nested too deeply"),
-        (["pipe", "--key", "id", "--jobs", "100000", "--", "true"], 2, "1000"),
-        (["pipe", "--key", "id", "--name", BYTES, "--", "true"], 2, "give a name in UTF-8"),
+        (
+            ["pipe", "--key", "line.id", "--", "echo", "{" + "[" * 900 + "a" + "]" * 900 + "}"],
+            2,
+            "is nested too deeply",
+        ),
+        (["pipe", "--key", "line.id", "--jobs", "100000", "--", "true"], 2, "1000"),
+        (["pipe", "--key", "line.id", "--name", BYTES, "--", "true"], 2, "give a name in UTF-8"),
         (["ls", "--prefix", BYTES], 2, "--prefix r\\udcff: give it in UTF-8"),
         (["ls", "--namespaces", "--prefix", BYTES], 2, "give it in UTF-8"),
         (["stats", "--prefix", BYTES], 2, "give it in UTF-8"),
@@ -445,7 +459,7 @@ def test_pipe_makes_do_with_the_threads_that_there_are(cli):
     limit = "import resource, sys, threading; threading.stack_size(1 << 28); resource.setrlimit(resource.RLIMIT_AS, (3 << 30, -1));"
     code = f"{limit} from onceward.cli import main; main()"
     cli.write("in.ndjson", *({"id": n} for n in range(20)))
-    run = [sys.executable, "-c", code, "pipe", "in.ndjson", "--key", "id", "--jobs", "500", "--", "true"]
+    run = [sys.executable, "-c", code, "pipe", "in.ndjson", "--key", "line.id", "--jobs", "500", "--", "true"]
     done = subprocess.run(run, cwd=cli.folder, env=cli.env, capture_output=True, text=True)
     assert "threads of 500: give fewer --jobs" in done.stderr
     assert "ran 20" in done.stderr

@@ -222,7 +222,11 @@ def redriven(shop, dead, queue, status=0):
     command = [sys.executable, "-m", "onceward", "redrive", dead, "--to", queue, "--store", shop.ledger, "--json"]
     environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
     done = subprocess.run(
-        [*command, "--name", "orders", "--key", "id"], env=environment, capture_output=True, text=True, timeout=PATIENCE
+        [*command, "--name", "orders", "--key", "line.id"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert done.returncode == status, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

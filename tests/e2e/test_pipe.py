@@ -25,7 +25,7 @@ def objects(result):
 
 def test_the_command_runs_once_per_key_and_a_duplicate_prints_what_was_recorded(cli):
     say = cli.script("say", 'echo "$1" >> log; echo "did $1"')
-    result = cli.run("pipe", "in.ndjson", "--key", "id", "--", say, "{n}")
+    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", say, "{line.n}")
     assert result.stdout == b"did one\ndid two\ndid one\n"
     assert result.returncode == 0
     assert cli.log() == ["one", "two"]
@@ -34,32 +34,34 @@ def test_the_command_runs_once_per_key_and_a_duplicate_prints_what_was_recorded(
 
 def test_the_same_command_again_runs_nothing_and_prints_the_same(cli):
     say = cli.script("say", 'echo "$1" >> log; echo "did $1"')
-    first, second = (cli.run("pipe", "in.ndjson", "--key", "id", "--", say, "{n}") for _ in range(2))
+    first, second = (cli.run("pipe", "in.ndjson", "--key", "line.id", "--", say, "{line.n}") for _ in range(2))
     assert second.stdout == first.stdout
     assert cli.log() == ["one", "two"]
     assert "ran 0, replayed 3" in second.stderr
 
 
 def test_duplicates_print_nothing_with_new_only(cli):
-    assert cli.run("pipe", "in.ndjson", "--key", "id", "--new-only", "--", "echo", "{id}").stdout == b"1\n2\n"
-    assert cli.run("pipe", "in.ndjson", "--key", "id", "--new-only", "--", "echo", "{id}").stdout == b""
+    assert cli.run("pipe", "in.ndjson", "--key", "line.id", "--new-only", "--", "echo", "{line.id}").stdout == b"1\n2\n"
+    assert cli.run("pipe", "in.ndjson", "--key", "line.id", "--new-only", "--", "echo", "{line.id}").stdout == b""
 
 
 def test_the_line_is_the_commands_standard_input_as_it_stands(cli):
     (cli.folder / "odd.ndjson").write_bytes(b'{ "id":  1.50, "n": "\\u00e9" }\r\n{"id":2}')
-    result = cli.run("pipe", "odd.ndjson", "--key", "id", "--", "cat")
+    result = cli.run("pipe", "odd.ndjson", "--key", "line.id", "--", "cat")
     assert result.stdout == b'{ "id":  1.50, "n": "\\u00e9" }\r\n{"id":2}\n'
 
 
 def test_lines_come_from_standard_input_when_no_file_or_a_dash_is_given(cli):
     for files in ([], ["-"]):
-        result = cli.run("pipe", *files, "--key", "id", "--name", f"n{len(files)}", "--", "cat", input=b'{"id":7}\n')
+        result = cli.run(
+            "pipe", *files, "--key", "line.id", "--name", f"n{len(files)}", "--", "cat", input=b'{"id":7}\n'
+        )
         assert result.stdout == b'{"id":7}\n'
 
 
 def test_several_files_are_one_stream(cli):
     cli.write("more.ndjson", {"id": 2}, {"id": 3})
-    found, _ = objects(cli.run("pipe", "in.ndjson", "more.ndjson", "--key", "id", "--json", "--", "true"))
+    found, _ = objects(cli.run("pipe", "in.ndjson", "more.ndjson", "--key", "line.id", "--json", "--", "true"))
     assert [(o["file"], o["line"], o["outcome"]) for o in found] == [
         ("in.ndjson", 1, "ran"),
         ("in.ndjson", 2, "ran"),
@@ -71,13 +73,13 @@ def test_several_files_are_one_stream(cli):
 
 def test_a_key_may_be_made_of_several_parts(cli):
     cli.write("shops.ndjson", {"shop": "a", "n": 1}, {"shop": "b", "n": 1}, {"shop": "a", "n": 1})
-    result = cli.run("pipe", "shops.ndjson", "--key", "[shop, n]", "--", "echo", "{shop}{n}")
+    result = cli.run("pipe", "shops.ndjson", "--key", "[line.shop, line.n]", "--", "echo", "{line.shop}{line.n}")
     assert result.stdout == b"a1\nb1\na1\n"
 
 
 def test_1_and_the_text_1_are_different_keys(cli):
     cli.write("types.ndjson", {"id": 1}, {"id": "1"})
-    assert "ran 2" in cli.run("pipe", "types.ndjson", "--key", "id", "--", "true").stderr
+    assert "ran 2" in cli.run("pipe", "types.ndjson", "--key", "line.id", "--", "true").stderr
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
@@ -86,22 +88,22 @@ def test_1_and_the_text_1_are_different_keys(cli):
 @pytest.mark.parametrize(
     ("template", "value", "argument"),
     [
-        ("{v}", "text", "text"),
-        ("a{v}b{v}c", "-", "a-b-c"),
-        ("{v}", 1.5, "1.5"),
-        ("{v}", True, "true"),
-        ("{v}", {"a": [1, None]}, '{"a":[1,null]}'),
-        ("{v.a[0]}", {"a": ["x"]}, "x"),
-        ("{v || 'none'}", "", "none"),
-        ("{join('}', v)}", ["x", "y"], "x}y"),
-        ("{to_string({a: v})}", 1, '{"a":1}'),
-        ('{{"v": "{v}"}}', "x", '{"v": "x"}'),
-        ("{v}", "", ""),
+        ("{line.v}", "text", "text"),
+        ("a{line.v}b{line.v}c", "-", "a-b-c"),
+        ("{line.v}", 1.5, "1.5"),
+        ("{line.v}", True, "true"),
+        ("{line.v}", {"a": [1, None]}, '{"a":[1,null]}'),
+        ("{line.v.a[0]}", {"a": ["x"]}, "x"),
+        ("{line.v || 'none'}", "", "none"),
+        ("{join('}', line.v)}", ["x", "y"], "x}y"),
+        ("{to_string({a: line.v})}", 1, '{"a":1}'),
+        ('{{"v": "{line.v}"}}', "x", '{"v": "x"}'),
+        ("{line.v}", "", ""),
     ],
 )
 def test_an_argument_is_filled_in_from_the_line(cli, template, value, argument):
     cli.write("one.ndjson", {"id": 1, "v": value})
-    assert cli.run("pipe", "one.ndjson", "--key", "id", "--", "printf", "%s", template).stdout.decode() == argument
+    assert cli.run("pipe", "one.ndjson", "--key", "line.id", "--", "printf", "%s", template).stdout.decode() == argument
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_an_argument_is_filled_in_from_the_line(cli, template, value, argument):
 )
 def test_what_a_shell_would_interpret_is_only_text(cli, value):
     cli.write("one.ndjson", {"id": 1, "v": value})
-    assert cli.run("pipe", "one.ndjson", "--key", "id", "--", "printf", "%s", "{v}").stdout.decode() == value
+    assert cli.run("pipe", "one.ndjson", "--key", "line.id", "--", "printf", "%s", "{line.v}").stdout.decode() == value
     assert not (cli.folder / "hacked").exists()
 
 
@@ -117,8 +119,8 @@ def test_the_command_finds_its_claim_in_its_environment(cli):
     show = cli.script(
         "show", 'echo "$ONCEWARD_KEY $ONCEWARD_ATTEMPT $ONCEWARD_DERIVED_KEY"; test "$ONCEWARD_ATTEMPT" = 2'
     )
-    cli.run("pipe", "in.ndjson", "--key", "id", "--", show)
-    first, second, again = cli.run("pipe", "in.ndjson", "--key", "id", "--", show).stdout.decode().splitlines()
+    cli.run("pipe", "in.ndjson", "--key", "line.id", "--", show)
+    first, second, again = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", show).stdout.decode().splitlines()
     assert first.startswith("pipe:1 2 ")
     assert second.startswith("pipe:2 2 ")
     assert first == again
@@ -130,7 +132,7 @@ def test_the_command_finds_its_claim_in_its_environment(cli):
 
 def test_a_failed_line_is_reported_and_run_again_by_the_next_run(cli):
     fail = cli.script("fail", 'echo "$1" >> log; echo half; echo "no such card" >&2; exit 3')
-    result = cli.run("pipe", "in.ndjson", "--key", "id", "--", fail, "{id}")
+    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", fail, "{line.id}")
     assert result.returncode == 1
     assert result.stdout == b""
     assert "in.ndjson:2: pipe:2: failed: exit status 3\n" in result.stderr
@@ -141,13 +143,13 @@ def test_a_failed_line_is_reported_and_run_again_by_the_next_run(cli):
 
 
 def test_a_command_that_is_killed_has_failed(cli):
-    result = cli.run("pipe", "in.ndjson", "--key", "id", "--", "sh", "-c", "kill -SEGV $$")
+    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "sh", "-c", "kill -SEGV $$")
     assert "pipe:1: failed: killed by SIGSEGV" in result.stderr
 
 
 def test_a_key_is_parked_after_its_last_attempt_until_it_is_unparked(cli):
     fail = cli.script("fail", 'echo "$1" >> log; test -e mended')
-    run = ("pipe", "in.ndjson", "--key", "id", "--max-attempts", "1", "--", fail, "{id}")
+    run = ("pipe", "in.ndjson", "--key", "line.id", "--max-attempts", "1", "--", fail, "{line.id}")
     first = cli.run(*run)
     assert "failed 2, parked 1" in first.stderr
     second = cli.run(*run)
@@ -161,7 +163,7 @@ def test_a_key_is_parked_after_its_last_attempt_until_it_is_unparked(cli):
 
 
 def test_what_a_command_says_on_standard_error_is_passed_on(cli):
-    result = cli.run("pipe", "in.ndjson", "--key", "id", "--", "sh", "-c", "echo careful >&2")
+    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "sh", "-c", "echo careful >&2")
     assert result.stderr.count("careful\n") == 2
 
 
@@ -169,14 +171,14 @@ def test_what_a_command_says_on_standard_error_is_passed_on(cli):
 
 
 def test_output_that_is_not_text_is_replayed_byte_for_byte(cli):
-    first = cli.run("pipe", "in.ndjson", "--key", "id", "--", "printf", "\\377\\000{id}")
+    first = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "printf", "\\377\\000{id}")
     assert first.stdout == b"\xff\x001\xff\x002\xff\x001"
-    assert cli.run("pipe", "in.ndjson", "--key", "id", "--", "printf", "\\377\\000{id}").stdout == first.stdout
+    assert cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "printf", "\\377\\000{id}").stdout == first.stdout
 
 
 def test_an_output_too_large_to_be_recorded_is_printed_whole_once(cli):
     large = cli.script("large", "head -c 3000000 /dev/zero | tr '\\0' x")
-    first = cli.run("pipe", "in.ndjson", "--key", "id", "--", large)
+    first = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", large)
     assert first.stdout == b"x" * 6_000_000
     assert first.returncode == 0
     assert "ran 2, replayed 1" in first.stderr
@@ -189,7 +191,7 @@ def test_an_output_too_large_to_be_recorded_is_printed_whole_once(cli):
 def test_outputs_of_parallel_jobs_never_interleave(cli):
     cli.write("many.ndjson", *({"id": n} for n in range(24)))
     slow = cli.script("slow", 'for i in 1 2 3; do printf "%0.s$1" $(seq 5000); done; echo')
-    result = cli.run("pipe", "many.ndjson", "--key", "id", "--jobs", "6", "--", slow, "<{id}>")
+    result = cli.run("pipe", "many.ndjson", "--key", "line.id", "--jobs", "6", "--", slow, "<{line.id}>")
     lines = result.stdout.decode().split()
     assert len(lines) == 24
     assert all(len(set(line.strip("<>").split("><"))) == 1 for line in lines)
@@ -200,13 +202,13 @@ def test_jobs_run_side_by_side(cli):
     meet = cli.script(
         "meet", 'touch "here$1"; for i in $(seq 100); do ls here* | wc -l | grep -q 4 && exit; sleep .05; done; exit 1'
     )
-    assert cli.run("pipe", "four.ndjson", "--key", "id", "--jobs", "4", "--", meet, "{id}").returncode == 0
+    assert cli.run("pipe", "four.ndjson", "--key", "line.id", "--jobs", "4", "--", meet, "{line.id}").returncode == 0
 
 
 def test_a_second_line_of_a_key_in_flight_waits_and_replays(cli):
     cli.write("twins.ndjson", *({"id": "same", "n": n} for n in range(6)))
     slow = cli.script("slow", 'sleep .3; echo "$1" >> log; echo "did $1"')
-    result = cli.run("pipe", "twins.ndjson", "--key", "id", "--jobs", "6", "--wait", "0", "--", slow, "{n}")
+    result = cli.run("pipe", "twins.ndjson", "--key", "line.id", "--jobs", "6", "--wait", "0", "--", slow, "{line.n}")
     assert "ran 1, replayed 5" in result.stderr
     assert len(set(result.stdout.splitlines())) == 1
     assert len(cli.log()) == 1
@@ -218,7 +220,7 @@ def test_a_second_line_of_a_key_in_flight_waits_and_replays(cli):
 def test_json_has_one_object_per_line_and_a_summary(cli):
     cli.write("mixed.ndjson", {"id": 1}, "nonsense", {"id": 2}, "", {"id": 1})
     some = cli.script("some", 'test "$1" = 1 && echo "é{}" || { echo oops >&2; exit 9; }')
-    result = cli.run("pipe", "mixed.ndjson", "--key", "id", "--json", "--", some, "{id}")
+    result = cli.run("pipe", "mixed.ndjson", "--key", "line.id", "--json", "--", some, "{line.id}")
     found, summary = objects(result)
     by_line = {o["line"]: o for o in found}
     assert by_line[1] == {
@@ -236,7 +238,7 @@ def test_json_has_one_object_per_line_and_a_summary(cli):
 
 def test_json_holds_binary_and_large_output(cli):
     both = cli.script("both", 'test "$1" = 1 && printf "\\377" || { head -c 400000 /dev/zero | tr "\\0" "\\""; }')
-    found, _ = objects(cli.run("pipe", "in.ndjson", "--key", "id", "--json", "--", both, "{id}"))
+    found, _ = objects(cli.run("pipe", "in.ndjson", "--key", "line.id", "--json", "--", both, "{line.id}"))
     assert [o["output"] for o in found] == [{"hex": "ff"}, '"' * 400_000, {"hex": "ff"}]
 
 
@@ -270,7 +272,7 @@ async def waits(line):
 
 def call(cli, function, *options):
     (cli.folder / "handlers.py").write_text(HANDLERS)
-    return cli.run("pipe", "in.ndjson", "--key", "id", "--call", f"handlers:{function}", *options)
+    return cli.run("pipe", "in.ndjson", "--key", "line.id", "--call", f"handlers:{function}", *options)
 
 
 def test_a_function_is_called_once_per_key_and_its_typed_result_replayed_as_json(cli):
@@ -326,8 +328,8 @@ def test_json_holds_a_functions_result_as_it_is(cli):
 
 
 def test_another_command_under_the_same_name_is_refused(cli):
-    cli.run("pipe", "in.ndjson", "--key", "id", "--", "echo", "first one")
-    result = cli.run("pipe", "in.ndjson", "--key", "id", "--", "echo", "second")
+    cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "echo", "first one")
+    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "echo", "second")
     assert result.returncode == 2
     assert result.stdout == b""
     assert "before: echo 'first one'" in result.stderr
@@ -337,26 +339,26 @@ def test_another_command_under_the_same_name_is_refused(cli):
 
 
 def test_another_command_has_keys_of_its_own_under_another_name(cli):
-    cli.run("pipe", "in.ndjson", "--key", "id", "--", "echo", "first")
-    assert "ran 2" in cli.run("pipe", "in.ndjson", "--key", "id", "--name", "other", "--", "echo", "second").stderr
+    cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "echo", "first")
+    assert "ran 2" in cli.run("pipe", "in.ndjson", "--key", "line.id", "--name", "other", "--", "echo", "second").stderr
 
 
 def test_another_command_goes_on_under_the_same_keys_after_the_clear(cli):
-    cli.run("pipe", "in.ndjson", "--key", "id", "--", "echo", "first")
+    cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "echo", "first")
     assert cli.run("clear", "onceward.pipe:pipe").returncode == 0
-    assert "replayed 3" in cli.run("pipe", "in.ndjson", "--key", "id", "--", "echo", "second").stderr
+    assert "replayed 3" in cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "echo", "second").stderr
 
 
 def test_a_function_and_a_command_are_two_commands(cli):
     call(cli, "text")
-    assert "before: --call handlers:text" in cli.run("pipe", "in.ndjson", "--key", "id", "--", "cat").stderr
+    assert "before: --call handlers:text" in cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "cat").stderr
 
 
 # --- progress ---------------------------------------------------------------------------------------------------------
 
 
 def test_plain_lines_tell_of_the_progress_where_there_is_no_terminal(cli):
-    result = cli.run("pipe", "in.ndjson", "--key", "id", "--", "sleep", "1.2")
+    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "sleep", "1.2")
     assert "onceward: 100% read, ran 1\n" in result.stderr or "onceward: 100% read, ran 2\n" in result.stderr
 
 
@@ -368,7 +370,7 @@ def test_a_bar_stays_below_the_output_on_a_terminal(cli):
         "pipe",
         "in.ndjson",
         "--key",
-        "id",
+        "line.id",
         "--",
         "sh",
         "-c",
@@ -397,40 +399,40 @@ def test_a_bar_stays_below_the_output_on_a_terminal(cli):
 @pytest.mark.parametrize(
     "command",
     [
-        ["sh", "-c", "echo {n}"],
-        ["/bin/sh", "-ec", "echo {n}"],
-        ["bash", "-o", "pipefail", "-c", "echo '{n}'"],
-        ["env", "A=1", "timeout", "9", "bash", "-lc", "echo {n}"],
-        ["su", "nobody", "-c", "echo {n}"],
-        ["python3", "-X", "dev", "-c", "print('{n}')"],
-        ["perl", "-e", "print 1;", "-e", "print '{n}'"],
-        ["node", "--eval={n}"],
-        ["ssh", "host", "echo", "{n}"],
+        ["sh", "-c", "echo {line.n}"],
+        ["/bin/sh", "-ec", "echo {line.n}"],
+        ["bash", "-o", "pipefail", "-c", "echo '{line.n}'"],
+        ["env", "A=1", "timeout", "9", "bash", "-lc", "echo {line.n}"],
+        ["su", "nobody", "-c", "echo {line.n}"],
+        ["python3", "-X", "dev", "-c", "print('{line.n}')"],
+        ["perl", "-e", "print 1;", "-e", "print '{line.n}'"],
+        ["node", "--eval={line.n}"],
+        ["ssh", "host", "echo", "{line.n}"],
     ],
     ids=" ".join,
 )
 def test_a_line_is_not_filled_into_code(cli, command):
-    result = cli.run("pipe", "in.ndjson", "--key", "id", "--", *command)
+    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", *command)
     assert result.returncode == 2
     assert f"is code for {command[0].rpartition('/')[2] if command[0] != 'env' else 'bash'}" in result.stderr
-    assert "\"$1\"' sh '{id}'" in result.stderr
+    assert "\"$1\"' sh '{line.id}'" in result.stderr
     assert not (cli.folder / "onceward.db").exists()
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        ["sh", "-c", 'printf "%s" "$1"', "sh", "{n}"],
-        ["sh", "-c", 'printf "%s" "$2"', "sh", "-c", "{n}"],
-        ["sh", "./say", "-c", "{n}"],
-        ["env", "N={n}", "sh", "-c", 'printf "%s" "$N"'],
-        ["python3", "-c", "import sys; print(sys.argv[1], end='')", "{n}"],
+        ["sh", "-c", 'printf "%s" "$1"', "sh", "{line.n}"],
+        ["sh", "-c", 'printf "%s" "$2"', "sh", "-c", "{line.n}"],
+        ["sh", "./say", "-c", "{line.n}"],
+        ["env", "N={line.n}", "sh", "-c", 'printf "%s" "$N"'],
+        ["python3", "-c", "import sys; print(sys.argv[1], end='')", "{line.n}"],
     ],
     ids=" ".join,
 )
 def test_a_line_may_be_an_argument_of_code(cli, command):
     cli.write("one.ndjson", {"id": 1, "n": "$(touch hacked)'"})
     (cli.folder / "say").write_text('printf "%s" "$2"')
-    result = cli.run("pipe", "one.ndjson", "--key", "id", "--", *command)
+    result = cli.run("pipe", "one.ndjson", "--key", "line.id", "--", *command)
     assert result.stdout == b"$(touch hacked)'"
     assert not (cli.folder / "hacked").exists()

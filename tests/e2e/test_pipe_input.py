@@ -22,7 +22,7 @@ BAD = [
     (b"nonsense\n", "not JSON"),
     (b'{"id": 1\n', "not JSON"),
     (b'{"id": "\xff"}\n', "not UTF-8"),
-    (b'{"n": 1}\n', "no key: 'id' finds nothing"),
+    (b'{"n": 1}\n', "no key: 'line.id' finds nothing"),
     (b'{"id": null}\n', "no key"),
     (b'{"id": ""}\n', "empty str"),
     (b'{"id": [1, null]}\n', "missing"),
@@ -30,14 +30,14 @@ BAD = [
     (b'{"id": 1} {"id": 2}\n', "not JSON"),
     (b"[" * 100_000 + b"\n", "not JSON"),
     (b'{"id": 5, "n": "a\\u0000b"}\n', "NUL"),
-    (b'{"id": 6}\n', "{n} finds nothing in this line"),
+    (b'{"id": 6}\n', "{line.n} finds nothing in this line"),
 ]
 
 
 @pytest.mark.parametrize(("line", "reason"), BAD)
 def test_a_malformed_line_is_reported_and_copied_and_the_others_go_on(cli, line, reason):
     (cli.folder / "in.ndjson").write_bytes(b'{"id":"a","n":1}\n\n' + line + b'{"id":"b","n":2}\n')
-    result = cli.run("pipe", "in.ndjson", "--key", "id", "--rejects", "rejects", "--", "echo", "{n}")
+    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--rejects", "rejects", "--", "echo", "{line.n}")
     assert result.stdout == b"1\n2\n"
     assert result.returncode == 3
     assert "in.ndjson:3: malformed: " in result.stderr
@@ -48,33 +48,33 @@ def test_a_malformed_line_is_reported_and_copied_and_the_others_go_on(cli, line,
 
 def test_rejects_are_appended_line_by_line(cli):
     for _ in range(2):
-        cli.run("pipe", "--key", "id", "--rejects", "rejects", "--", "true", input=b"one\ntwo")
+        cli.run("pipe", "--key", "line.id", "--rejects", "rejects", "--", "true", input=b"one\ntwo")
     assert (cli.folder / "rejects").read_bytes() == b"one\ntwo\none\ntwo\n"
 
 
 def test_no_rejects_file_is_made_when_nothing_is_malformed(cli):
-    cli.run("pipe", "--key", "id", "--rejects", "rejects", "--", "true", input=b'{"id":1}\n')
+    cli.run("pipe", "--key", "line.id", "--rejects", "rejects", "--", "true", input=b'{"id":1}\n')
     assert not (cli.folder / "rejects").exists()
 
 
 def test_blank_lines_are_skipped(cli):
-    result = cli.run("pipe", "--key", "id", "--", "true", input=b'\n  \r\n{"id":1}\n\n')
+    result = cli.run("pipe", "--key", "line.id", "--", "true", input=b'\n  \r\n{"id":1}\n\n')
     assert result.returncode == 0
     assert "ran 1" in result.stderr
 
 
 def test_a_failed_line_outweighs_a_malformed_one_in_the_exit_status(cli):
-    assert cli.run("pipe", "--key", "id", "--", "false", input=b'oops\n{"id":1}\n').returncode == 1
+    assert cli.run("pipe", "--key", "line.id", "--", "false", input=b'oops\n{"id":1}\n').returncode == 1
 
 
 def test_no_input_is_a_run_that_is_done(cli):
-    assert cli.run("pipe", "--key", "id", "--", "true").returncode == 0
+    assert cli.run("pipe", "--key", "line.id", "--", "true").returncode == 0
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_standard_stream_that_is_closed_does_no_harm(cli, closed):
     cli.write("in.ndjson", {"id": 1})
-    run = f'exec "$0" -m onceward pipe in.ndjson --key id -- touch ran {closed}'
+    run = f'exec "$0" -m onceward pipe in.ndjson --key line.id -- touch ran {closed}'
     done = subprocess.run(["sh", "-c", run, sys.executable], cwd=cli.folder, env=cli.env, capture_output=True)
     assert done.returncode == 0
     assert (cli.folder / "ran").exists()
@@ -83,7 +83,7 @@ def test_a_standard_stream_that_is_closed_does_no_harm(cli, closed):
 def test_names_and_arguments_need_not_be_utf_8(cli):
     name = os.fsdecode(b"in\xff")
     cli.write(name, {"id": 1})
-    result = cli.run("pipe", name, "--key", "id", "--json", "--", "printf", "%s", os.fsdecode(b"\xfe"))
+    result = cli.run("pipe", name, "--key", "line.id", "--json", "--", "printf", "%s", os.fsdecode(b"\xfe"))
     assert result.returncode == 0
     first = json.loads(result.stdout.splitlines()[0])
     assert (first["file"], first["output"]) == ("in\ufffd", {"hex": "fe"})
@@ -113,7 +113,7 @@ def test_a_file_of_100_mb_takes_no_more_memory_than_a_small_one(cli):
     for name, count in (("small", 10), ("large", 1000)):
         with (cli.folder / name).open("w") as file:
             file.writelines(line.replace("{}", str(n % 400)) + "\n" for n in range(count))
-    options = ("--key", "id", "--jobs", "2", "--call", "handlers:handle")
+    options = ("--key", "line.id", "--jobs", "2", "--call", "handlers:handle")
     small, _ = peak(cli, "pipe", "small", *options)
     large, done = peak(cli, "pipe", "large", *options)
     assert b"ran 390, replayed 610" in done.stderr
@@ -127,8 +127,8 @@ def test_a_line_that_is_too_long_is_malformed_without_being_held(cli):
         for _ in range(100):
             file.write(b"y" * 1_000_000)
         file.write(b'"}\n{"id":3}\n')
-    small, _ = peak(cli, "pipe", "small", "--key", "id", "--", "cat")
-    large, done = peak(cli, "pipe", "large", "--key", "id", "--rejects", "rejects", "--", "cat")
+    small, _ = peak(cli, "pipe", "small", "--key", "line.id", "--", "cat")
+    large, done = peak(cli, "pipe", "large", "--key", "line.id", "--rejects", "rejects", "--", "cat")
     assert done.returncode == 3
     assert done.stdout == b'{"id":1}\n{"id":3}\n'
     assert b"large:2: malformed: longer than 16777216 bytes" in done.stderr
@@ -138,7 +138,7 @@ def test_a_line_that_is_too_long_is_malformed_without_being_held(cli):
 
 def test_a_line_of_16_mib_is_handled(cli):
     line = b'{"id":1,"x":"%s"}\n' % (b"y" * (16 * 1024 * 1024 - 16))
-    result = cli.run("pipe", "--key", "id", "--", "wc", "-c", input=line)
+    result = cli.run("pipe", "--key", "line.id", "--", "wc", "-c", input=line)
     assert result.stdout.strip() == str(len(line)).encode()
 
 
@@ -153,7 +153,7 @@ def one_line(result, told):
 
 def test_a_store_that_is_no_database_stops_the_run_before_it_begins(cli):
     (cli.folder / "onceward.db").write_text("a letter, and a long one at that\n" * 100)
-    result = cli.run("pipe", "--key", "id", "--", "touch", "ran", input=b'{"id":1}\n')
+    result = cli.run("pipe", "--key", "line.id", "--", "touch", "ran", input=b'{"id":1}\n')
     one_line(result, "not an SQLite database")
     assert result.stderr.count("\n") == 1
     assert not (cli.folder / "ran").exists()
@@ -161,7 +161,8 @@ def test_a_store_that_is_no_database_stops_the_run_before_it_begins(cli):
 
 def test_a_store_in_a_folder_that_does_not_exist_stops_the_run(cli):
     one_line(
-        cli.run("pipe", "--key", "id", "--store", "sqlite:///no/x.db", "--", "true", input=b"{}"), "cannot be opened"
+        cli.run("pipe", "--key", "line.id", "--store", "sqlite:///no/x.db", "--", "true", input=b"{}"),
+        "cannot be opened",
     )
 
 
@@ -169,11 +170,11 @@ def test_a_read_only_store_stops_the_run(cli):
     if os.getuid() == 0 and shutil.which("setpriv") is None:
         missing = pytest.fail if os.environ.get("CI") else pytest.skip
         missing("root may write to everything, and there is no setpriv (Debian's util-linux) to take that right away")
-    cli.run("pipe", "--key", "id", "--", "true", input=b'{"id":1}\n')
+    cli.run("pipe", "--key", "line.id", "--", "true", input=b'{"id":1}\n')
     for path in (*cli.folder.glob("onceward.db*"), cli.folder):
         path.chmod(0o555 if path.is_dir() else 0o444)
     unprivileged = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
-    command = [*unprivileged, sys.executable, "-m", "onceward", "pipe", "--key", "id", "--", "true"]
+    command = [*unprivileged, sys.executable, "-m", "onceward", "pipe", "--key", "line.id", "--", "true"]
     result = subprocess.run(command, cwd=cli.folder, env=cli.env, input='{"id":2}\n', capture_output=True, text=True)
     cli.folder.chmod(0o755)
     one_line(result, "read-only")
@@ -182,11 +183,11 @@ def test_a_read_only_store_stops_the_run(cli):
 def test_a_store_that_is_locked_for_long_stops_the_run_and_nothing_runs(cli):
     import sqlite3
 
-    cli.run("pipe", "--key", "id", "--", "touch", "{id}", input=b'{"id":"one"}\n')
+    cli.run("pipe", "--key", "line.id", "--", "touch", "{line.id}", input=b'{"id":"one"}\n')
     holder = sqlite3.connect(cli.folder / "onceward.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     store = ("--store", "sqlite:///onceward.db?timeout=0.1")
-    result = cli.run("pipe", "--key", "id", *store, "--", "touch", "{id}", input=b'{"id":"two"}\n')
+    result = cli.run("pipe", "--key", "line.id", *store, "--", "touch", "{line.id}", input=b'{"id":"two"}\n')
     holder.close()
     one_line(result, "another process holds its write lock")
     assert "stopped, for the ledger failed" in result.stderr
@@ -200,7 +201,7 @@ def test_a_full_disk_stops_the_run(cli):
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 
     lines = b"".join(b'{"id":%d}\n' % n for n in range(500))
-    run = ("pipe", "--key", "id", "--lease", "2", "--", "printf", "%s", "x" * 5000)
+    run = ("pipe", "--key", "line.id", "--lease", "2", "--", "printf", "%s", "x" * 5000)
     one_line(cli.run(*run, input=lines, preexec_fn=no_space_left), "stopped, for the ledger failed")
     again = cli.run(*run, input=lines)
     assert again.returncode == 0

@@ -138,7 +138,7 @@ def test_nobody_writes_past_the_filter():
         ["doctor", "--queue", HOSTILE],
         ["redrive", HOSTILE, "--to", "q"],
         ["init", "--print", HOSTILE],
-        ["pipe", HOSTILE, "--key", "id", "--", "cat"],
+        ["pipe", HOSTILE, "--key", "line.id", "--", "cat"],
     ],
     ids=lambda arguments: " ".join(arguments[:2]).replace(HOSTILE, "…"),
 )
@@ -162,7 +162,7 @@ def test_a_key_of_ls_can_be_pasted(hostile):
 def test_pipe_shows_what_commands_say_as_text(cli):
     cli.write("in.ndjson", {"id": "1", "text": HOSTILE}, {"id": HOSTILE, "text": HOSTILE}, f"no{CLIPBOARD}")
     says = cli.script("says", 'printf "%s" "$1"; printf "%s" "$1" >&2; test "$2" = 1')
-    run = ("pipe", "in.ndjson", "--key", "id", "--", says, "{text}", "{id}")
+    run = ("pipe", "in.ndjson", "--key", "line.id", "--", says, "{line.text}", "{line.id}")
     plain = cli.run(*run)
     assert is_harmless(plain.stderr)
     assert plain.stdout.decode() == HOSTILE, "a pipe is given every byte"
@@ -178,7 +178,7 @@ def test_pipe_shows_what_functions_print_and_raise_as_text(cli):
         "def work(line):\n    print(line['text'])\n    raise ValueError(line['text'])\n"
     )
     cli.write("in.ndjson", {"id": "1", "text": HOSTILE})
-    run = ("pipe", "in.ndjson", "--key", "id", "--call", "shop:work")
+    run = ("pipe", "in.ndjson", "--key", "line.id", "--call", "shop:work")
     assert is_harmless(cli.run(*run).stderr)
     for kind in ("xterm", "dumb"):
         cli.env["TERM"] = kind

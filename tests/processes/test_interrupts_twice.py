@@ -153,7 +153,7 @@ def batch_async(once, key, end):
 
 
 def checkpoint(once, key, end):
-    with once.checkpoint(lambda _: end(), key="@", name="c") as sink:
+    with once.checkpoint(lambda _: end(), key="item", name="c") as sink:
         sink.add(key)
 
 
@@ -162,7 +162,7 @@ def checkpoint_async(once, key, end):
         end()
 
     async def main():
-        async with once.checkpoint(flush, key="@", name="c") as sink:
+        async with once.checkpoint(flush, key="item", name="c") as sink:
             await sink.add(key)
 
     asyncio.run(main())

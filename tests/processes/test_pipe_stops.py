@@ -33,7 +33,7 @@ EVERY = [str(n) for n in range(40)]
 
 
 def test_after_kill_9_the_same_command_does_only_what_is_left(cli):
-    run = ("pipe", "in.ndjson", "--key", "id", "--jobs", "3", "--lease", "1", "--", slow(cli, 0.1), "{id}")
+    run = ("pipe", "in.ndjson", "--key", "line.id", "--jobs", "3", "--lease", "1", "--", slow(cli, 0.1), "{line.id}")
     kills = 0
     for _ in range(3):
         process = cli.start(*run, stdout=subprocess.DEVNULL)
@@ -53,7 +53,7 @@ def test_after_kill_9_the_same_command_does_only_what_is_left(cli):
 
 def test_kill_9_takes_the_running_commands_along(cli):
     mark = cli.script("mark", 'echo "$$" >> pids; sleep 30; echo "$1" >> log')
-    process = cli.start("pipe", "in.ndjson", "--key", "id", "--jobs", "2", "--", mark, "{id}")
+    process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--jobs", "2", "--", mark, "{line.id}")
     pids = until(lambda: len(found := cli.log("pids")) == 2 and found)
     process.kill()
     process.communicate()
@@ -85,8 +85,8 @@ run()
 def test_no_line_of_onceward_can_be_killed_so_that_a_command_goes_on(cli):
     mark = cli.script("mark", 'echo "$$" >> pids; sleep 30; echo "$1" >> log')
     for line in (*range(26, 38, 2), 1000):  # the command is started within these, and 1000 is never reached
-        run = [sys.executable, "-c", KILLED, str(line), "pipe", "in.ndjson", "--key", "id", "--name", f"n{line}"]
-        process = subprocess.Popen([*run, "--", mark, "{id}"], cwd=cli.folder, env=cli.env, stderr=subprocess.PIPE)
+        run = [sys.executable, "-c", KILLED, str(line), "pipe", "in.ndjson", "--key", "line.id", "--name", f"n{line}"]
+        process = subprocess.Popen([*run, "--", mark, "{line.id}"], cwd=cli.folder, env=cli.env, stderr=subprocess.PIPE)
         before = len(cli.log("pids"))
         until(lambda process=process, before=before: process.poll() is not None or len(cli.log("pids")) > before)
         process.kill()  # those that were killed in vain wait for their command
@@ -100,7 +100,7 @@ def test_no_line_of_onceward_can_be_killed_so_that_a_command_goes_on(cli):
 def test_a_command_that_kills_onceward_at_once_does_not_outlive_it(cli):
     mark = cli.script("mark", 'echo "$$" >> pids; kill -9 "$(cat onceward)"; exec sleep 30')
     for turn in range(6):
-        process = cli.start("pipe", "in.ndjson", "--key", "id", "--jobs", "3", "--name", f"n{turn}", "--", mark)
+        process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--jobs", "3", "--name", f"n{turn}", "--", mark)
         (cli.folder / "onceward").write_text(str(process.pid))
         process.communicate(timeout=20)
     time.sleep(0.3)
@@ -110,7 +110,7 @@ def test_a_command_that_kills_onceward_at_once_does_not_outlive_it(cli):
 
 def test_a_killed_watchdog_ends_the_run_and_its_keys_stay_claimed(cli):
     hang = cli.script("hang", 'echo "$$ $PPID" >> pids; sleep 30')
-    process = cli.start("pipe", "in.ndjson", "--key", "id", "--", hang)
+    process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--", hang)
     pid, watchdog = until(lambda: cli.log("pids"))
     os.kill(int(watchdog), signal.SIGKILL)
     _, err = process.communicate(timeout=20)
@@ -122,7 +122,7 @@ def test_a_killed_watchdog_ends_the_run_and_its_keys_stay_claimed(cli):
 
 def test_a_command_is_started_with_the_signals_and_files_that_any_program_expects(cli):
     look = "grep -E '^Sig(Ign|Blk)' /proc/self/status; ls -l /proc/self/fd | grep -c socket; ps -o sid= -p $$; echo $$"
-    result = cli.run("pipe", "--key", "id", "--", cli.script("look", look), input=b'{"id":1}\n')
+    result = cli.run("pipe", "--key", "line.id", "--", cli.script("look", look), input=b'{"id":1}\n')
     blocked, ignored, sockets, session, own = result.stdout.decode().replace("SigBlk:", "").splitlines()
     assert int(blocked, 16) == 0
     assert int(ignored.removeprefix("SigIgn:"), 16) & 0x7FFFFFFF == 0  # 32 and 33 are the C library's own
@@ -134,7 +134,7 @@ BLOCKED = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {sig
 
 
 def test_a_pipe_that_was_started_with_sigchld_blocked_still_sees_its_commands_end(cli):
-    run = [sys.executable, "-c", BLOCKED, sys.executable, "-m", "onceward", "pipe", "--key", "id", "--"]
+    run = [sys.executable, "-c", BLOCKED, sys.executable, "-m", "onceward", "pipe", "--key", "line.id", "--"]
     look = ["grep", "SigBlk", "/proc/self/status"]
     process = subprocess.Popen(
         [*run, *look], cwd=cli.folder, env=cli.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -178,7 +178,7 @@ def test_commands_run_where_the_system_cannot_spawn_them_in_a_session_of_their_o
 
 def test_a_key_whose_worker_is_gone_is_waited_for_and_taken_over(cli):
     cli.once().acquire(0, name="pipe", lease=2)
-    result = cli.run("pipe", "in.ndjson", "--key", "id", "--lease", "1", "--", "true")
+    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--lease", "1", "--", "true")
     assert result.returncode == 0
     assert "ran 40, replayed 0" in result.stderr
     assert "s for 1 key(s) that another run holds, or held when it was killed" in result.stderr
@@ -186,7 +186,7 @@ def test_a_key_whose_worker_is_gone_is_waited_for_and_taken_over(cli):
 
 def test_a_key_that_is_held_for_longer_is_busy(cli):
     claim = cli.once().acquire(0, name="pipe", lease=60)
-    result = cli.run("pipe", "in.ndjson", "--key", "id", "--wait", "0.5", "--", "true")
+    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--wait", "0.5", "--", "true")
     assert result.returncode == 1
     assert "in.ndjson:1: pipe:0: busy: another worker holds this key" in result.stderr
     assert "ran 39, replayed 0, failed 0, parked 0, busy 1" in result.stderr
@@ -198,7 +198,7 @@ def test_a_key_that_is_held_for_longer_is_busy(cli):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_lets_the_running_commands_finish(cli, number):
-    process = cli.start("pipe", "in.ndjson", "--key", "id", "--jobs", "2", "--", slow(cli, 0.5), "{id}")
+    process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--jobs", "2", "--", slow(cli, 0.5), "{line.id}")
     until(lambda: len(cli.log()) == 2)
     time.sleep(0.2)
     process.send_signal(number)
@@ -208,7 +208,7 @@ def test_the_first_signal_lets_the_running_commands_finish(cli, number):
     assert b"stopping: what runs is waited for" in err
     assert b"ran 4" in err
     assert b"interrupted: the same command again does what is left" in err
-    result = cli.run("pipe", "in.ndjson", "--key", "id", "--jobs", "20", "--", slow(cli, 0.5), "{id}")
+    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--jobs", "20", "--", slow(cli, 0.5), "{line.id}")
     assert sorted(cli.log()) == sorted(EVERY)
     assert "ran 36, replayed 4" in result.stderr
 
@@ -221,9 +221,18 @@ def deaf(*numbers):
 
 def test_a_signal_that_pipe_was_started_to_ignore_stays_ignored_by_it_and_its_commands(cli):
     command = cli.script("slow", 'echo "$1" >> log; kill -INT $$; sleep .2; echo "$1" >> done')
-    run = [*deaf(signal.SIGINT, signal.SIGHUP), sys.executable, "-m", "onceward", "pipe", "in.ndjson", "--key", "id"]
+    run = [
+        *deaf(signal.SIGINT, signal.SIGHUP),
+        sys.executable,
+        "-m",
+        "onceward",
+        "pipe",
+        "in.ndjson",
+        "--key",
+        "line.id",
+    ]
     options = {"cwd": cli.folder, "env": cli.env, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen([*run, "--", command, "{id}"], **options)
+    process = subprocess.Popen([*run, "--", command, "{line.id}"], **options)
     for count in (1, 2, 3):
         until(lambda count=count: len(cli.log()) >= count)
         process.send_signal(signal.SIGINT)
@@ -245,7 +254,7 @@ def test_the_tests_hear_ctrl_c_also_when_they_are_started_with_it_ignored():
 
 def test_ctrl_c_on_a_terminal_does_not_hit_the_commands(cli):
     mark = cli.script("mark", 'trap "echo hit >> hits" INT; echo "$1" >> begun; sleep 1; echo "$1" >> log')
-    process = cli.start("pipe", "in.ndjson", "--key", "id", "--", mark, "{id}", start_new_session=True)
+    process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--", mark, "{line.id}", start_new_session=True)
     until(lambda: cli.log("begun"))
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does to its foreground group
     process.communicate(timeout=20)
@@ -256,7 +265,7 @@ def test_ctrl_c_on_a_terminal_does_not_hit_the_commands(cli):
 
 def test_the_second_signal_kills_the_commands_and_leaves_their_keys_claimed(cli):
     process = cli.start(
-        "pipe", "in.ndjson", "--key", "id", "--jobs", "2", "--", cli.script("hang", "echo >> begun; sleep 60")
+        "pipe", "in.ndjson", "--key", "line.id", "--jobs", "2", "--", cli.script("hang", "echo >> begun; sleep 60")
     )
     until(lambda: (cli.folder / "begun").exists() and (cli.folder / "begun").read_text() == "\n\n")
     process.send_signal(signal.SIGINT)
@@ -274,7 +283,7 @@ def test_the_second_signal_does_not_wait_for_a_called_function(cli):
     (cli.folder / "handlers.py").write_text(
         "import time\ndef hang(line):\n    open('begun', 'w')\n    time.sleep(60)\n"
     )
-    process = cli.start("pipe", "in.ndjson", "--key", "id", "--call", "handlers:hang")
+    process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--call", "handlers:hang")
     until((cli.folder / "begun").exists)
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)
@@ -286,7 +295,7 @@ def test_the_second_signal_does_not_wait_for_a_called_function(cli):
 
 
 def test_a_signal_ends_the_wait_for_more_input(cli):
-    process = cli.start("pipe", "--key", "id", "--", "cat", stdin=subprocess.PIPE)
+    process = cli.start("pipe", "--key", "line.id", "--", "cat", stdin=subprocess.PIPE)
     process.stdin.write(b'{"id":1}\n{"id":')
     process.stdin.flush()
     assert process.stdout.readline() == b'{"id":1}\n'  # at once, though the stream goes on
@@ -298,7 +307,7 @@ def test_a_signal_ends_the_wait_for_more_input(cli):
 
 def test_a_signal_ends_the_wait_for_a_busy_key(cli):
     cli.once().acquire(0, name="pipe", lease=600)
-    process = cli.start("pipe", "in.ndjson", "--key", "id", "--", slow(cli, 0), "{id}")
+    process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--", slow(cli, 0), "{line.id}")
     until(lambda: len(cli.log()) == 39)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=5)
@@ -306,7 +315,7 @@ def test_a_signal_ends_the_wait_for_a_busy_key(cli):
 
 
 def test_a_reader_that_goes_away_ends_the_run(cli):
-    process = cli.start("pipe", "in.ndjson", "--key", "id", "--", slow(cli, 0.05), "{id}")
+    process = cli.start("pipe", "in.ndjson", "--key", "line.id", "--", slow(cli, 0.05), "{line.id}")
     process.stdout.readline()
     process.stdout.close()
     with process.stderr:
@@ -316,7 +325,7 @@ def test_a_reader_that_goes_away_ends_the_run(cli):
     assert b"Traceback" not in err
     done = cli.log()
     assert len(done) < 10
-    result = cli.run("pipe", "in.ndjson", "--key", "id", "--", slow(cli, 0.05), "{id}")
+    result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", slow(cli, 0.05), "{line.id}")
     assert sorted(cli.log()) == sorted(EVERY)
     assert len(result.stdout.splitlines()) == 40  # what was lost on the way is printed now
 
@@ -325,7 +334,7 @@ def test_a_reader_that_goes_away_ends_the_run(cli):
 
 
 def test_processes_on_one_ledger_share_the_work(cli):
-    run = ("pipe", "in.ndjson", "--key", "id", "--", slow(cli, 0.1), "{id}")
+    run = ("pipe", "in.ndjson", "--key", "line.id", "--", slow(cli, 0.1), "{line.id}")
     began = time.monotonic()
     processes = [cli.start(*run) for _ in range(4)]
     results = [process.communicate(timeout=60) for process in processes]
@@ -341,7 +350,7 @@ def test_processes_on_one_ledger_share_the_work(cli):
 def test_a_run_that_was_paused_past_its_lease_does_not_overwrite_its_successor(cli):
     mark = cli.script("mark", 'echo "$1" >> begun; while test -e "hold$1"; do sleep .05; done; echo "by $PPID"')
     (cli.folder / "hold0").touch()
-    run = ("pipe", "--key", "id", "--lease", "1", "--", mark, "{id}")
+    run = ("pipe", "--key", "line.id", "--lease", "1", "--", mark, "{line.id}")
     (cli.folder / "one").write_text('{"id":0}\n')
     with (cli.folder / "one").open() as stdin:
         paused = cli.start(*run, stdin=stdin)

@@ -107,7 +107,7 @@ def test_eight_processes_on_the_same_keys_run_every_handler_exactly_once(ledger,
 
 
 def check_skewed(ledger, start, seconds, **how):
-    once = Once(f"sqlite:///{ledger}", lease=60.0, retention=60.0)
+    once = Once(f"sqlite:///{ledger}", lease=600.0, retention=600.0)
     once.acquire("live")
     once.acquire("done").complete("result")
     worker = start("skewed", ledger, **how)
@@ -115,9 +115,11 @@ def check_skewed(ledger, start, seconds, **how):
     for line in iter(worker.stdout.readline, ""):
         said.append(line.split())
         if line == "long\n":
-            time.sleep(1.5)  # its lease of a second is over, were it not renewed
+            time.sleep(3.5)  # its lease of three seconds is over, were it not renewed
             with pytest.raises(Busy):
                 once.acquire("long")
+            worker.stdin.write("\n")
+            worker.stdin.flush()
     name, shown = said.pop(0)
     assert name == "time"
     assert float(shown) - time.time() == pytest.approx(seconds, abs=60.0)

@@ -12,7 +12,7 @@ LOOP = """
 import asyncio, collections, faulthandler, os, random, signal, sys, time
 from onceward import Once, OncewardError, StoreError
 url, how, does, seconds = *sys.argv[1:4], float(sys.argv[4])
-faulthandler.dump_traceback_later(25, exit=True)  # whoever waits for his own lock
+faulthandler.dump_traceback_later(100, exit=True)  # whoever waits for his own lock
 faulthandler.register(signal.SIGUSR1)
 once, me = Once(url, lease=30), os.getpid()
 ran, said, signals, refused, children = collections.Counter(), set(), 0, 0, []
@@ -64,8 +64,12 @@ def on_signal(*_):
                 said.add(f"child: {status}")
     again()
 
+def going():  # on a busy machine for longer, until there were signals enough
+    now = time.monotonic()
+    return now < end or now < end + 60 and (signals <= 20 or number <= 8)
+
 def again():
-    if time.monotonic() < end and os.getpid() == me:
+    if going() and os.getpid() == me:
         signal.setitimer(signal.ITIMER_REAL, 50e-6 + dice.random() * (8e-4 if does == "call" else 2e-2))
 
 def one(number):
@@ -100,7 +104,7 @@ signal.signal(signal.SIGALRM, on_signal)
 end = time.monotonic() + seconds
 number = 0
 again()
-while time.monotonic() < end:
+while going():
     number += 4
     if how == "async":
         async def main():
@@ -131,7 +135,7 @@ def run(url, how, does, seconds=1.5):
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
     )
     assert done.stdout == "[] [] True True True\n", done.stderr
 
@@ -164,7 +168,7 @@ held = threading.Event()
 def hold():  # as a commit does that waits for the disk
     with once.store.locks[0]:
         held.set()
-        time.sleep(0.6)
+        time.sleep(1.2)
 class Limit(Exception):
     pass
 def limit(*_):
@@ -176,7 +180,7 @@ signal.setitimer(signal.ITIMER_REAL, 0.2)
 child = os.fork()
 if child == 0:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(10)
+    signal.alarm(40)
     os._exit(once.run("child", int))
 assert os.waitpid(child, 0)[1] == 0
 threading.Thread(target=once.run, args=("parent", int)).start()
@@ -187,7 +191,7 @@ def test_a_time_limit_that_strikes_a_fork_leaves_no_lock_held_and_no_connection_
     for url in (f"sqlite:///{tmp_path / 'ledger.db'}", "memory:"):
         env = {**os.environ, "PYTHONPATH": str(SOURCES)}
         done = subprocess.run(
-            [sys.executable, "-c", LIMIT, url], env=env, capture_output=True, text=True, timeout=30, check=False
+            [sys.executable, "-c", LIMIT, url], env=env, capture_output=True, text=True, timeout=90, check=False
         )
         assert done.returncode == 0, done.stderr
         assert "Limit" in done.stderr, "Python says that it ignores it"

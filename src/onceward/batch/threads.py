@@ -6,7 +6,7 @@ from contextvars import copy_context
 from functools import wraps
 from typing import ParamSpec, TypeVar, cast
 
-from onceward.claim.signatures import describe
+from onceward.claim.handler import describe
 
 P = ParamSpec("P")
 R = TypeVar("R")

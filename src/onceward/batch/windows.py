@@ -4,14 +4,12 @@ The window is read off the ledger's clock, never the worker's: all workers share
 twice. Windows are aligned to the epoch (1970-01-01T00:00:00Z), so ``"1h"`` begins on the hour and ``"1d"`` at midnight UTC.
 """
 
-import inspect
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Final
 
-from onceward.claim import signatures as inputs
 from onceward.claim.factory import refuse_guarded
 from onceward.core import steps
 from onceward.core.clock import Clock
@@ -21,6 +19,7 @@ from onceward.core.record import Reply
 from onceward.core.register import Register
 from onceward.errors import KeyMissing
 from onceward.keys.ledger_keys import ledger_key
+from onceward.keys.signatures import CallReader, without
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -93,7 +92,7 @@ class Per:
         guard, handler = guards.for_function(function, self._name, self._options)
         name = guard.name
         check = guards.class_check(self._name, guard, function)
-        read = self._reader(function, handler)
+        read = self._reader(function, handler.claim)
         store, clock = guard.store, guard.clock
         early = timedelta(seconds=self._windows.early(store.resolution))
 
@@ -129,16 +128,16 @@ class Per:
                 return guard.call(found, None, function, args, kwargs)
 
             wrapper = call
-        wrapper.__signature__ = _without(function, handler)  # type: ignore[attr-defined]  # inspect reads it
+        wrapper.__signature__ = without(function, handler.claim)  # type: ignore[attr-defined]  # inspect reads it
         return wrapper
 
-    def _reader(self, function: Callable[..., object], handler: inputs.Handler) -> Read | None:
+    def _reader(self, function: Callable[..., object], claim: str | None) -> Read | None:
         at = self._at
         if at is None:
             return None
         if isinstance(at, datetime):
             return lambda _args, _kwargs: at
-        source = inputs.Inputs(function, at, None, handler.parameter)
+        source = CallReader(function, at, None, claim, option="at")
         return lambda args, kwargs: _moment(source.read(args, kwargs)[0])
 
 
@@ -192,10 +191,3 @@ def _moment(value: object) -> datetime:
         except (OverflowError, ValueError) as error:
             raise ValueError(f"at= is {value!r}, which is no time; the function did not run") from error
     raise ValueError(f"at= is {value!r}: give an aware datetime, seconds since the epoch, or ISO 8601 text")
-
-
-def _without(function: Callable[..., object], handler: inputs.Handler) -> inspect.Signature:
-    """Return the signature of a function for its callers, who do not give the claim."""
-    signature = inspect.signature(function)
-    hidden = None if handler.parameter is None else handler.parameter.name
-    return signature.replace(parameters=[p for p in signature.parameters.values() if p.name != hidden])

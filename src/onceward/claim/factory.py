@@ -19,7 +19,7 @@ from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
-    from onceward.claim.signatures import Handler
+    from onceward.claim.handler import Handler
     from onceward.keys.namesakes import Namesakes
     from onceward.results.codec import Codec
 
@@ -74,7 +74,7 @@ class GuardFactory:
         Raises:
             ValueError, TypeError: an option is not valid or does not fit the function, or it shares its name with another.
         """
-        from onceward.claim.signatures import describe  # what only a first guard needs is loaded then
+        from onceward.claim.handler import describe  # what only a first guard needs is loaded then
 
         policy = self.policy(options)
         handler = describe(function)
@@ -92,7 +92,7 @@ class GuardFactory:
             return self._run[function] if method is None else self._methods[_class_of(method)][method.__func__]
         except (KeyError, TypeError):
             pass
-        from onceward.claim.signatures import describe  # as above
+        from onceward.claim.handler import describe  # as above
 
         handler = describe(function)
         if handler.is_async and not is_async:

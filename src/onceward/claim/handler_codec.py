@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from onceward.claim.signatures import Handler, hint
+from onceward.claim.handler import Handler, hint
 from onceward.results.codec import Codec
 
 

@@ -30,16 +30,16 @@ STATUS: Final[dict[Why, int]] = {
 HELP = r"""
 Run COMMAND exactly once for each key in a stream of NDJSON lines.
 
-The command reads the line from its standard input. {JMESPATH} in its arguments is replaced by that part of the line, never
+The command reads the line from its standard input. {line.id} in its arguments is replaced by the line's id, never
 through a shell. {{ and }} are literal braces. Code for a shell must be the same for every line: pass it arguments, as in
-[bold]-- sh -c 'charge "$1"' sh '{id}'[/bold]. The output is recorded and printed. A duplicate prints the recorded output.
+[bold]-- sh -c 'charge "$1"' sh '{line.id}'[/bold]. The output is recorded and printed. A duplicate prints the recorded output.
 When the command fails, its key is given back, and the next run tries it again. After ctrl-C, kill -9 or a reboot, run the
 same command line again: it does only what is left. Several runs at once on one ledger share the work.
 
 The command finds ONCEWARD_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE and ONCEWARD_DERIVED_KEY in its environment. The last is a
 UUID that is the same on every attempt: pass it to services that take idempotency keys.
 
-Example: [bold]onceward pipe orders.ndjson --key order.id -- ./charge.sh --amount '{amount}'[/bold]
+Example: [bold]onceward pipe orders.ndjson --key line.id -- ./charge.sh --amount '{line.amount}'[/bold]
 
 Exit status: [bold]0[/bold] every line is done; [bold]1[/bold] some failed, are parked or busy; [bold]2[/bold] usage;
 [bold]3[/bold] all are done but malformed lines; [bold]4[/bold] the ledger failed; [bold]130[/bold] interrupted;
@@ -50,7 +50,12 @@ FilesArgument = Annotated[
     list[str] | None, typer.Argument(metavar="FILE", help="NDJSON files; none, or -, is the standard input.")
 ]
 KeyOption = Annotated[
-    str, typer.Option("--key", metavar="JMESPATH", help=r"What identifies a line: order.id, or \[shop, number].")
+    str,
+    typer.Option(
+        "--key",
+        metavar="JMESPATH",
+        help=r"What identifies a line: line.id, or \[line.shop, line.id]. With --call, the function's parameter stands for line.",
+    ),
 ]
 JobsOption = Annotated[
     int, typer.Option("--jobs", "-j", min=1, max=MOST_JOBS, metavar="N", help="Lines to handle at a time.")
@@ -140,7 +145,7 @@ def _check_command(call: str | None, argv: Sequence[str], sources: Sequence[str]
     if call is None and not argv:
         missing = next((name for name in sources if name != STDIN and not Path(name).exists()), None)
         hint = "" if missing is None else f" ({missing} is no file; is it the command?)"
-        raise ValueError(f"no command: put it after --, as in: onceward pipe FILE --key id -- ./charge.sh{hint}")
+        raise ValueError(f"no command: put it after --, as in: onceward pipe FILE --key line.id -- ./charge.sh{hint}")
 
 
 def _check_files(sources: Sequence[str], rejects: str | None) -> None:

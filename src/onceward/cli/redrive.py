@@ -36,11 +36,14 @@ NameOption = Annotated[
 KeyOption = Annotated[
     str | None,
     typer.Option(
-        metavar="JMESPATH", help="The consumer's key=, over the body.", show_default="its default, the message id"
+        metavar="JMESPATH",
+        help="The consumer's key=, with body for its parameter.",
+        show_default="its default, the message id",
     ),
 ]
 WhereOption = Annotated[
-    str | None, typer.Option(metavar="JMESPATH", help="Only messages for whose body this is true.", show_default="all")
+    str | None,
+    typer.Option(metavar="JMESPATH", help="Only messages for which this is true, as body.amount.", show_default="all"),
 ]
 UnwrapOption = Annotated[
     Literal["sns"] | None, typer.Option(help="The consumer's unwrap=: the messages are in SNS's envelopes.")
@@ -48,7 +51,9 @@ UnwrapOption = Annotated[
 FingerprintOption = Annotated[
     str | None,
     typer.Option(
-        metavar="JMESPATH", help="The consumer's fingerprint=, over the body; @ when that is True.", show_default="none"
+        metavar="JMESPATH",
+        help="The consumer's fingerprint=, with body for its parameter; body when that is True.",
+        show_default="none",
     ),
 ]
 CompletedOption = Annotated[

@@ -43,13 +43,18 @@ CallOption = Annotated[
 ]
 KeyOption = Annotated[
     str | None,
-    typer.Option("--key", metavar="JMESPATH", help="What identifies a message: order.id.", show_default="its id"),
+    typer.Option(
+        "--key",
+        metavar="JMESPATH",
+        help="What identifies a message: order.id for def charge(order).",
+        show_default="its id",
+    ),
 ]
 FingerprintOption = Annotated[
     str | None,
     typer.Option(
         metavar="JMESPATH",
-        help="What must not change under one key; @ is the whole message.",
+        help="What must not change under one key; order is the whole message for def charge(order).",
         show_default="nothing is compared",
     ),
 ]

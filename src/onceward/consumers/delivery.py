@@ -83,6 +83,11 @@ class Delivery:
         self._data = value
 
 
+def fields_of(delivery: Delivery) -> dict[str, object]:
+    """Return a delivery as a key path sees it, in which ``order.id`` of the payload is ``data.order.id``."""
+    return {name: getattr(delivery, name) for name in ("source", "id", "key", "group", "body", "data", "raw")}
+
+
 def decoded(body: str | bytes) -> object:
     """Return ``body`` as JSON when it is JSON, else as str, or as bytes that are neither."""
     try:

@@ -2,50 +2,57 @@
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast, get_args
+from typing import Any, Final, NamedTuple, cast, get_args
 
 import msgspec
 
-from onceward.batch.batch import Reading
-from onceward.claim import signatures as inputs
-from onceward.consumers.delivery import Delivery, MalformedRecord
+from onceward.batch.outcomes import Reading
+from onceward.claim.handler import describe, hint
+from onceward.consumers.delivery import Delivery, MalformedRecord, fields_of
 from onceward.errors import KeyMissing
-from onceward.keys.ledger_keys import fingerprint_of
+from onceward.keys.reading import KeyReader, KeySource
+from onceward.keys.roots import Roots, called
+from onceward.keys.signatures import roots_of
 from onceward.results.classes import is_model
 from onceward.results.codec import Codec
-
-if TYPE_CHECKING:
-    from onceward.claim.signatures import KeySource
 
 Payload = Callable[[Delivery], object]
 _LATE: Final = object()  # stands for an annotation that names what is not defined yet
 _AS_IT_IS: Final = (object, Any)
 _BY_PLACE: Final = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+_DELIVERY: Final = "_delivery"  # the name by which callables of ours are given the delivery
 
 
-class Reader:
+class DeliveryReader:
     """Reads deliveries for one function.
+
+    A path is over the function's parameters by name. It sees the payload as it was decoded, before it is converted to what
+    the parameter is annotated with, so another annotation makes no other keys; and a ``Delivery`` as its fields.
 
     Args:
         function: takes the payload as its first parameter, converted to what that is annotated with; a parameter annotated
             ``Delivery`` gets the delivery, one annotated ``Claim`` the claim (which is not filled in here).
-        key: see :class:`onceward.aws.events.handler.Settings`; None for the delivery's own.
-        fingerprint: the same; None for none.
+        key: a JMESPath expression that begins with a parameter; or a callable that is given those of the arguments that it
+            names, or the delivery if its own parameter is annotated so; None for the delivery's own key.
+        fingerprint: the same, or True for the whole payload; None for none.
 
     Raises:
         TypeError, ValueError: the function takes what nobody gives it, or an option does not fit.
     """
 
     def __init__(
-        self, function: Callable[..., object], key: "KeySource | None", fingerprint: "KeySource | bool | None"
+        self, function: Callable[..., object], key: KeySource | None, fingerprint: KeySource | bool | None
     ) -> None:
-        self._arguments = _arguments(function)
-        self._key = None if key is None else _source("key", key)
-        self._fingerprint: Callable[[Delivery, tuple[object, ...]], object] | None = None
+        claim = describe(function).claim
+        self._arguments = _arguments(function, claim)
         if fingerprint is True:
-            self._fingerprint = lambda delivery, _: delivery.data
-        elif fingerprint is not None and fingerprint is not False:
-            self._fingerprint = _source("fingerprint", fingerprint)
+            fingerprint = _payload_of
+        self._keys = KeyReader(
+            default_key if key is None else _source(key),
+            _source(fingerprint) if fingerprint else None,
+            _roots(function, self._arguments, claim),
+            more=(_DELIVERY,),
+        )
 
     def read(self, delivery: Delivery) -> Reading:
         """Return what is to be known of a delivery before the function runs.
@@ -56,65 +63,79 @@ class Reader:
         """
         if delivery.fault is not None:
             raise delivery.fault
-        args = tuple(argument(delivery) for argument in self._arguments)
-        key = self._key_of(delivery, args)
-        return Reading(
-            args, key, None if self._fingerprint is None else fingerprint_of(self._fingerprint(delivery, args))
-        )
+        args = tuple(argument.make(delivery) for argument in self._arguments)
+        named: dict[str, object] = {}
+        given: dict[str, object] = {_DELIVERY: delivery}
+        for argument, value in zip(self._arguments, args, strict=True):
+            seen = fields_of(delivery) if value is delivery else delivery.data
+            named[argument.name], given[argument.name] = ([seen], [value]) if argument.several else (seen, value)
+        return Reading(args, self._keys.key(named, given), self._keys.fingerprint(named, given))
 
-    def _key_of(self, delivery: Delivery, args: tuple[object, ...]) -> object:
-        if self._key is None:
-            if delivery.key is None:
-                raise KeyMissing(
-                    f"this record of {delivery.source} lacks what its key is made of by default; give key=, and see in "
-                    "docs/lambda.md what that is"
-                )
-            return delivery.key
-        try:
-            return self._key(delivery, args)
-        except (LookupError, AttributeError) as error:  # of a callable: order["id"], order.id
-            raise KeyMissing(
-                f"the key is missing from the payload, and the handler did not run: key= raised {error!r}"
-            ) from error
+
+def default_key(_delivery: Delivery) -> object:
+    """Return the key that a delivery has by default; raises KeyMissing."""
+    if _delivery.key is None:
+        raise KeyMissing(
+            f"this record of {_delivery.source} lacks what its key is made of by default; give key=, and see in "
+            "docs/lambda.md what that is"
+        )
+    return _delivery.key
 
 
 # --- arguments ------------------------------------------------------------------------------------------------------
 
 
-def _arguments(function: Callable[..., object]) -> list[Payload]:
+class _Argument(NamedTuple):
+    """A parameter that is filled in: its name, what makes its value of a delivery, and whether it takes several (``*args``)."""
+
+    name: str
+    make: Payload
+    several: bool
+    delivery: bool
+
+
+def _arguments(function: Callable[..., object], claim: str | None) -> list[_Argument]:
     """Return what makes the arguments of a function, in the order of its parameters, of a delivery."""
-    claim = inputs.describe(function).parameter
-    found: list[Payload] = []
+    found: list[_Argument] = []
     given = done = False
     for name, parameter in inspect.signature(function).parameters.items():
-        if (claim is not None and name == claim.name) or parameter.kind is parameter.VAR_KEYWORD:
+        if name == claim or parameter.kind is parameter.VAR_KEYWORD:
             continue
         annotation = _annotation(function, name)
         wants_delivery = annotation is Delivery or Delivery in get_args(annotation)
-        if parameter.kind is parameter.VAR_POSITIONAL or (parameter.kind in _BY_PLACE and not done):
+        several = parameter.kind is parameter.VAR_POSITIONAL
+        if several or (parameter.kind in _BY_PLACE and not done):
             if wants_delivery:
-                found.append(lambda delivery: delivery)
+                found.append(_Argument(name, lambda delivery: delivery, several, delivery=True))
                 continue
             if not given:
-                found.append(_payload(function, name, annotation))
+                found.append(_Argument(name, _payload(function, name, annotation), several, delivery=False))
                 given = True
                 continue
             done = True
-        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
+        if parameter.default is parameter.empty and not several:
             raise TypeError(
-                f"{_called(function)} takes {name!r}, which nobody gives it: a handler takes the payload, and by place a parameter "
+                f"{called(function)} takes {name!r}, which nobody gives it: a handler takes the payload, and by place a parameter "
                 "annotated Delivery"
             )
         if wants_delivery:
             raise TypeError(
-                f"{_called(function)} takes the Delivery as {name!r}, which cannot be given by place: put it after the payload"
+                f"{called(function)} takes the Delivery as {name!r}, which cannot be given by place: put it after the payload"
             )
     return found
 
 
+def _roots(function: Callable[..., object], arguments: list[_Argument], claim: str | None) -> Roots:
+    """Return what a path may begin with; the fields of a payload stand in the ``data`` of a delivery that is alone."""
+    parameters = inspect.signature(function).parameters
+    starts = [f"{a.name}[0]" if a.several else a.name for a in sorted(arguments, key=lambda a: a.delivery)]
+    start = "" if not starts else f"{starts[0]}.data" if all(a.delivery for a in arguments) else starts[0]
+    return roots_of(function, [parameters[a.name] for a in arguments], claim, start)
+
+
 def _annotation(function: Callable[..., object], name: str) -> object:
     try:
-        return inputs.hint(function, name)
+        return hint(function, name)
     except (KeyError, AttributeError, TypeError):  # it has none, or is of a kind that has none
         return object
     except NameError:
@@ -130,10 +151,10 @@ def _payload(function: Callable[..., object], name: str, annotation: object) -> 
     def late(delivery: Delivery) -> object:
         if not ready:
             try:
-                ready.append(_converter(function, inputs.hint(function, name)))
+                ready.append(_converter(function, hint(function, name)))
             except NameError as error:
                 raise TypeError(
-                    f"{_called(function)}: its annotations name {error.name!r}, which is not defined when it is called; import "
+                    f"{called(function)}: its annotations name {error.name!r}, which is not defined when it is called; import "
                     "it at run time, or leave the annotation out"
                 ) from error
         return ready[0](delivery)
@@ -152,7 +173,7 @@ def _converter(function: Callable[..., object], annotation: object) -> Payload:
             return convert(delivery)
         except Exception as error:
             raise MalformedRecord(
-                f"the payload is not what {_called(function)} takes, {annotation!r}, and it did not run: {error}"
+                f"the payload is not what {called(function)} takes, {annotation!r}, and it did not run: {error}"
             ) from error
 
     return checked
@@ -170,7 +191,7 @@ def _conversion(function: Callable[..., object], annotation: object) -> Payload:
         decoder = msgspec.json.Decoder(cast("type[object]", annotation), dec_hook=_from_builtin)
     except TypeError as error:
         raise TypeError(
-            f"{_called(function)}: a payload cannot be made a {annotation!r}: {error.__cause__ or error}. Annotate the parameter "
+            f"{called(function)}: a payload cannot be made a {annotation!r}: {error.__cause__ or error}. Annotate the parameter "
             "with a type that msgspec or pydantic decodes (dict, dataclass, Struct, TypedDict, a model), or Delivery, or not "
             "at all"
         ) from error
@@ -216,39 +237,22 @@ def _from_builtin(kind: type, value: object) -> object:
 # --- keys -----------------------------------------------------------------------------------------------------------
 
 
-def _source(option: str, source: "KeySource") -> Callable[[Delivery, tuple[object, ...]], object]:
-    if isinstance(source, str):
-        return _path(option, source)
+def _source(source: KeySource) -> KeySource:
+    """Return a callable on a delivery as one that names it."""
     if not callable(source):
-        raise TypeError(f"{option}={source!r}: give a JMESPath expression over the payload, or a callable")
+        return source
     try:
         first = next(iter(inspect.signature(source).parameters), None)
     except (TypeError, ValueError):  # operator.itemgetter and other builtins tell nothing
         first = None
-    if first is not None and _annotation(source, first) is Delivery:
-        return lambda delivery, _: source(delivery)
-    return lambda delivery, args: source(args[0] if args else delivery.data)
+    if first is None or _annotation(source, first) is not Delivery:
+        return source
+
+    def named(_delivery: Delivery) -> object:
+        return source(_delivery)
+
+    return named
 
 
-def _path(option: str, expression: str) -> Callable[[Delivery, tuple[object, ...]], object]:
-    from onceward.keys.paths import Path
-
-    path = Path(expression, option)
-    if not path.fields and not path.uses_whole:
-        raise ValueError(f"{option}={expression!r} is the same for every payload; name a field of it, as in 'order.id'")
-    strict = option == "key"
-
-    def read(delivery: Delivery, _: tuple[object, ...]) -> object:
-        found = path.search(delivery.data)
-        if found is None and strict:
-            raise KeyMissing(
-                f"key={expression!r} found nothing in the payload; the handler did not run. Check the message, or choose a field "
-                "that it always has"
-            )
-        return found
-
-    return read
-
-
-def _called(function: Callable[..., Any]) -> str:
-    return getattr(function, "__qualname__", repr(function))
+def _payload_of(_delivery: Delivery) -> object:
+    return _delivery.data

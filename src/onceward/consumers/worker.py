@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, Unpack
 
 from onceward.consumers.backoff import Backoff
 from onceward.consumers.broker import Broker
-from onceward.consumers.reader import Reader
+from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.serving import Serving, StoppableBatch
 from onceward.consumers.stop import signals
 from onceward.core.drivers import drive_async
@@ -17,7 +17,7 @@ from onceward.once import check_once
 
 if TYPE_CHECKING:
     from onceward.batch.outcomes import Outcome
-    from onceward.claim.signatures import KeySource
+    from onceward.keys.reading import KeySource
     from onceward.once import Once
 
 M = TypeVar("M")
@@ -76,7 +76,7 @@ class Worker(Generic[M]):
         self._batch = StoppableBatch(
             once,
             handler,
-            Reader(handler, key, fingerprint).read,
+            DeliveryReader(handler, key, fingerprint).read,
             name=name,
             concurrency=concurrency,
             group=(lambda delivery: delivery.group) if broker.ordered else None,

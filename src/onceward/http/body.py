@@ -15,7 +15,9 @@ from typing import Final, cast
 import msgspec
 
 from onceward.http.request import Request
+from onceward.keys.roots import fixed
 
+_BODY: Final = fixed("body", "the JSON of the request")
 _JSON: Final = re.compile(r"\s*application/(?:[\w.+\-]+\+)?json\s*(?:;|$)", re.IGNORECASE).match
 _BOUNDARY: Final = re.compile(r'\s*multipart/.*;\s*boundary=(?:"([^"]+)"|([^\s;"]+))', re.IGNORECASE | re.DOTALL).match
 _MOST_DIGITS: Final = 19  # of a number with a point or exponent that is written as a whole one
@@ -50,11 +52,11 @@ def _is_json(content_type: str) -> bool:
     return _JSON(content_type) is not None
 
 
-def reader(expression: str) -> Callable[[bytes], object]:
+def key_reader(expression: str) -> Callable[[bytes], object]:
     """Return what reads the key from a JSON body.
 
     Args:
-        expression: a JMESPath.
+        expression: a JMESPath that begins with ``body``.
 
     Returns:
         A function from the body to the key: a str, an int or a list of them, or None when the body has not got it, or is not
@@ -63,16 +65,16 @@ def reader(expression: str) -> Callable[[bytes], object]:
     Raises:
         ValueError: the expression is not valid, or not fit for a key.
     """
-    from onceward.keys.paths import Path
+    from onceward.keys.paths import StrictPath
 
-    path = Path(expression)
+    path = StrictPath(expression, "key", _BODY)
 
     def read(body: bytes) -> object:
         try:
             document = msgspec.json.decode(body)
         except (msgspec.MsgspecError, RecursionError):
             return None
-        key = path.search(document)
+        key = path.search({"body": document})
         if key is None:
             return None
         parts = cast("list[object]", key) if type(key) is list else [key]

@@ -1,14 +1,14 @@
 """Which requests carry a key, and where."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final, cast
 
 from onceward.claim.arguments import check_flag
-from onceward.http.body import reader
+from onceward.http.body import key_reader
 
 HEADER: Final = "Idempotency-Key"
-_BODY: Final = "body:"
+_BODY: Final = "body"  # what a key's path begins with
 TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch  # RFC 9110, section 5.6.2
 
 # How other routers write parts, and what is no longer there in a path: such a route would protect nothing.
@@ -23,8 +23,8 @@ class Route:
             ``/orders/{id}/refunds`` and ``/v1/*``. Slashes that are repeated or at the end make no difference.
         methods: the methods. By default those that are not idempotent by themselves (RFC 9110, section 9.2.2).
         required: whether a request without a key is refused; otherwise it is let through, unprotected.
-        key: the name of the header with the key, or ``body:`` and a JMESPath to a field of the JSON body, as in
-            ``body:payment.id``.
+        key: the name of the header with the key, or a JMESPath that begins with ``body``, the JSON of the request, as in
+            ``body.payment.id``.
 
     Raises:
         ValueError, TypeError: an argument is not valid.
@@ -43,16 +43,12 @@ class Route:
         _check_methods(methods)
         check_flag("required", required)
         if not isinstance(key, str):
-            raise TypeError(f"key={key!r}: give the name of a header, or 'body:' and a JMESPath")
+            raise TypeError(f"key={key!r}: give the name of a header, or a JMESPath, as in 'body.payment.id'")
         self.path = path
         self.methods = frozenset(method.upper() for method in methods)
         self.required = required
         self.key = key
-        self.read = reader(key.removeprefix(_BODY)) if key.startswith(_BODY) else None
-        if self.read is None and not TOKEN(key):
-            raise ValueError(
-                f"key={key!r}: give the name of a header, or body: and a JMESPath, as in 'body:payment.id'"
-            )
+        self.read = None if _is_header(key) else _reader(key)
         self.header = key.lower()
         self._matches = _pattern(path).fullmatch
 
@@ -62,6 +58,18 @@ class Route:
 
     def __repr__(self) -> str:
         return f"Route({self.path!r}, methods={sorted(self.methods)!r}, required={self.required!r}, key={self.key!r})"
+
+
+def _is_header(key: str) -> bool:
+    # A header's name may have points, and none has.
+    return TOKEN(key) is not None and "." not in key and key != _BODY
+
+
+def _reader(key: str) -> Callable[[bytes], object]:
+    try:
+        return key_reader(key)
+    except ValueError as error:
+        raise ValueError(f"{error}. Give the name of a header, or a JMESPath, as in 'body.payment.id'") from error
 
 
 def _check_methods(methods: object) -> None:

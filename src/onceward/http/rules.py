@@ -297,5 +297,5 @@ def rules_of(given: Rules | None) -> Rules:
 
 def _where(route: Route) -> str:
     return (
-        f"the header {route.key}" if route.read is None else f"the field {route.key.removeprefix('body:')} of the body"
+        f"the header {route.key}" if route.read is None else f"the field {route.key.removeprefix('body.')} of the body"
     )

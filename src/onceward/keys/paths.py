@@ -3,7 +3,7 @@
 import datetime as dt
 import decimal
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import jmespath
@@ -13,65 +13,74 @@ from jmespath.functions import Functions
 from jmespath.visitor import TreeInterpreter
 
 from onceward.errors import KeyMissing
+from onceward.keys.roots import Roots
+from onceward.keys.spelling import fault, roots_of, spelled
 
 _BUILTIN = (dict, list, str, int, float, bool, type(None))
 _DROPPING = {"projection", "value_projection", "filter_projection", "flatten"}
+_STRICT = {"key", "at"}  # the options whose parts must all be there
 
 
-class Path:
-    """A compiled JMESPath expression (jmespath.org/specification.html).
+class StrictPath:
+    """A compiled JMESPath expression (jmespath.org/specification.html) over inputs by name.
 
     Args:
         expression: the expression.
-        option: what it is given for; "key" refuses projections, which drop missing parts without a word.
+        option: what it is given for; "key" and "at" refuse projections, which drop missing parts without a word.
+        roots: the names that it may begin with.
+
+    Attributes:
+        chain: the names that an expression such as ``order.id`` goes down by; empty for any other.
 
     Raises:
-        ValueError: the expression is not valid, or not fit for a key.
+        ValueError: the expression is not valid, not fit for a key, or begins with another name.
     """
 
-    def __init__(self, expression: str, option: str = "key") -> None:
+    def __init__(self, expression: str, option: str, roots: Roots) -> None:
         self.expression = expression
+        written = spelled(option, expression)
         try:
-            self._compiled = jmespath.compile(expression)
-            self.fields: set[str] = set()
-            kinds: set[str] = set()
-            _collect(self._compiled.parsed, self.fields, kinds)
-            self._chain = _chain(self._compiled.parsed)
+            self._parsed = jmespath.compile(expression).parsed
+            found = roots_of(self._parsed)
+            self.chain = _chain(self._parsed)
+            kinds = _kinds(self._parsed)
+            wrong = fault(option, expression, found, roots)
         except JMESPathError as error:
-            raise ValueError(f"{option}={expression!r} is not a JMESPath expression: {error}") from error
+            raise ValueError(f"{written} is not a JMESPath expression: {error}") from error
         except RecursionError:
-            raise ValueError(f"{option}={expression[:40]!r}… is nested too deeply: give a simpler expression") from None
-        self.uses_whole = bool(kinds & {"current", "value_projection", "multi_select_dict"})
-        if option == "key" and kinds & _DROPPING:
+            raise ValueError(f"{written[:40]}… is nested too deeply: give a simpler expression") from None
+        if option in _STRICT and kinds & _DROPPING:
             raise ValueError(
-                f"key={expression!r} has a projection ([], [*], *, [?…]), which drops missing parts, so that two inputs "
-                "could get one key; name the parts, as in [order.shop, order.id], or give a callable"
+                f"{written} has a projection ([], [*], *, [?…]), which drops missing parts, so that two inputs could get one "
+                "key; name the parts, as in [order.shop, order.id], or give a callable"
             )
-        self._reader = _Reader(strict=option == "key")
+        if wrong is not None:
+            raise ValueError(wrong)
+        self._roots = found
+        self._interpreter = _StrictInterpreter(strict=option in _STRICT)
 
-    def walk(self, value: object) -> object:
-        """Return what an expression such as ``order.id`` finds in dicts; None where :meth:`search` must be asked.
-
-        Takes a third of the time.
-        """
-        for name in self._chain:
-            if type(value) is not dict:
-                return None
-            value = value.get(name)
-        return value if self._chain else None
-
-    def search(self, value: object) -> object:
-        """Return what the expression finds in ``value``, None when that is nothing.
+    def search(self, named: Mapping[str, object]) -> object:
+        """Return what the expression finds in inputs by name, None when that is nothing.
 
         Raises:
             KeyMissing: a function of the expression was given a missing or unfit part.
         """
-        if (found := self.walk(value)) is not None:
-            return found
-        if type(value) is dict:
-            value = {name: item if type(item) in _BUILTIN else _builtin(item) for name, item in value.items()}
+        found: object = named
+        for name in self.chain:
+            if type(found) is not dict:
+                break
+            found = found.get(name)
+        else:
+            if self.chain and found is not None:
+                return found
+        # What the expression does not name may be of any type, and is not taken apart.
+        value = {
+            name: item if type(item) in _BUILTIN else _builtin(item)
+            for name in self._roots
+            if (item := named[name]) is not None
+        }
         try:
-            return cast("object", self._reader.visit(self._compiled.parsed, value))
+            return cast("object", self._interpreter.visit(self._parsed, value))
         except JMESPathTypeError as error:  # whose own text quotes the value, and this one may be logged
             raise KeyMissing(
                 f"{self.expression!r} cannot be read from this input: {error.function_name}() was given "
@@ -85,11 +94,11 @@ class Path:
             ) from None
 
 
-class _Reader(TreeInterpreter):
+class _StrictInterpreter(TreeInterpreter):
     """Evaluates an expression; a key's ``[a, b]`` or ``{a: x}`` with a missing part is refused wherever it stands."""
 
     def __init__(self, *, strict: bool) -> None:
-        super().__init__(jmespath.Options(custom_functions=_Strict()))
+        super().__init__(jmespath.Options(custom_functions=_StrictFunctions()))
         self._strict = strict
 
     def visit_index(self, node: Any, value: object) -> Any:
@@ -109,7 +118,7 @@ class _Reader(TreeInterpreter):
         return parts
 
 
-class _Strict(Functions):
+class _StrictFunctions(Functions):
     """JMESPath's functions; to_string(null), say, would be the str "null" for every input that lacks the part."""
 
     def call_function(self, function_name: str, resolved_args: Iterable[object]) -> object:
@@ -131,13 +140,10 @@ def _chain(node: Any) -> tuple[str, ...]:
     return tuple(name for part in parts for name in part) if all(parts) else ()
 
 
-def _collect(node: object, fields: set[str], kinds: set[str]) -> None:
-    if isinstance(node, dict):
-        kinds.add(node["type"])
-        if node["type"] == "field":
-            fields.add(node["value"])
-        for child in node["children"]:
-            _collect(child, fields, kinds)
+def _kinds(node: Any) -> set[str]:
+    """Return the types of all nodes of a parsed expression."""
+    children = [child for child in node["children"] if isinstance(child, dict)]
+    return {node["type"]}.union(*map(_kinds, children))
 
 
 def _builtin(value: object) -> object:

@@ -11,14 +11,18 @@ from typing import BinaryIO, NoReturn, cast
 
 from onceward.claim.running import current
 from onceward.consumers.stop import Stop
+from onceward.keys.roots import Roots
 from onceward.pipe.attempt import Attempt, Failed, Interrupted
 from onceward.pipe.interpreters import code_in
+from onceward.pipe.lines import LINE
 from onceward.pipe.output import Bytes, Output
 from onceward.pipe.template import Template, fill
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.results.codec import Codec, NotReplayable
 
-_INSTEAD = "Give it as an argument, as in: -- sh -c 'charge \"$1\"' sh '{id}'; or read the line from the standard input"
+_INSTEAD = (
+    "Give it as an argument, as in: -- sh -c 'charge \"$1\"' sh '{line.id}'; or read the line from the standard input"
+)
 _TAIL = 800  # bytes of standard error that are recorded; the record takes 1000 characters in all
 
 
@@ -27,7 +31,7 @@ class CommandFailed(Failed):
 
 
 class Command:
-    """A command with ``{jmespath}`` in its arguments.
+    """A command with ``{line.id}`` and the like in its arguments.
 
     Args:
         argv: the command and its arguments.
@@ -39,6 +43,7 @@ class Command:
     """
 
     codec: Codec | None = None
+    roots: Roots = LINE
 
     def __init__(self, argv: Sequence[str], stop: Stop, max_result: int) -> None:
         self.target = shlex.join(argv).encode(errors="surrogateescape").decode(errors="replace")

@@ -8,7 +8,7 @@ from onceward.consumers.stop import Stop
 from onceward.core.policy import Options
 from onceward.errors import Mismatch, StoreError
 from onceward.keys.ledger_keys import ledger_key
-from onceward.keys.paths import Path
+from onceward.keys.paths import StrictPath
 from onceward.once import Once
 from onceward.pipe.attempt import Interrupted, LineOutcome
 from onceward.pipe.jobs import JobReader, Jobs, LineJob, Malformed
@@ -62,7 +62,7 @@ class Pipe:
     Args:
         once: the ledger.
         handler: a :class:`Command` or a :class:`Function`; whoever made it closes it.
-        key: a JMESPath over the line.
+        key: a JMESPath that begins with ``line``, or with the parameter of the handler when that is a function.
         name: the namespace of the keys; one name belongs to one handler.
         jobs: lines to handle at a time.
         lease: seconds after which the keys of a killed run may be taken over.
@@ -87,7 +87,9 @@ class Pipe:
     ) -> None:
         options: Options = {"lease": lease, "max_attempts": max_attempts, "retention": None, "on_busy": "raise"}
         self._guard = once.guards.for_keys(name, options, no_skip=_NO_SKIP, codec=handler.codec)
-        self._reader = JobReader(self._guard.name, Path(key), handler.prepare)
+        self._reader = JobReader(
+            self._guard.name, StrictPath(key, "key", handler.roots), handler.roots, handler.prepare
+        )
         self._once, self._handler, self._jobs = once, handler, jobs
         self._wait = lease + WAIT_BEYOND if wait is None else wait
 

@@ -8,10 +8,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
+from onceward.claim.handler import describe
 from onceward.claim.handler_codec import codec_of
 from onceward.claim.running import current
-from onceward.claim.signatures import describe
+from onceward.keys.roots import Roots
+from onceward.keys.signatures import given_by_place, roots_of
 from onceward.pipe.attempt import Attempt
+from onceward.pipe.lines import LINE
 from onceward.pipe.output import Output, Value
 from onceward.results.codec import Codec
 
@@ -39,6 +42,8 @@ class Function:
         except TypeError as error:
             raise ValueError(f"{self.target}: {error}") from error
         self._parameter = handler.parameter
+        takes = given_by_place(self._function, handler.claim)[:1]
+        self.roots: Roots = roots_of(self._function, takes, handler.claim)._replace(fixed=LINE.start)
 
     def prepare(self, value: object) -> object:
         """Return what the function is given for a parsed line: just that."""

@@ -11,7 +11,8 @@ import msgspec
 from onceward.consumers.stop import Stop
 from onceward.errors import KeyMissing
 from onceward.keys.ledger_keys import ledger_key
-from onceward.keys.paths import Path
+from onceward.keys.paths import StrictPath
+from onceward.keys.roots import Roots
 from onceward.pipe.lines import LONGEST, Line
 
 
@@ -46,11 +47,13 @@ class JobReader(NamedTuple):
     Attributes:
         name: the namespace of the keys.
         key: where the key is in a line.
+        roots: the names that the key may begin with.
         prepare: returns the handler's input for a parsed line; may raise KeyMissing.
     """
 
     name: str
-    key: Path
+    key: StrictPath
+    roots: Roots
     prepare: Callable[[object], object]
 
     def job(self, line: Line) -> LineJob:
@@ -64,7 +67,7 @@ class JobReader(NamedTuple):
         except (msgspec.MsgspecError, RecursionError) as error:
             raise Malformed(f"not JSON: {error}") from error
         try:
-            found = self.key.search(value)
+            found = self.key.search(self.roots.named(value))
             if found is None:
                 raise Malformed(f"no key: {self.key.expression!r} finds nothing in this line")
             return LineJob(line, line.data, ledger_key(self.name, found), self.prepare(value))

@@ -6,10 +6,12 @@ import select
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from onceward.consumers.stop import Stop
+from onceward.keys.roots import fixed
 
+LINE: Final = fixed("line", "the parsed line")  # what key paths and a command's arguments begin with
 STDIN = "-"
 LONGEST = 16 * 1024 * 1024  # bytes of a line that is taken into memory
 _CHUNK = 256 * 1024

@@ -9,6 +9,7 @@ from typing import Protocol, TextIO
 from onceward.claim.guard import Guard
 from onceward.consumers.stop import Stop
 from onceward.errors import Busy, Parked, ResultNotRecorded, ResultUnavailable, ResultWarning, StoreError
+from onceward.keys.roots import Roots
 from onceward.pipe.attempt import Attempt, Interrupted, LineOutcome, has_text
 from onceward.pipe.jobs import Jobs, LineJob
 from onceward.pipe.output import Output
@@ -24,6 +25,7 @@ class LineHandler(Protocol):
     target: str
     identity: str
     codec: Codec | None
+    roots: Roots
 
     def prepare(self, value: object) -> object:
         """Return what it is given for a parsed line; raises KeyMissing."""

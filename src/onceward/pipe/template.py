@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from onceward.errors import KeyMissing
-from onceward.keys.paths import Path
+from onceward.keys.paths import StrictPath
+from onceward.pipe.lines import LINE
 
 _HINT = "write literal braces twice, {{ and }}"
 _QUOTES = "'\"`"
@@ -19,15 +20,15 @@ class Template:
     """
 
     def __init__(self, argument: str) -> None:
-        self._parts: list[str | Path] = []
+        self._parts: list[str | StrictPath] = []
         for text, is_expression in _split(argument):
             if not is_expression:
                 self._parts.append(text)
             elif not text.strip():
-                raise ValueError(f"{{}} in {argument!r} names nothing: {{@}} is the whole line; {_HINT}")
+                raise ValueError(f"{{}} in {argument!r} names nothing: {{line}} is the whole line; {_HINT}")
             else:
                 try:
-                    self._parts.append(Path(text, "argument"))
+                    self._parts.append(StrictPath(text, "argument", LINE))
                 except ValueError as error:
                     raise ValueError(f"{error}; {_HINT}") from error
 
@@ -46,8 +47,8 @@ def fill(templates: Sequence[Template], value: object) -> list[str]:
     return [template.fill(value) for template in templates]
 
 
-def _found(path: Path, value: object) -> str:
-    found = path.search(value)
+def _found(path: StrictPath, value: object) -> str:
+    found = path.search({"line": value})
     if found is None:
         raise KeyMissing(f"{{{path.expression}}} finds nothing in this line")
     text = found if isinstance(found, str) else msgspec.json.encode(found).decode()

@@ -23,7 +23,7 @@ class Damaged(NamedTuple):
 
 
 class DamagedRecord(StoreError):
-    """What a store raises wherever it meets a record that it cannot read: no handler runs, and people are told which it is.
+    """A store met a record that it cannot read. No handler runs.
 
     Attributes:
         damaged: what is known of it; ``store.delete(damaged)`` deletes it as it was seen.
@@ -46,7 +46,7 @@ class Page(NamedTuple):
     damaged: Sequence[Damaged] = ()
 
 
-MORE = "more"  # the next of a purge that starts anew each time, for what is deleted is not met again
+MORE = "more"  # the ``next`` of a purge that always starts from the beginning
 
 
 class Purged(NamedTuple):
@@ -126,7 +126,7 @@ class OneByOne:
 
 
 def _alone(verb: Steps[Reply]) -> Steps[Answered]:
-    """Return the reply, or the error, which is of no concern to the other keys."""
+    """Return the reply or the error: an error of one key does not stop the others."""
     try:
         return (yield from verb)
     except StoreError as error:

@@ -15,13 +15,13 @@ class Finding(NamedTuple):
     """What one check found.
 
     Attributes:
-        level: "error" (messages are lost, or effects doubled, sooner or later), "warning", "ok", "unknown" (it was asked for and
-            could not be looked at), or "skipped" (nor could this, which nobody has asked for by name).
+        level: "error" (messages are lost, or effects doubled, sooner or later), "warning" or "ok"; "unknown" when a setting that
+            was asked for could not be read, "skipped" when one that nobody asked for could not.
         check: what was looked at, in a word or two.
-        says: what is so.
-        why: what comes of it; "" when it is ok.
-        fix: what to do about it.
-        source: where AWS, or who else it is about, says so.
+        says: what was found.
+        why: what happens because of it; "" when it is ok.
+        fix: what you should do.
+        source: the document that says so.
     """
 
     level: Level

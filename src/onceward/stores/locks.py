@@ -1,8 +1,8 @@
-"""Locks that a signal handler or a fork may meet while their own thread holds them.
+"""Locks that a signal handler or a fork can meet while their own thread holds them.
 
-Python runs a signal handler in the main thread, between two steps of whatever runs there, perhaps a write to a ledger.
-A plain lock would then wait for its own thread for ever. These are reentrant, and whoever needs the inside of one to
-himself asks ``owns`` first. The same goes for what ``__del__`` does, which runs wherever an object dies.
+Python runs a signal handler in the main thread, between two steps of the code there, which can be a write to a ledger.
+A plain lock would then wait for its own thread for ever, so these are reentrant. Code that must not be reentered asks
+``owns`` first. The same is true for ``__del__``, which runs wherever an object dies.
 """
 
 import os
@@ -21,7 +21,7 @@ _PATIENCE, _PAUSE = 0.05, 0.001  # seconds
 
 
 def owns(lock: "RLock") -> Callable[[], bool]:
-    """Return what tells whether this very thread holds the lock."""
+    """Return a function that tells whether this thread holds the lock."""
     is_owned: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition
     return is_owned
 
@@ -38,7 +38,7 @@ Holds = list[tuple["RLock", int]]
 
 
 def holds(locks: "Sequence[RLock]") -> Holds:
-    """Return how often this very thread holds each, to :func:`give` back what is taken from now on.
+    """Return how often this thread holds each lock. :func:`give` then releases what is taken from now on.
 
     An interrupt may strike between the moment when a lock is taken and the one when somebody has noted that.
     """
@@ -46,7 +46,7 @@ def holds(locks: "Sequence[RLock]") -> Holds:
 
 
 def take(locks: "Sequence[RLock]") -> None:
-    """Acquire all. It waits while it holds none, so those who hold one, and want another, cannot block each other."""
+    """Acquire all. It waits only while it holds none of them, so two threads cannot block each other."""
     before = holds(locks)
     while True:
         try:
@@ -72,7 +72,7 @@ def give(before: Holds, patience: int = 2) -> None:
 
 
 def _count(lock: "RLock") -> int:
-    # Python tells it in all versions only so.
+    # Only the repr tells it in every version of Python.
     return int(repr(lock).rpartition("count=")[2].split()[0]) if owns(lock)() else 0
 
 
@@ -87,7 +87,7 @@ class Forks(Protocol):
         """All that a fork must not leave held."""
 
     def before_fork(self, *, inside: bool) -> None:
-        """Prepare; all locks are held. ``inside`` one of them, this very thread was interrupted, and will go on."""
+        """Prepare; all locks are held. ``inside``: this thread was interrupted while it held one of them, and will go on."""
 
     def after_fork_in_child(self) -> None:
         """Begin anew as the child; all locks are held."""
@@ -120,7 +120,7 @@ class _Fork:
         self.ready = True
 
 
-# Whatever a hook raises, such as a time limit, Python prints it and goes on. So each has a second one that makes sure.
+# If a hook raises, as by a time limit, Python prints it and goes on. So each hook has a second one that finishes its work.
 
 
 def _before() -> None:

@@ -140,7 +140,7 @@ class MemoryStore(OneByOne, Observed):
         """Do nothing: the child gets a copy of the records."""
 
     def after_fork_in_child(self) -> None:
-        """Do nothing, as above."""
+        """Do nothing: the child goes on with its copy."""
 
 
 CAPABILITIES = MemoryStore.capabilities

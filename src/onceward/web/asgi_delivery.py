@@ -1,8 +1,6 @@
 """What an ASGI application receives and sends while it holds a claim.
 
-Its answer goes to the client as it comes, but for its end, which waits until the answer is recorded: who has all of an answer
-can send the request again and get the same. The end is the last message, or before it the chunk that completes the
-Content-Length, for with that a client has everything.
+Its answer passes a gate (``http/gate.py``): it goes to the client as it comes, but for its end, which waits for the record.
 
 That the client has left is not told to the application, for many frameworks cancel the handler then, in the middle of its
 effect: ``receive`` waits until the answer is complete. Answers whose body is not going to be replayed are the exception, which
@@ -17,10 +15,10 @@ from typing import Final
 
 from onceward.errors import OncewardError
 from onceward.http.answer import PENDING, Answer
+from onceward.http.gate import AnswerGate
 from onceward.web.asgi_cut import is_invalid, is_torn
 from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Send, lines_of, reply
 
-_EVENTS: Final = "text/event-stream"
 _PENDING: Final = (PENDING[0].lower().encode(), PENDING[1].encode())
 
 
@@ -34,9 +32,7 @@ class AsgiDelivery(ABC):
         most: bytes of an answer's body that are kept, to be recorded.
 
     Attributes:
-        status: the answer's, or None before it begins.
-        headers: the answer's.
-        kept: what there is of the answer's body; None when that is more than ``most`` bytes.
+        gate: the answer's, or None before it begins.
         complete: whether the application has sent its answer to the end.
         whole: whether that end can be believed. What is inside may end an answer that it was told to break off.
         invalid: whether the framework has answered so because the request is not valid.
@@ -48,7 +44,7 @@ class AsgiDelivery(ABC):
             not to get the end; or it is the interrupt with which the application has ended. Else None.
     """
 
-    status: int | None = None
+    gate: AnswerGate | None = None
     complete = False
     whole = True
     invalid = False
@@ -56,8 +52,6 @@ class AsgiDelivery(ABC):
     interrupted = False
     left = False
     torn: BaseException | None = None
-    _size = 0
-    _length: int | None = None  # as the answer's head declares it
     _sent = False  # whether the client has a part of it
     _open = False  # whether the application may know that the client has left
     _gone = False  # whether it does
@@ -67,12 +61,10 @@ class AsgiDelivery(ABC):
     _sender: asyncio.Task[object] | None = None  # in the middle of a message to the server
 
     def __init__(self, body: bytes, receive: Receive, send: Send, most: int) -> None:
-        self.headers: list[tuple[str, str]] = []
         self._body: bytes | None = body
         self._receive = receive
         self._send = send
-        self.most = most
-        self.kept: list[bytes] | None = []
+        self._most = most
         self._held: list[Message] = []
 
     @abstractmethod
@@ -110,20 +102,26 @@ class AsgiDelivery(ABC):
     async def send(self, message: Message) -> None:
         """Take in a message of the application's."""
         kind = message["type"]
-        if kind == "http.response.start" and self.status is None:
-            self._begin(message)
-        elif kind == "http.response.body" and self.status is not None and not self.complete:
-            self._keep(message)
+        gate = self.gate
+        if gate is None:
+            if kind == "http.response.start":
+                self._begin(message)
+                return
+        elif kind == "http.response.body" and not self.complete:
+            self._held.append(message)
+            gate.take(message.get("body", b""))
+            if not self._open and gate.ends_with_client:
+                self._end_with_client()
             if not message.get("more_body", False):
-                self.whole = self._is_whole(message)
+                self.whole = self._is_whole(gate, message)
                 self.complete = True
                 await self.conclude()
-            elif self._size != self._length:
+            elif gate.size != gate.length:
                 await self.flush()
-        elif self.interrupted:
+            return
+        if self.interrupted:
             return  # something else in place of the answer that it has given
-        else:
-            await self._forward(message)  # an extension's, or a mistake, which the server tells
+        await self._forward(message)  # an extension's, or a mistake, which the server tells
 
     async def flush(self) -> None:
         """Send what is held back."""
@@ -133,30 +131,16 @@ class AsgiDelivery(ABC):
 
     def _begin(self, message: Message) -> None:
         self._held.append(message)
-        self.status = message["status"]
-        self.headers = lines_of(message.get("headers", ()))
+        self.gate = AnswerGate(message["status"], lines_of(message.get("headers", ())), self._most)
         if 400 <= message["status"] < 500:
             self.invalid = is_invalid(sys.exception())
-        for name, value in self.headers:
-            if name == "content-length" and value.isdecimal():
-                self._length = int(value)
-            elif name == "content-type" and value.lower().startswith(_EVENTS):
-                self._end_with_client()
-
-    def _is_whole(self, last: Message) -> bool:
-        if self._length is not None and self._size:
-            return self._size >= self._length
-        return not (self._knows or is_torn(last, sys._getframe()))  # who sends it is the question
-
-    def _keep(self, message: Message) -> None:
-        self._held.append(message)
-        chunk = message.get("body", b"")
-        self._size += len(chunk)
-        if self._size > self.most:
-            self.kept = None
+        if self.gate.is_events:
             self._end_with_client()
-        elif self.kept is not None:
-            self.kept.append(bytes(chunk))
+
+    def _is_whole(self, gate: AnswerGate, last: Message) -> bool:
+        if gate.length is not None and gate.size:
+            return gate.size >= gate.length
+        return not (self._knows or is_torn(last, sys._getframe()))
 
     async def conclude(self) -> None:
         """Have the complete answer recorded, and send its end."""

@@ -8,7 +8,8 @@ from asgiref.sync import async_to_sync
 from django.http import HttpResponse, HttpResponseBase  # type: ignore[import-untyped]  # Django has no types
 
 from onceward.http.answer import PENDING, Answer
-from onceward.web.sending import Held, Passage, Sending
+from onceward.http.gate import AnswerGate
+from onceward.web.sending import Held, Sending
 from onceward.web.sending_async import HeldAsync, SendingAsync
 
 
@@ -78,15 +79,15 @@ def _instead(response: HttpResponseBase, given: Answer) -> HttpResponseBase:
 
 
 def _streamed(held: Held, response: HttpResponseBase, most: int) -> HttpResponseBase:
-    passage = Passage(response.status_code, response.items(), most)
+    gate = AnswerGate(response.status_code, response.items(), most)
     # The close of the content is one of the response's own.
-    sending = Sending(held, passage, iter(response.streaming_content), response.close)
+    sending = Sending(held, gate, iter(response.streaming_content), response.close)
     return _replaced(response, sending, sending.close)
 
 
 def _streamed_async(held: HeldAsync, response: HttpResponseBase, most: int) -> HttpResponseBase:
-    passage = Passage(response.status_code, response.items(), most)
-    sending = SendingAsync(held, passage, response.streaming_content)
+    gate = AnswerGate(response.status_code, response.items(), most)
+    sending = SendingAsync(held, gate, response.streaming_content)
     close = cast("Callable[[], None]", response.close)
 
     def drained() -> None:

@@ -13,12 +13,13 @@ except ModuleNotFoundError as error:
 from onceward.core.policy import Options
 from onceward.http.answer import PENDING, Answer
 from onceward.http.endpoint import endpoint_rules
+from onceward.http.gate import AnswerGate
 from onceward.http.guarded import Guarded
 from onceward.http.rules import Rules
 from onceward.http.verdict import PassedRequest
 from onceward.once import check_once
 from onceward.web.environ import ask
-from onceward.web.sending import Held, Passage, Sending, claim
+from onceward.web.sending import Held, Sending, claim
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -121,8 +122,8 @@ def _ended(held: Held, response: flask.Response, most: int) -> flask.Response:
     # What passes through directly is bytes, and all else is encoded.
     parts = response.response if response.direct_passthrough else response.iter_encoded()
     close = getattr(response.response, "close", None)
-    passage = Passage(response.status_code, response.headers, most)
-    response.response = Sending(held, passage, cast("Iterator[bytes]", iter(parts)), close)
+    gate = AnswerGate(response.status_code, response.headers, most)
+    response.response = Sending(held, gate, cast("Iterator[bytes]", iter(parts)), close)
     return response
 
 

@@ -4,14 +4,15 @@ It goes out as it is made, but for its end, which waits until the answer is reco
 request again and get the same. When the client leaves before that, the rest is made all the same, and recorded.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from threading import Thread
-from typing import Final, Self, TypeVar
+from typing import Self, TypeVar
 
 from onceward.claim.held import HeldClaim
 from onceward.claim.running import CURRENT
 from onceward.http.answer import CUT_SHORT, PENDING, Answer, Recorded
 from onceward.http.exchange import Exchange, Unrecorded
+from onceward.http.gate import AnswerGate
 from onceward.http.guarded import Guarded
 from onceward.http.recording import Recording
 from onceward.http.trouble import tell
@@ -19,67 +20,6 @@ from onceward.http.verdict import KeyedRequest
 from onceward.results.outcomes import GivenBack
 
 T = TypeVar("T")
-_EVENTS: Final = "text/event-stream"
-
-
-class Passage:
-    """What of an answer may go out before it is recorded, and what of it is kept to be recorded. No I/O.
-
-    Args:
-        status: the answer's.
-        headers: the answer's.
-        most: bytes of a body that are kept.
-
-    Attributes:
-        is_events: whether it is a stream of events, which nobody wants to wait for.
-        held: what may go out after the record is written: the part that completes the Content-Length, with which a client
-            has everything. Without a Content-Length the end is not a part, but that there are no more.
-    """
-
-    def __init__(self, status: int, headers: Iterable[tuple[str, str]], most: int) -> None:
-        self.status = status
-        self.headers = list(headers)
-        self.held = b""
-        self.is_events = False
-        self._most = most
-        self._kept: list[bytes] = []
-        self._size = 0
-        self._length: int | None = None
-        for name, value in self.headers:
-            if name.lower() == "content-length" and value.strip().isdecimal():
-                self._length = int(value)
-            elif name.lower() == "content-type":
-                self.is_events = value.strip().lower().startswith(_EVENTS)
-
-    @property
-    def ends_with_client(self) -> bool:
-        """Whether there is no reason to make the rest of it when the client has left: its body is not going to be replayed.
-
-        Only such answers may be without end.
-        """
-        return self.is_events or self._size > self._most
-
-    @property
-    def has_body(self) -> bool:
-        """Whether a part of the body was taken in."""
-        return self._size > 0
-
-    @property
-    def answer(self) -> Answer:
-        """The answer so far, with one byte more than is kept when there is more."""
-        return Answer(self.status, self.headers, b"".join(self._kept))
-
-    def take(self, part: bytes) -> bytes:
-        """Take in a part of the body, and return what may go out of it now."""
-        if self._length is not None:
-            part = part[: max(0, self._length - self._size)]  # no server sends what is beyond it
-        if (room := self._most + 1 - self._size) > 0:
-            self._kept.append(bytes(part[:room]))
-        self._size += len(part)
-        if part and self._size == self._length:
-            self.held = part
-            return b""
-        return part
 
 
 def claim(guarded: Guarded, ask: KeyedRequest) -> "Held | Answer":
@@ -189,7 +129,7 @@ class Sending:
 
     Args:
         held: the request.
-        passage: its answer.
+        gate: its answer.
         parts: the answer's body, to be iterated under the claim.
         close: called when this is closed, last of all; for example the ``close`` of the application's own iterable.
 
@@ -199,12 +139,12 @@ class Sending:
     """
 
     def __init__(
-        self, held: Held, passage: Passage, parts: Iterator[bytes], close: Callable[[], object] | None = None
+        self, held: Held, gate: AnswerGate, parts: Iterator[bytes], close: Callable[[], object] | None = None
     ) -> None:
         self.begun = True
         self.instead: Answer | None = None
         self._held = held
-        self._passage = passage
+        self._gate = gate
         self._parts = parts
         self._close = close
         self._ready: list[bytes] = []
@@ -230,11 +170,11 @@ class Sending:
     def close(self) -> None:
         """Have what is left of the answer made and recorded, when the client has left before its end."""
         try:
-            while not self._held.is_over and not self._passage.ends_with_client:
+            while not self._held.is_over and not self._gate.ends_with_client:
                 self._ready.clear()
                 self._pull()
             if not self._held.is_over:
-                self._held.cut(self._passage.answer)
+                self._held.cut(self._gate.answer)
         finally:
             close, self._close = self._close, None
             if close is not None:
@@ -243,12 +183,12 @@ class Sending:
     def _pull(self) -> None:
         if self._held.call(self._take):
             return
-        self.instead = self._held.end(self._passage.answer)
+        self.instead = self._held.end(self._gate.answer)
         if self._held.pending and not self.begun:
-            self._passage.headers.append(PENDING)
+            self._gate.headers.append(PENDING)
         if self.instead is None:
-            if self._passage.held:
-                self._ready.append(self._passage.held)
+            if self._gate.held:
+                self._ready.append(self._gate.held)
         elif self.begun:
             assert self._held.error is not None
             raise self._held.error
@@ -260,6 +200,6 @@ class Sending:
         part = next(self._parts, None)
         if part is None:
             return False
-        if ready := self._passage.take(part):
+        if ready := self._gate.take(part):
             self._ready.append(ready)
         return True

@@ -9,12 +9,13 @@ from onceward.claim.held import HeldClaim
 from onceward.claim.running import CURRENT
 from onceward.http.answer import CUT_SHORT, Answer, Recorded
 from onceward.http.exchange import Exchange, Unrecorded
+from onceward.http.gate import AnswerGate
 from onceward.http.guarded import Guarded
 from onceward.http.recording import Recording
 from onceward.http.trouble import tell
 from onceward.http.verdict import KeyedRequest
 from onceward.results.outcomes import GivenBack
-from onceward.web.sending import Held, Passage
+from onceward.web.sending import Held
 
 T = TypeVar("T")
 _RUNNING: Final[set["asyncio.Task[None]"]] = set()
@@ -157,13 +158,13 @@ class SendingAsync:
 
     Args:
         held: the request.
-        passage: its answer, of which the head is out already.
+        gate: its answer, of which the head is out already.
         parts: the answer's body, to be iterated under the claim.
     """
 
-    def __init__(self, held: HeldAsync, passage: Passage, parts: AsyncIterator[bytes]) -> None:
+    def __init__(self, held: HeldAsync, gate: AnswerGate, parts: AsyncIterator[bytes]) -> None:
         self._held = held
-        self._passage = passage
+        self._gate = gate
         self._parts = parts
         self._left = False
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(1)
@@ -182,7 +183,7 @@ class SendingAsync:
         self._left = True
         if self._task is None:
             self._task = _kept(asyncio.ensure_future(self._make()))
-        elif self._passage.ends_with_client and not self._held.is_over:
+        elif self._gate.ends_with_client and not self._held.is_over:
             self._held.ends_with_client = True
             self._task.cancel()
         while not self._queue.empty():
@@ -204,12 +205,12 @@ class SendingAsync:
     async def _make(self) -> None:
         try:
             while not self._nobody_waits and (part := await self._held.call(self._next)) is not None:
-                await self._put(self._passage.take(part))
+                await self._put(self._gate.take(part))
             await self._end()
         except asyncio.CancelledError:
             if not self._held.ends_with_client:
                 raise
-            await self._held.cut(self._passage.answer)
+            await self._held.cut(self._gate.answer)
         finally:
             if callable(close := getattr(self._parts, "aclose", None)):
                 await close()
@@ -218,16 +219,16 @@ class SendingAsync:
 
     async def _end(self) -> None:
         if self._nobody_waits:
-            await self._held.cut(self._passage.answer)
-        elif await self._held.end(self._passage.answer) is None:
-            await self._put(self._passage.held)
+            await self._held.cut(self._gate.answer)
+        elif await self._held.end(self._gate.answer) is None:
+            await self._put(self._gate.held)
         else:
             assert self._held.error is not None
             raise self._held.error
 
     @property
     def _nobody_waits(self) -> bool:
-        return self._left and self._passage.ends_with_client
+        return self._left and self._gate.ends_with_client
 
     async def _next(self) -> bytes | None:
         return await anext(self._parts, None)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, Unpack
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.coverage import known_routes
+from onceward.http.gate import AnswerGate
 from onceward.http.guarded import Guarded
 from onceward.http.rules import Rules
 from onceward.http.verdict import PassedRequest
 from onceward.web.environ import ask, request_of
-from onceward.web.sending import Held, Passage, Sending, claim
+from onceward.web.sending import Held, Sending, claim
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -101,16 +102,16 @@ class WsgiIdempotency:
         body = held.call(lambda: self._app(environ, head.start))
         close: Callable[[], object] | None = getattr(body, "close", None)
         try:
-            passage, parts = held.call(lambda: head.opened(body))
+            gate, parts = held.call(lambda: head.opened(body))
         except BaseException:
             if close is not None:
                 close()
             raise
-        sending = Sending(held, passage, parts, close)
+        sending = Sending(held, gate, parts, close)
         sending.begun = head.begun
         held.began = head.endpoint_began
         try:
-            if not passage.is_events:
+            if not gate.is_events:
                 # An answer of one part is made to its end, so that something else can be answered if it is not recorded.
                 sending.advance(None if isinstance(body, list | tuple) else 2)
             if sending.instead is None:
@@ -141,36 +142,36 @@ class _Head:
         self._start_response = start_response
         self._most = most
         self._line = ""
-        self._passage: Passage | None = None
+        self._gate: AnswerGate | None = None
         self._write: Write | None = None  # the server's; None when nobody takes anything any more
 
     def start(self, status: str, headers: Headers, exc_info: ExcInfo | None = None, /) -> Write:
         """Take in the head: what the application calls as ``start_response``."""
         if exc_info is not None:
             try:
-                if self._passage is not None and self._passage.has_body and exc_info[1] is not None:
+                if self._gate is not None and self._gate.size and exc_info[1] is not None:
                     raise exc_info[1].with_traceback(exc_info[2])
             finally:
                 exc_info = None  # or the traceback would keep itself alive
-        elif self._passage is not None:
+        elif self._gate is not None:
             raise AssertionError("start_response was called again, and without exc_info")
         self._line = status
         self.endpoint_began = _began(self._environ, int(status[:3]))
-        self._passage = Passage(int(status[:3]), headers, self._most)
+        self._gate = AnswerGate(int(status[:3]), headers, self._most)
         return self.write
 
-    def opened(self, body: Iterable[bytes]) -> tuple[Passage, Iterator[bytes]]:
+    def opened(self, body: Iterable[bytes]) -> tuple[AnswerGate, Iterator[bytes]]:
         """Return the answer and its parts, when the first that is not empty is there, and so is the head."""
         parts = iter(body)
         first = next((part for part in parts if part), b"")
-        if self._passage is None:
+        if self._gate is None:
             raise AssertionError("the application has not called start_response")
-        return self._passage, chain((first,), parts)
+        return self._gate, chain((first,), parts)
 
     def write(self, data: bytes) -> None:
         """Send a part of the body before the application returns; that its client has left is not the application's matter."""
-        assert self._passage is not None  # it is start() that hands this out
-        part = self._passage.take(data)
+        assert self._gate is not None  # it is start() that hands this out
+        part = self._gate.take(data)
         if not part:
             return
         self.begin()
@@ -183,9 +184,9 @@ class _Head:
     def begin(self) -> None:
         """Hand the head to the server."""
         if not self.begun:
-            assert self._passage is not None  # there is an answer
+            assert self._gate is not None  # there is an answer
             self.begun = True
-            self._write = self._start_response(self._line, self._passage.headers)
+            self._write = self._start_response(self._line, self._gate.headers)
 
     def begin_instead(self, answer: Answer) -> None:
         """Hand the head of another answer to the server."""

@@ -181,13 +181,13 @@ def test_a_message_whose_key_a_worker_holds_stays(scene):
 def test_a_key_from_the_body_is_read_as_the_consumer_reads_it(scene):
     scene.dead({"order": {"id": 42}})
     scene.park(42)
-    (fate,) = scene.run(key="order.id")
+    (fate,) = scene.run(key="body.order.id")
     assert (fate.key, scene.record(42).status) == ("shop:42", RELEASED)
 
 
 def test_a_message_without_a_key_stays(scene):
     first = scene.dead({"order": {}})
-    (fate,) = scene.run(key="order.id")
+    (fate,) = scene.run(key="body.order.id")
     assert (fate.outcome, list(scene.there())) == ("refused", [first])
     assert "its key cannot be read" in fate.reason
 
@@ -195,7 +195,7 @@ def test_a_message_without_a_key_stays(scene):
 def test_a_message_in_an_envelope_of_sns_has_the_key_that_is_in_there(scene):
     scene.dead({"Type": "Notification", "MessageId": "from-sns", "Message": json.dumps({"id": "a"})})
     scene.park("from-sns")
-    (fate,) = scene.run(unwrap="sns", where="id == 'a'")
+    (fate,) = scene.run(unwrap="sns", where="body.id == 'a'")
     assert (fate.outcome, fate.key) == ("moved", "shop:from-sns")
 
 
@@ -216,7 +216,7 @@ def test_a_message_with_ten_attributes_stays_unless_its_key_is_in_the_body(scene
     assert fate.outcome == "refused"
     assert "it has 10 attributes, SQS takes no more" in fate.reason
     assert scene.record(first).status == PARKED
-    assert outcomes(scene.run(key="id")) == ["moved"]
+    assert outcomes(scene.run(key="body.id")) == ["moved"]
     assert len(next(iter(scene.there(scene.target).values()))["MessageAttributes"]) == 10
 
 
@@ -261,14 +261,20 @@ def test_a_poison_message_that_the_queue_gave_up_is_redriven_after_a_fix_and_tak
 def test_where_is_over_the_body_and_the_others_stay_and_are_met_once(scene):
     meant = {scene.dead({"total": n}) for n in range(12, 14)}
     others = {scene.dead({"total": n}) for n in range(12)} | {scene.dead("no JSON")}
-    fates = scene.run(where="total >= `12`")
+    fates = scene.run(where="body.total >= `12`")
     assert sorted(outcomes(fates)) == ["filtered"] * 13 + ["moved"] * 2
     assert {fate.message.id for fate in fates if fate.gone} == meant
     assert set(scene.there()) == others
 
 
 @pytest.mark.parametrize(
-    ("body", "where"), [({"a": 0}, "a"), ({"a": "x"}, "starts_with(a, 'x')"), ([1], "@"), ("x", "@ == 'x'")]
+    ("body", "where"),
+    [
+        ({"a": 0}, "body.a"),
+        ({"a": "x"}, "starts_with(body.a, 'x')"),
+        ([1], "body"),
+        ("x", "body == 'x'"),
+    ],
 )
 def test_where_is_true_in_the_sense_of_jmespath(body, where):
     assert Letters("n", None, where).meant(message(body))
@@ -276,7 +282,14 @@ def test_where_is_true_in_the_sense_of_jmespath(body, where):
 
 @pytest.mark.parametrize(
     ("body", "where"),
-    [({"a": []}, "a"), ({"a": {}}, "a"), ({"a": ""}, "a"), ({}, "a"), ({"a": 1}, "starts_with(a, 'x')"), ("x", "a")],
+    [
+        ({"a": []}, "body.a"),
+        ({"a": {}}, "body.a"),
+        ({"a": ""}, "body.a"),
+        ({}, "body.a"),
+        ({"a": 1}, "starts_with(body.a, 'x')"),
+        ("x", "body.a"),
+    ],
 )
 def test_where_is_false_for_what_is_empty_missing_or_unfit(body, where):
     assert not Letters("n", None, where).meant(message(body))
@@ -318,7 +331,7 @@ def test_a_message_that_comes_back_in_the_same_run_waits_for_the_next(scene):
 
 def test_messages_stay_hidden_from_others_for_as_long_as_the_run_takes(scene):
     kept = scene.dead({"a": 1})
-    run = scene.redrive(where="b", visibility=1).run()
+    run = scene.redrive(where="body.b", visibility=1).run()
     assert next(run).outcome == "filtered"
     other = Queue(scene.dlq)
     deadline = time.monotonic() + 2.5
@@ -524,7 +537,7 @@ def test_the_key_of_a_message_is_its_attribute_or_its_id():
     assert origin(message("x", **{"onceward-key": Attribute("String", "first")})) == "first"
     assert origin(message("x", **{"onceward-key": Attribute("Binary", b"first")})) == "id"
     with pytest.raises(Refusal):
-        Letters("n", "a.b").read(message({"a": 1}))
+        Letters("n", "body.a.b").read(message({"a": 1}))
 
 
 # --- killed at every point ------------------------------------------------------------------------------------------
@@ -765,7 +778,7 @@ def test_the_command_shows_a_bar_on_a_terminal(scene, cli):
 def test_the_command_stops_when_told_and_shows_again_what_it_holds(scene, cli):
     keys = {scene.dead({"n": n}) for n in range(300)}
     scene.once.acquire("a").complete()
-    command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--where=x", "--json")
+    command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--where=body.x", "--json")
     process = cli.start(*command)
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
@@ -791,7 +804,7 @@ def test_a_live_key_of_a_moved_message_is_not_taken_from_its_worker(scene):
 def handle(scene):
     """A consumer that compares its input, and has handled order 1 with the total 10."""
 
-    @on_sqs(scene.once, key="id", fingerprint=True)
+    @on_sqs(scene.once, key="order.id", fingerprint=True)
     def handle(order):
         scene.effects.append((order["id"], order["total"]))
 
@@ -806,13 +819,13 @@ def handle(scene):
 @pytest.mark.usefixtures("handle")
 @pytest.mark.parametrize("completed", ["drop", "rerun"])
 @pytest.mark.parametrize(
-    ("fingerprint", "why"), [(None, "say what it compares by --fingerprint"), ("@", "another input")]
+    ("fingerprint", "why"), [(None, "say what it compares by --fingerprint"), ("body", "another input")]
 )
 def test_a_message_whose_effect_was_never_made_is_not_dropped_for_the_effect_of_another(
     scene, completed, fingerprint, why
 ):
     other = scene.dead({"id": 1, "total": 99})
-    (fate,) = scene.run(key="id", fingerprint=fingerprint, completed=completed)
+    (fate,) = scene.run(key="body.id", fingerprint=fingerprint, completed=completed)
     assert (fate.outcome, list(scene.there())) == ("refused", [other])
     assert why in fate.reason
     assert scene.record(1).status == COMPLETED
@@ -823,14 +836,14 @@ def test_nor_is_it_when_an_earlier_run_had_begun_to_move_it(scene):
     other = scene.dead({"id": 1, "total": 99})
     Once(scene.once.store).acquire(other, name=module.NAME).release("killed")
     for fingerprint in (None, "@"):
-        (fate,) = scene.run(key="id", fingerprint=fingerprint)
+        (fate,) = scene.run(key="body.id", fingerprint=fingerprint)
         assert (fate.outcome, list(scene.there())) == ("refused", [other])
 
 
 @pytest.mark.parametrize(("completed", "outcome"), [("drop", "dropped"), ("rerun", "moved")])
 def test_a_message_whose_own_effect_was_made_is_dropped_or_runs_again_as_told(scene, handle, completed, outcome):
     scene.dead({"total": 10, "id": 1})
-    assert outcomes(scene.run(key="id", fingerprint="@", completed=completed)) == [outcome]
+    assert outcomes(scene.run(key="body.id", fingerprint="body", completed=completed)) == [outcome]
     assert scene.aws.left(scene.dlq) == 0
     assert handle({"id": 1, "total": 10}) == []
     assert scene.effects == [(1, 10)] * (2 if completed == "rerun" else 1)
@@ -838,8 +851,8 @@ def test_a_message_whose_own_effect_was_made_is_dropped_or_runs_again_as_told(sc
 
 def test_the_command_takes_what_the_consumer_compares(scene, handle, cli):
     scene.dead({"id": 1, "total": 99})
-    command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--name", "shop", "--key", "id")
-    told = cli.run(*command, "--fingerprint", "@", "--completed", "drop", "--yes")
+    command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--name", "shop", "--key", "body.id")
+    told = cli.run(*command, "--fingerprint", "body", "--completed", "drop", "--yes")
     assert (told.returncode, scene.aws.left(scene.dlq)) == (1, 1)
     assert b"its key was used with another input" in told.stdout
 
@@ -872,7 +885,7 @@ def test_a_message_that_has_no_room_for_its_key_stays_as_it_is_and_so_does_its_k
 def test_a_message_whose_key_is_in_its_body_is_moved_without_ours_when_there_is_no_room(narrow):
     body = json.dumps({"id": 7, "text": "x" * 980})
     narrow.dead(body)
-    assert outcomes(narrow.run(key="id")) == ["moved"]
+    assert outcomes(narrow.run(key="body.id")) == ["moved"]
     (copy,) = narrow.there(narrow.target).values()
     assert copy["Body"] == body
     assert "MessageAttributes" not in copy

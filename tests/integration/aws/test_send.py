@@ -185,8 +185,8 @@ def test_a_refused_send_gives_the_key_back_and_the_retry_sends(send, once, targe
 
 
 def test_a_send_whose_answer_is_lost_is_sent_again_with_the_same_key(send, once, target):
-    queue = Queue(target.url, endpoint=target.front.url, timeout=0.2)
-    target.front.rule = lambda seen: Fault(delay_reply=0.3) if seen.action == "SendMessage" else None
+    queue = Queue(target.url, endpoint=target.front.url, timeout=1)
+    target.front.rule = lambda seen: Fault(delay_reply=1.2) if seen.action == "SendMessage" else None
     with pytest.raises(QueueError):
         send(queue, "hello", key=1, **target.group)
     assert status(once) == RELEASED

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import threading
+from operator import itemgetter
 
 import pytest
 
@@ -68,7 +69,13 @@ def made(aws, ministack, monkeypatch):
 def drain(once, queue, handler, **options):
     """Work until the queue has nothing more to give; return what became of the messages, in order."""
     told = []
-    options = {"key": "id", "wait": 0, "backoff": (0, 0), "on_outcome": lambda o: told.append(o.status), **options}
+    options = {
+        "key": itemgetter("id"),
+        "wait": 0,
+        "backoff": (0, 0),
+        "on_outcome": lambda o: told.append(o.status),
+        **options,
+    }
     SqsWorker(once, queue, handler, **options).run(until_empty=True)
     return told
 
@@ -76,7 +83,13 @@ def drain(once, queue, handler, **options):
 def work(once, queue, handler, condition, **options):
     """Work until the condition holds; return what became of the messages, in order."""
     told = []
-    options = {"key": "id", "wait": 1, "backoff": (0, 0), "on_outcome": lambda o: told.append(o.status), **options}
+    options = {
+        "key": itemgetter("id"),
+        "wait": 1,
+        "backoff": (0, 0),
+        "on_outcome": lambda o: told.append(o.status),
+        **options,
+    }
     worker = SqsWorker(once, queue, handler, **options)
     thread = threading.Thread(target=worker.run)
     thread.start()
@@ -299,7 +312,7 @@ def test_a_malformed_message_and_a_mismatch_are_kept_in_records_of_their_own(onc
 
     target = Queue(queue)
     unpark_to(once.ledger, malformed, target)
-    assert drain(once, queue, runs.append, key="no") == ["done"]
+    assert drain(once, queue, runs.append, key=itemgetter("no")) == ["done"]
     assert runs[1:] == [{"no": "id"}]
     target.close()
 
@@ -404,7 +417,7 @@ def test_redrive_leaves_a_message_whose_key_keeps_one(once, made, ministack, mon
     dead, target = made(), made()
     parked(once, "a")
     ministack.send(dead, {"id": "a"})
-    (fate,) = Redrive(once, Queue(dead), Queue(target), name="shop", key="id").run()
+    (fate,) = Redrive(once, Queue(dead), Queue(target), name="shop", key="body.id").run()
     assert (fate.outcome, fate.waits) == ("refused", True)
     assert "keeps a message, which goes first: `onceward unpark KEY --to QUEUE`" in fate.reason
     assert kept(once, "shop:a").body == MESSAGE.body

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass
+from operator import itemgetter
 
 import pytest
 
@@ -66,7 +67,7 @@ def numbered(count):
 def drain(once, queue, handler, **options):
     """Work until the queue is empty; return the outcomes."""
     outcomes = []
-    options = {"key": "id", "name": "test", "wait": 1, "on_outcome": outcomes.append, **options}
+    options = {"key": itemgetter("id"), "name": "test", "wait": 1, "on_outcome": outcomes.append, **options}
     SqsWorker(once, queue, handler, **options).run(until_empty=True)
     return outcomes
 
@@ -74,7 +75,7 @@ def drain(once, queue, handler, **options):
 @contextlib.contextmanager
 def working(once, queue, handler, **options):
     """A worker in a thread, stopped at the end."""
-    worker = SqsWorker(once, queue, handler, **{"key": "id", "name": "test", "wait": 1, **options})
+    worker = SqsWorker(once, queue, handler, **{"key": itemgetter("id"), "name": "test", "wait": 1, **options})
     errors = []
 
     def run():
@@ -575,7 +576,7 @@ def test_a_handler_that_outlasts_the_grace_is_interrupted_and_its_key_stays_clai
 
 def test_a_worker_runs_once_and_a_stop_before_that_counts(once, made):
     queue, ran = made({"id": 1}), []
-    worker = SqsWorker(once, queue, ran.append, name="test", key="id")
+    worker = SqsWorker(once, queue, ran.append, name="test", key="object.id")
     worker.stop()
 
     worker.run()
@@ -725,7 +726,7 @@ def command(front, tmp_path):
 
     def start(queue, *options):
         process = subprocess.Popen(
-            [sys.executable, "-m", "onceward", "sqs", queue, "--call", "shop:work", "--key", "id", *options],
+            [sys.executable, "-m", "onceward", "sqs", queue, "--call", "shop:work", "--key", "order.id", *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -787,7 +788,18 @@ def test_the_command_compares_inputs_and_unwraps_what_sns_has_sent(made, command
     orders = ({"id": 1}, {"id": 1, "total": 2}, {"id": 1})
     queue = made(*(envelope(number, order) for number, order in enumerate(orders)))
 
-    options = ("--unwrap", "sns", "--fingerprint", "@", "--concurrency", "1", "--until-empty", "--wait", "1", "--json")
+    options = (
+        "--unwrap",
+        "sns",
+        "--fingerprint",
+        "order",
+        "--concurrency",
+        "1",
+        "--until-empty",
+        "--wait",
+        "1",
+        "--json",
+    )
     status, out, err = ended(command(queue, *options))
 
     told = Counter(json.loads(line).get("outcome") for line in out.splitlines())
@@ -806,7 +818,7 @@ def test_the_command_shows_one_traceback_for_errors_of_one_kind_and_says_which_m
     assert err.count("Traceback") == 1
     assert err.count("OSError: as asked") == 3
     assert sum(line.startswith("error: shop.work:") for line in err.splitlines()) == 3
-    assert f"error: the record {malformed} of aws:sqs: malformed: KeyMissing: key='id' found nothing" in err
+    assert f"error: the record {malformed} of aws:sqs: malformed: KeyMissing: key='order.id' found nothing" in err
 
 
 def test_a_signal_ends_the_command_when_what_runs_is_done(made, command, ministack, tmp_path):

@@ -223,6 +223,7 @@ def test_an_answer_to_a_batch_that_makes_no_sense_is_as_good_as_lost(run, url, p
     assert sorted(ran) == [f"k{n}" for n in range(10)]
 
 
+@pytest.mark.alone
 def test_the_time_left_ends_a_settling_that_is_throttled(run, url, proxy):
     once = Once(url)
     batch = once.batch(lambda order: order["id"], key="order.id", name="b")
@@ -235,6 +236,7 @@ def test_the_time_left_ends_a_settling_that_is_throttled(run, url, proxy):
     assert isinstance(outcomes[0].error, ResultNotRecorded)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("begins", ["at the claim", "at the end"])
 def test_the_time_left_ends_a_batch_whose_server_is_silent(run, url, proxy, begins):
     silent = threading.Event()

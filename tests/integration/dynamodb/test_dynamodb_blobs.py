@@ -461,7 +461,7 @@ def test_a_checkpoint_needs_no_s3_to_know_what_was_written_before(once, url, blo
     once.run("k", large)
     denied()
     written = []
-    with Once(f"{url}&blobs={blobs}").checkpoint(written.extend, name="n", key="id") as sink:
+    with Once(f"{url}&blobs={blobs}").checkpoint(written.extend, name="n", key="item.id") as sink:
         assert sink.add({"id": "k"}) == "replayed"
     assert written == []
     assert objects.actions == []

@@ -133,6 +133,7 @@ def test_a_server_whose_patience_ends_leaves_the_key_claimed(tmp_path):
 # --- the wire -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_a_streamed_answer_arrives_as_it_comes_and_is_replayed(tmp_path):
     with uvicorn("web_asgi_slow:streaming", LEDGER=f"sqlite:///{tmp_path}/payments.db") as server:
         times = []
@@ -146,7 +147,7 @@ def test_a_streamed_answer_arrives_as_it_comes_and_is_replayed(tmp_path):
             connection.close()
         assert reply.getheader("idempotent-replayed") == "true"
         assert times[0] > 0.7  # its head came long before its end
-        assert times[1] < 0.5
+        assert times[1] < times[0] / 2
 
 
 def test_a_body_that_is_too_long_is_refused_while_it_is_sent(tmp_path):

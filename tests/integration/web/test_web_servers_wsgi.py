@@ -177,6 +177,7 @@ def app(request, tmp_path):
         yield server
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("path", ["/streamed", "/streamed?length", "/written"])
 def test_a_streamed_answer_arrives_as_it_is_made_and_is_replayed(app, path):
     times = []
@@ -189,7 +190,7 @@ def test_a_streamed_answer_arrives_as_it_is_made_and_is_replayed(app, path):
             times.append(time.monotonic() - began)
     assert reply.getheader("idempotent-replayed") == "true"
     assert times[0] > 0.5, "its head came long before its end"
-    assert times[1] < 0.3
+    assert times[1] < times[0] / 2
     assert len(app.effects()) == 1
 
 

@@ -173,7 +173,7 @@ def checkpoint(actor: "Actor", keys: list[str]) -> None:
         for key in items:
             actor.journal("acknowledged", key=key, call=actor.call)
 
-    with actor.once.checkpoint(flush, key="@", count=2, on_done=done) as sink:
+    with actor.once.checkpoint(flush, key="item", count=2, on_done=done) as sink:
         for key in keys:
             try:
                 if sink.add(key) == "replayed":
@@ -210,7 +210,7 @@ def checkpoint_async(actor: "Actor", keys: list[str]) -> None:
     async def main() -> None:
         actor.task = asyncio.current_task()
         try:
-            async with actor.once.checkpoint(flush, key="@", count=2, on_done=done) as sink:
+            async with actor.once.checkpoint(flush, key="item", count=2, on_done=done) as sink:
                 for key in keys:
                     try:
                         if await sink.add(key) == "replayed":

@@ -19,7 +19,7 @@ def main(ledger, log, moment, lease):
             say("flushed")
             sys.stdin.readline()
 
-    with once.checkpoint(write, key="id", name="sink") as checkpoint:
+    with once.checkpoint(write, key="item.id", name="sink") as checkpoint:
         for number in range(4):
             answer = checkpoint.add({"id": number})
             if moment == "never":

@@ -9,6 +9,7 @@ import faulthandler
 import logging
 import random
 import signal
+import statistics
 import sys
 import threading
 import time
@@ -19,7 +20,7 @@ from onceward.core.drivers import drive
 
 form, url, calls, seed, how = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
 logging.disable()
-faulthandler.dump_traceback_later(60, exit=True)  # what an interrupt has made wait for ever
+faulthandler.dump_traceback_later(240, exit=True)  # what an interrupt has made wait for ever
 warnings.simplefilter("ignore")
 rng = random.Random(seed)
 once = Once(url, name="n", lease=600)
@@ -148,6 +149,17 @@ def is_limit(error):
 
 struck, armed = 0, False
 where = []
+ignored = []  # where Python drops what is raised: in callbacks of weak references
+
+
+def unraisable(told):
+    if told.exc_type is SoftTimeLimit:
+        ignored.append(told.object)
+    else:
+        sys.__unraisablehook__(told)
+
+
+sys.unraisablehook = unraisable
 
 
 def strike(number, frame):
@@ -220,22 +232,29 @@ def in_thread(keys, delay):
 
 for n in range(20):
     go([f"w{n}.{i}" for i in range(count)])
-began = time.perf_counter()
+times = []
 for n in range(50):
+    began = time.perf_counter()
     go([f"m{n}.{i}" for i in range(count)])
-typical = (time.perf_counter() - began) / 50
+    times.append(time.perf_counter() - began)
+typical = statistics.median(times)  # on a busy machine a few take much longer
 if how == "signal":
     signal.signal(signal.SIGALRM, strike)
+else:
+    sys.setswitchinterval(1e-5)  # or a call is through before the other thread gets its turn
 lost, swallowed, reached = [], 0, 0
-for n in range(calls):
+for n in range(20 * calls):
+    if n >= calls and struck > calls / 30:
+        break  # a busy machine lets many calls end before they are struck: it makes more
     keys = [f"k{n}.{i}" for i in range(count)]
     done.clear()
+    ignored.clear()
     before = struck
     delay = max(1e-6, rng.random() * typical * 1.2)
     error = limited(keys, delay) if how == "signal" else in_thread(keys, delay)
     if struck > before:
         reached += is_limit(error)
-        if error is None or not is_limit(error):
+        if not ignored and not is_limit(error):
             swallowed += 1
             print("swallowed", where[:4], repr(error), file=sys.stderr)
     if HANDLERS & frames(error):

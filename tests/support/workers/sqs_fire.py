@@ -27,7 +27,7 @@ SqsWorker(
     Once(LEDGER),
     QUEUE,
     count_once,
-    key="id",
+    key="order.id",
     name="fire",
     lease=LEASE,
     visibility=VISIBILITY,

@@ -48,9 +48,9 @@ def test_the_key_for_a_notification_of_s3_in_a_queue_is_one():
     from onceward import Once
     from onceward.stores.memory import MemoryStore
 
-    (key,) = re.findall(r'`key="(Records.*?)"`', TEXT)
+    (key,) = re.findall(r'`key="(event.*?)"`', TEXT)
     once = Once(MemoryStore(), name="n")
-    onceward.aws.on_sqs(once, key=key)(lambda payload: None)(events.sqs(events.s3("a", "b")))
+    onceward.aws.on_sqs(once, key=key)(lambda event: None)(events.sqs(events.s3("a", "b")))
     assert list(once.store.records) == ["n:(a,0C0F6F405D6ED209E1)"]
 
 

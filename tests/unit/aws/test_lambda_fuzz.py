@@ -41,7 +41,7 @@ VALUES = st.recursive(
 CASES = [
     (on_sqs, {}, events.sqs({"id": 1}, "x", {"id": 3})),
     (on_sqs, {"unwrap": "sns"}, events.sqs(events.sns_envelope("x", "1"), events.sns_envelope("y", "2"))),
-    (on_sqs, {"key": "id"}, events.sqs({"id": 1}, {"id": 2})),
+    (on_sqs, {"key": "payload.id"}, events.sqs({"id": 1}, {"id": 2})),
     (on_sqs_fifo, {}, events.fifo(("a", "x"), ("b", "y"), ("a", "z"))),
     (on_kinesis, {}, events.kinesis({"id": 1}, THREE, "x")),
     (on_dynamodb_stream, {}, events.dynamodb(3)),

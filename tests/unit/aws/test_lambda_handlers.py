@@ -77,7 +77,7 @@ def orders(*ids):
 
 
 def test_each_messages_effect_is_made_once_whatever_comes_again(once, effects):
-    handle = on_sqs(once, key="id")(effects.make)
+    handle = on_sqs(once, key="order.id")(effects.make)
     effects.failing = {2}
     assert failed(handle(events.sqs(*orders(1, 2, 3, 1)), events.Context())) == ["m-1"]
     assert effects == [1, 3]
@@ -87,7 +87,7 @@ def test_each_messages_effect_is_made_once_whatever_comes_again(once, effects):
 
 
 def test_the_function_itself_stays_within_reach(once, effects):
-    @on_sqs(once, key="id")
+    @on_sqs(once, key="order.id")
     def handle(order):
         """Make it."""
         return effects.make(order)
@@ -100,7 +100,7 @@ def test_the_function_itself_stays_within_reach(once, effects):
 def test_the_claim_can_be_reached(once):
     seen = []
 
-    @on_sqs(once, key="id")
+    @on_sqs(once, key="order.id")
     def handle(order, claim: Claim):
         assert current() is claim
         seen.append((claim.key("pay"), claim.attempt))
@@ -117,7 +117,7 @@ def test_messages_of_one_event_are_handled_side_by_side_when_asked_for(once):
 
 def test_busy_parked_mismatched_and_malformed_messages_are_all_reported(once, effects):
     outcomes = []
-    handle = on_sqs(once, key="id", fingerprint="total", on_outcome=outcomes.append)(effects.make)
+    handle = on_sqs(once, key="order.id", fingerprint="order.total", on_outcome=outcomes.append)(effects.make)
     claim = once.acquire(1, name="n")
     once.acquire(2, name="n").park("broken")
     handle(events.sqs({"id": 3, "total": 1}))
@@ -137,8 +137,8 @@ def test_busy_parked_mismatched_and_malformed_messages_are_all_reported(once, ef
 def test_an_event_of_which_all_failed_is_reported_or_raised_as_asked(once, effects):
     effects.failing = {1, 2}
     event = events.sqs(*orders(1, 2))
-    assert failed(on_sqs(once, key="id")(effects.make)(event)) == ["m-0", "m-1"]
-    raising = on_sqs(once, key="id", all_failed="raise")(effects.make)
+    assert failed(on_sqs(once, key="order.id")(effects.make)(event)) == ["m-0", "m-1"]
+    raising = on_sqs(once, key="order.id", all_failed="raise")(effects.make)
     with pytest.raises(BatchFailed, match=r"2 of 2 record\(s\)") as caught:
         raising(event)
     assert isinstance(caught.value.__cause__, Failure)
@@ -149,7 +149,7 @@ def test_an_event_of_which_all_failed_is_reported_or_raised_as_asked(once, effec
 
 def test_an_event_that_is_only_busy_or_deferred_is_no_failure_of_the_function(once, effects):
     claim = once.acquire(1, name="n")
-    handle = on_sqs(once, key="id", all_failed="raise")(effects.make)
+    handle = on_sqs(once, key="order.id", all_failed="raise")(effects.make)
     assert failed(handle(events.sqs({"id": 1}))) == ["m-0"]
     claim.release()
     assert failed(handle(events.sqs({"id": 1}), events.Context(millis=0))) == ["m-0"]
@@ -157,7 +157,7 @@ def test_an_event_that_is_only_busy_or_deferred_is_no_failure_of_the_function(on
 
 def test_a_mapping_without_partial_responses_is_told_by_an_error(once, effects):
     effects.failing = {2}
-    handle = on_sqs(once, key="id", partial=False)(effects.make)
+    handle = on_sqs(once, key="order.id", partial=False)(effects.make)
     with pytest.raises(BatchFailed, match=r"1 of 3 record\(s\)"):
         handle(events.sqs(*orders(1, 2, 3)))
     effects.failing = set()
@@ -168,7 +168,7 @@ def test_a_mapping_without_partial_responses_is_told_by_an_error(once, effects):
 def test_an_exception_that_is_the_outcome_is_acknowledged(once):
     runs = []
 
-    @on_sqs(once, key="id", final=(Failure,))
+    @on_sqs(once, key="order.id", final=(Failure,))
     def handle(order):
         runs.append(order)
         raise Failure
@@ -179,7 +179,7 @@ def test_an_exception_that_is_the_outcome_is_acknowledged(once):
 
 
 def test_what_cannot_begin_in_time_goes_back_unclaimed(once, effects):
-    handle = on_sqs(once, key="id")(effects.make)
+    handle = on_sqs(once, key="order.id")(effects.make)
     assert failed(handle(events.sqs(*orders(1, 2)), events.Context(millis=0))) == ["m-0", "m-1"]
     assert effects == []
     assert statuses(once) == {}
@@ -200,7 +200,7 @@ def test_a_context_that_tells_no_time_is_no_limit(once, effects):
         def get_remaining_time_in_millis(self):
             return None
 
-    handle = on_sqs(once, key="id")(effects.make)
+    handle = on_sqs(once, key="order.id")(effects.make)
     for number, context in enumerate((None, object(), Odd())):
         assert failed(handle(events.sqs({"id": number}), context)) == []
     assert effects == [0, 1, 2]
@@ -211,7 +211,7 @@ def test_a_context_that_tells_no_time_is_no_limit(once, effects):
 
 @pytest.mark.parametrize(("stop", "left"), [("group", ["m-1", "m-3"]), ("batch", ["m-1", "m-2", "m-3", "m-4"])])
 def test_a_fifo_queue_stops_at_the_first_failure_of_the_group_or_of_the_batch(once, effects, stop, left):
-    handle = on_sqs_fifo(once, key="id", stop=stop)(effects.make)
+    handle = on_sqs_fifo(once, key="order.id", stop=stop)(effects.make)
     event = events.fifo(*zip("aabab", orders(1, 2, 3, 4, 5), strict=True))
     effects.failing = {2}
     assert failed(handle(event)) == left
@@ -225,7 +225,7 @@ def test_a_fifo_queue_stops_at_the_first_failure_of_the_group_or_of_the_batch(on
 
 
 def test_a_fifo_message_that_is_busy_or_malformed_stops_its_group_too(once, effects):
-    handle = on_sqs_fifo(once, key="id")(effects.make)
+    handle = on_sqs_fifo(once, key="order.id")(effects.make)
     claim = once.acquire(1, name="n")
     event = events.fifo(("a", {"id": 1}), ("a", {"id": 2}), ("b", {}), ("b", {"id": 3}), ("c", {"id": 4}))
     assert failed(handle(event)) == ["m-0", "m-1", "m-2", "m-3"]
@@ -252,11 +252,13 @@ def test_fifo_groups_are_handled_side_by_side(once):
 @pytest.mark.parametrize("kind", ["kinesis", "dynamodb"])
 def test_a_stream_answers_with_the_first_that_failed_and_claims_nothing_after_it(once, effects, kind):
     if kind == "kinesis":
-        handle = on_kinesis(once, key="id")(effects.make)
+        handle = on_kinesis(once, key="order.id")(effects.make)
         event = events.kinesis(*orders(0, 1, 2, 3))
         number = events.FIRST + 1
     else:
-        handle = on_dynamodb_stream(once, key="NewImage.Id")(lambda change: effects.make({"id": change["Keys"]["Id"]}))
+        handle = on_dynamodb_stream(once, key="change.NewImage.Id")(
+            lambda change: effects.make({"id": change["Keys"]["Id"]})
+        )
         event = events.dynamodb(4)
         number = 11100000000000000001
     effects.failing = {1, 3}
@@ -286,7 +288,7 @@ def test_a_record_in_an_aggregate_that_failed_is_named_by_the_record_around_it(o
 
 def test_kafka_answers_with_partition_and_offset_and_keeps_each_partitions_order(once, effects):
     effects.failing = {2}
-    handle = on_kafka(once, key="id")(effects.make)
+    handle = on_kafka(once, key="order.id")(effects.make)
     event = events.kafka({0: orders(1, 2, 3), 1: orders(4, 5)})
     assert handle(event) == {
         "batchItemFailures": [
@@ -303,7 +305,7 @@ def test_kafka_answers_with_partition_and_offset_and_keeps_each_partitions_order
 
 def test_kafka_without_partial_responses_raises_and_replays(once, effects):
     effects.failing = {2}
-    handle = on_kafka(once, key="id", partial=False)(effects.make)
+    handle = on_kafka(once, key="order.id", partial=False)(effects.make)
     event = events.self_managed_kafka({0: orders(1, 2)})
     with pytest.raises(BatchFailed):
         handle(event)
@@ -330,7 +332,7 @@ def test_a_notice_that_failed_fails_the_invocation(once, effects, wrapper, event
 
 def test_an_event_of_a_bus_that_failed_raises_the_functions_own_exception(once, effects):
     effects.failing = {1}
-    handle = on_eventbridge(once, key="id")(effects.make)
+    handle = on_eventbridge(once, key="order.id")(effects.make)
     with pytest.raises(Failure):
         handle(events.eventbridge({"id": 1}))
     effects.failing = set()
@@ -340,7 +342,7 @@ def test_an_event_of_a_bus_that_failed_raises_the_functions_own_exception(once, 
 
 
 def test_an_event_of_a_bus_that_is_busy_or_late_fails_the_invocation(once, effects):
-    handle = on_eventbridge(once, key="id")(effects.make)
+    handle = on_eventbridge(once, key="order.id")(effects.make)
     claim = once.acquire(1, name="n")
     with pytest.raises(Busy):
         handle(events.eventbridge({"id": 1}))
@@ -435,7 +437,7 @@ def test_firehose_gets_a_failure_for_an_exception_that_is_the_outcome(once, capl
 
 def test_firehose_gets_a_failure_for_a_record_that_is_busy(once):
     claim = once.acquire("x", name="n")
-    (answer,) = on_firehose(once, key="@")(lambda payload: payload)(events.firehose("x"))["records"]
+    (answer,) = on_firehose(once, key="payload")(lambda payload: payload)(events.firehose("x"))["records"]
     assert (answer["result"], data_of(answer)) == ("ProcessingFailed", b"x")
     claim.release()
 
@@ -452,7 +454,7 @@ class Receipt:
 def test_an_invocation_is_answered_in_jsons_types_now_and_again(once):
     runs = []
 
-    @on_invoke(once, key="id")
+    @on_invoke(once, key="order.id")
     def handle(order: dict) -> Receipt:
         runs.append(order)
         return Receipt(order["id"], dt.datetime(2026, 11, 21, tzinfo=dt.UTC))
@@ -465,7 +467,7 @@ def test_an_invocation_is_answered_in_jsons_types_now_and_again(once):
 
 
 def test_an_invocation_raises_what_the_function_raised(once, effects):
-    handle = on_invoke(once, key="id")(effects.make)
+    handle = on_invoke(once, key="order.id")(effects.make)
     effects.failing = {1}
     with pytest.raises(Failure):
         handle({"id": 1}, events.Context())
@@ -501,13 +503,13 @@ def test_an_invocation_whose_result_was_too_large_says_so(once):
 def test_coroutine_functions_run_in_one_loop_that_outlives_the_invocation(once, effects):
     loops = set()
 
-    @on_sqs(once, key="id")
+    @on_sqs(once, key="order.id")
     async def handle(order):
         loops.add(asyncio.get_running_loop())
         await asyncio.sleep(0)
         return effects.make(order)
 
-    @on_invoke(once, key="id", name="other")
+    @on_invoke(once, key="order.id", name="other")
     async def other(order):
         loops.add(asyncio.get_running_loop())
         return effects.make(order)
@@ -604,7 +606,7 @@ import logging
 from onceward import Once
 from onceward.aws import on_invoke
 logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns when the machine is slow, too
-@on_invoke(Once("memory:"), key="id")
+@on_invoke(Once("memory:"), key="event.id")
 async def handle(event):
     return 1
 print(handle({"id": 1}))
@@ -625,11 +627,11 @@ TENANT = ContextVar("tenant")
 
 
 def test_a_handler_that_is_called_out_of_another_ones_thread_does_not_wait_for_it(once):
-    @on_invoke(once, key="inner")
+    @on_invoke(once, key="event.inner")
     async def inner(event):
         return threading.current_thread() is threading.main_thread()
 
-    @on_invoke(once, key="outer")
+    @on_invoke(once, key="event.outer")
     async def outer(event):
         return await asyncio.to_thread(inner, event, events.Context())
 
@@ -643,7 +645,7 @@ def test_a_handler_that_is_called_out_of_another_ones_thread_does_not_wait_for_i
 
 
 def test_each_invocation_of_a_coroutine_function_has_the_context_of_its_own_caller(once):
-    @on_invoke(once, key="id")
+    @on_invoke(once, key="event.id")
     async def tenant(event):
         found = TENANT.get()
         TENANT.set("left behind")
@@ -660,7 +662,7 @@ def test_each_invocation_of_a_coroutine_function_has_the_context_of_its_own_call
 def test_a_duplicate_of_another_groups_message_stops_its_own_group_too(once, before):
     made = []
 
-    @on_sqs_fifo(once, key="id")
+    @on_sqs_fifo(once, key="order.id")
     def handle(order):
         if order["id"] != 2:
             raise ValueError("bad")
@@ -685,7 +687,7 @@ def test_a_message_under_a_forged_key_does_not_pass_for_the_real_one_when_inputs
 
 def test_another_input_under_the_key_of_a_record_before_it_stops_the_shard(once):
     made = []
-    handle = on_kinesis(once, key="id", fingerprint=True)(lambda order: made.append((order["id"], order["v"])))
+    handle = on_kinesis(once, key="order.id", fingerprint=True)(lambda order: made.append((order["id"], order["v"])))
     answer = handle(events.kinesis({"id": 1, "v": 1}, {"id": 1, "v": 2}, {"id": 2, "v": 1}))
     assert answer == {"batchItemFailures": [{"itemIdentifier": str(events.FIRST + 1)}]}
     assert made == [(1, 1)]

@@ -96,7 +96,7 @@ def test_a_message_may_say_what_its_key_is(once):
     event = changed(events.sqs("x", "y"), "Records", 0, "messageAttributes", to=said)
     given(once, on_sqs, changed(event, "Records", 1, "messageAttributes", to={"onceward-key": {"stringValue": ""}}))
     assert keys(once) == ["n:m-1", "n:order-1"]
-    given(once, on_sqs, changed(event, "Records", 0, "body", to='{"id": 7}'), key="id", name="own")
+    given(once, on_sqs, changed(event, "Records", 0, "body", to='{"id": 7}'), key="payload.id", name="own")
     assert "own:7" in keys(once)
 
 
@@ -217,7 +217,7 @@ def test_dynamodb_gives_plain_values(once):
         "binaries": {"BS": ["AAE="]},
     }
     event = {"Records": [events.change_record(1, NewImage=image, OldImage={"text": {"S": "b"}})]}
-    payloads, deliveries = given(once, on_dynamodb_stream, event, key="NewImage.whole")
+    payloads, deliveries = given(once, on_dynamodb_stream, event, key="payload.NewImage.whole")
     assert payloads == [
         {
             "eventName": "MODIFY",
@@ -489,7 +489,7 @@ def test_a_record_without_an_identifier_fails_the_invocation_after_all_others_ar
 
 def test_a_stream_record_without_a_number_fails_the_invocation_and_nothing_after_it_runs(once):
     ran = []
-    handle = on_kinesis(once, key="id")(lambda payload: ran.append(payload["id"]))
+    handle = on_kinesis(once, key="payload.id")(lambda payload: ran.append(payload["id"]))
     event = changed(events.kinesis({"id": 1}, {}, {"id": 3}), "Records", 1, "kinesis", "sequenceNumber")
     with pytest.raises(BatchFailed, match="no identifier"):
         handle(event)
@@ -722,9 +722,9 @@ def by_delivery(delivery: Delivery):
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
-        ("id", "n:7"),
-        ("[note, id]", "n:(x,7)"),
-        ("@", "n:{id:7,note:x}"),
+        ("order.id", "n:7"),
+        ("[order.note, order.id]", "n:(x,7)"),
+        ("order", "n:{id:7,note:x}"),
         (by_payload, "n:7"),
         (by_delivery, "n:(m-0,7)"),
         (lambda order: order.note, "n:x"),
@@ -740,7 +740,14 @@ def test_a_key_is_a_jmespath_over_the_payload_or_a_callable(once, key, expected)
 
 
 @pytest.mark.parametrize(
-    "key", ["missing", "[id, missing]", lambda order: order["missing"], lambda order: order.missing, lambda order: None]
+    "key",
+    [
+        "order.missing",
+        "[order.id, order.missing]",
+        lambda order: order["missing"],
+        lambda order: order.missing,
+        lambda order: None,
+    ],
 )
 def test_a_key_that_is_missing_is_malformed_and_nothing_runs(once, key):
     outcomes = []
@@ -756,8 +763,8 @@ def test_a_key_that_is_missing_is_malformed_and_nothing_runs(once, key):
 
 
 def test_the_error_about_a_missing_key_names_the_expression(once):
-    with pytest.raises(KeyMissing, match=r"key='order\.id' found nothing in the payload"):
-        on_invoke(once, key="order.id")(lambda event: None)({"order": {}})
+    with pytest.raises(KeyMissing, match=r"key='event\.order\.id' found nothing in the input"):
+        on_invoke(once, key="event.order.id")(lambda event: None)({"order": {}})
 
 
 def test_a_record_without_what_its_key_is_made_of_is_malformed(once):
@@ -769,7 +776,7 @@ def test_a_record_without_what_its_key_is_made_of_is_malformed(once):
 
 @pytest.mark.parametrize("key", ["'constant'", "`1`"])
 def test_a_key_that_is_the_same_for_all_is_refused_when_decorated(once, key):
-    with pytest.raises(ValueError, match="the same for every payload"):
+    with pytest.raises(ValueError, match="the same for every input"):
         on_sqs(once, key=key)(lambda payload: None)
 
 
@@ -777,7 +784,7 @@ def test_keys_and_options_that_are_none_are_refused_when_decorated(once):
     for options, error in (
         ({"key": 7}, TypeError),
         ({"key": "a.["}, ValueError),
-        ({"key": "a[*]"}, ValueError),
+        ({"key": "payload[*]"}, ValueError),
         ({"leese": 7}, TypeError),
         ({"lease": -1}, ValueError),
         ({"concurrency": 0}, ValueError),
@@ -793,10 +800,11 @@ def test_keys_and_options_that_are_none_are_refused_when_decorated(once):
 
 
 @pytest.mark.parametrize(
-    ("fingerprint", "clashes"), [("total", True), (True, True), (lambda order: order["total"], True), (None, False)]
+    ("fingerprint", "clashes"),
+    [("order.total", True), (True, True), (lambda order: order["total"], True), (None, False)],
 )
 def test_a_fingerprint_tells_another_input_under_the_same_key(once, fingerprint, clashes):
-    handle = on_sqs(once, key="id", fingerprint=fingerprint)(lambda order: None)
+    handle = on_sqs(once, key="order.id", fingerprint=fingerprint)(lambda order: None)
     handle(events.sqs({"id": 1, "total": 5}))
     answer = handle(events.sqs({"id": 1, "total": 6}))
     assert bool(answer["batchItemFailures"]) is clashes

@@ -60,7 +60,7 @@ class Blocking(Form):
 
     @contextlib.contextmanager
     def open(self, once, sink, **options):
-        made = once.checkpoint(sink.write, **{"key": "id", "name": NAME, "on_done": sink.done.extend, **options})
+        made = once.checkpoint(sink.write, **{"key": "item.id", "name": NAME, "on_done": sink.done.extend, **options})
         with made as found:
             yield found
 
@@ -75,7 +75,9 @@ class Awaiting(Form):
 
     @contextlib.contextmanager
     def open(self, once, sink, **options):
-        made = once.checkpoint(sink.write_async, **{"key": "id", "name": NAME, "on_done": sink.done_async, **options})
+        made = once.checkpoint(
+            sink.write_async, **{"key": "item.id", "name": NAME, "on_done": sink.done_async, **options}
+        )
         run = self.runner.run
 
         class Facade:
@@ -178,7 +180,7 @@ def test_a_buffered_key_with_another_fingerprint_is_a_mismatch_and_harms_no_othe
             checkpoint.add({"id": 1, "sum": 6})
         assert checkpoint.add({"id": 1, "sum": 5}) == "buffered"
     assert sink.flushes == [[{"id": 1, "sum": 5}]]
-    with form.open(once, sink, fingerprint="sum") as checkpoint:
+    with form.open(once, sink, fingerprint="item.sum") as checkpoint:
         with pytest.raises(Mismatch):
             checkpoint.add({"id": 1, "sum": 6})
 
@@ -213,9 +215,9 @@ def test_an_item_may_be_an_object_and_the_key_a_callable_or_made_of_parts(once, 
 
     with form.open(once, sink, key=lambda order: order.number) as checkpoint:
         checkpoint.add(Order("a", 1))
-    with form.open(once, sink, key="[shop, number]") as checkpoint:
+    with form.open(once, sink, key="[item.shop, item.number]") as checkpoint:
         checkpoint.add(Order("a", 1))
-    with form.open(once, sink, key="shop || number") as checkpoint:
+    with form.open(once, sink, key="item.shop || item.number") as checkpoint:
         checkpoint.add(Order("a", 1))
     assert set(statuses(once)) == {"1", "(a,1)", "a"}
 
@@ -224,7 +226,7 @@ def test_keys_are_in_the_namespace_of_the_flush_by_default(once):
     def write(items):
         pass
 
-    with once.checkpoint(write, key="id") as checkpoint:
+    with once.checkpoint(write, key="item.id") as checkpoint:
         checkpoint.add({"id": 1})
     (record,) = [record for record, _ in once.ledger.records()]
     assert record.key == f"test_checkpoint.{write.__qualname__}:1"
@@ -761,7 +763,7 @@ def test_a_cancelled_flush_leaves_its_keys_claimed_and_nothing_more_is_taken(onc
         await asyncio.sleep(60)
 
     async def work():
-        async with once.checkpoint(write, key="id", name=NAME) as checkpoint:
+        async with once.checkpoint(write, key="item.id", name=NAME) as checkpoint:
             await checkpoint.add({"id": 1})
 
     async def main():
@@ -779,7 +781,7 @@ def test_a_cancelled_block_gives_back_what_it_has_buffered(once, sink):
     ready = asyncio.Event()
 
     async def work():
-        async with once.checkpoint(sink.write_async, key="id", name=NAME) as checkpoint:
+        async with once.checkpoint(sink.write_async, key="item.id", name=NAME) as checkpoint:
             await checkpoint.add({"id": 1})
             ready.set()
             await asyncio.sleep(60)
@@ -799,7 +801,7 @@ def test_a_cancelled_block_gives_back_what_it_has_buffered(once, sink):
 
 def test_a_coroutine_that_is_closed_leaves_its_keys_claimed(once, sink):
     async def work():
-        async with once.checkpoint(sink.write_async, key="id", name=NAME) as checkpoint:
+        async with once.checkpoint(sink.write_async, key="item.id", name=NAME) as checkpoint:
             await checkpoint.add({"id": 1})
             yield
             await checkpoint.add({"id": 2})
@@ -818,7 +820,7 @@ def test_a_coroutine_that_is_closed_leaves_its_keys_claimed(once, sink):
 
 
 def test_threads_share_a_checkpoint(once, sink):
-    with once.checkpoint(sink.write, key="id", name=NAME, count=7, age=0.01) as checkpoint:
+    with once.checkpoint(sink.write, key="item.id", name=NAME, count=7, age=0.01) as checkpoint:
         threads = [
             threading.Thread(target=lambda n=n: [checkpoint.add({"id": number}) for number in range(n, n + 30)])
             for n in range(0, 60, 10)
@@ -835,7 +837,7 @@ def test_threads_share_a_checkpoint(once, sink):
 
 def test_tasks_share_a_checkpoint(once, sink):
     async def main():
-        async with once.checkpoint(sink.write_async, key="id", name=NAME, count=7, age=0.01) as checkpoint:
+        async with once.checkpoint(sink.write_async, key="item.id", name=NAME, count=7, age=0.01) as checkpoint:
             await asyncio.gather(*(checkpoint.add({"id": number % 80}) for number in range(180)))
 
     asyncio.run(main())
@@ -846,7 +848,7 @@ def test_tasks_share_a_checkpoint(once, sink):
 
 def test_a_block_that_was_left_leaves_no_task_behind(once, sink):
     async def main():
-        async with once.checkpoint(sink.write_async, key="id", name=NAME, age=60) as checkpoint:
+        async with once.checkpoint(sink.write_async, key="item.id", name=NAME, age=60) as checkpoint:
             await checkpoint.add({"id": 1})
         await asyncio.sleep(0)
         return asyncio.all_tasks() - {asyncio.current_task()}
@@ -858,7 +860,7 @@ def test_two_checkpoints_race_for_the_same_items_and_each_is_written_once(once, 
     busy = []
 
     def work():
-        with once.checkpoint(sink.write, key="id", name=NAME, count=5) as checkpoint:
+        with once.checkpoint(sink.write, key="item.id", name=NAME, count=5) as checkpoint:
             for number in range(50):
                 try:
                     checkpoint.add({"id": number})
@@ -881,7 +883,7 @@ def test_a_plain_flush_runs_in_a_thread_beside_the_event_loop(once):
         names.append(threading.current_thread())
 
     async def main():
-        async with once.checkpoint(write, key="id", name=NAME) as checkpoint:
+        async with once.checkpoint(write, key="item.id", name=NAME) as checkpoint:
             await checkpoint.add({"id": 1})
 
     asyncio.run(main())
@@ -895,23 +897,23 @@ def test_what_returns_something_to_await_is_awaited_or_refused(once, sink):
         return sink.write_async(items)
 
     async def main():
-        async with once.checkpoint(write, key="id", name=NAME) as checkpoint:
+        async with once.checkpoint(write, key="item.id", name=NAME) as checkpoint:
             await checkpoint.add({"id": 1})
 
     asyncio.run(main())
     assert sink.flushes == [items(1)]
     with pytest.raises(TypeError, match="await"):
-        with once.checkpoint(write, key="id", name=NAME) as checkpoint:
+        with once.checkpoint(write, key="item.id", name=NAME) as checkpoint:
             checkpoint.add({"id": 2})
     assert status(once, 2) == RELEASED
 
 
 def test_a_coroutine_function_needs_async_with(once, sink):
     with pytest.raises(TypeError, match="async with"):
-        with once.checkpoint(sink.write_async, key="id", name=NAME):
+        with once.checkpoint(sink.write_async, key="item.id", name=NAME):
             pass
     with pytest.raises(TypeError, match="async with"):
-        with once.checkpoint(sink.write, key="id", name=NAME, on_done=sink.done_async):
+        with once.checkpoint(sink.write, key="item.id", name=NAME, on_done=sink.done_async):
             pass
 
 
@@ -922,7 +924,7 @@ def test_flush_cannot_use_its_own_checkpoint(once, sink, form):
             await opened[0].add({"id": 2})
 
         async def work():
-            async with once.checkpoint(write, key="id", name=NAME) as checkpoint:
+            async with once.checkpoint(write, key="item.id", name=NAME) as checkpoint:
                 opened.append(checkpoint)
                 await checkpoint.add({"id": 1})
 
@@ -930,7 +932,7 @@ def test_flush_cannot_use_its_own_checkpoint(once, sink, form):
     else:
 
         def run():
-            with once.checkpoint(lambda items: opened[0].add({"id": 2}), key="id", name=NAME) as checkpoint:
+            with once.checkpoint(lambda items: opened[0].add({"id": 2}), key="item.id", name=NAME) as checkpoint:
                 opened.append(checkpoint)
                 checkpoint.add({"id": 1})
 
@@ -941,7 +943,7 @@ def test_flush_cannot_use_its_own_checkpoint(once, sink, form):
 
 
 def test_a_context_is_entered_once(once, sink):
-    made = once.checkpoint(sink.write, key="id", name=NAME)
+    made = once.checkpoint(sink.write, key="item.id", name=NAME)
     with made:
         pass
     with pytest.raises(RuntimeError, match="entered before"):
@@ -955,7 +957,7 @@ def test_without_a_thread_for_the_age_the_next_add_looks_at_it(sink, monkeypatch
     def refuse(self):
         raise RuntimeError("can't start new thread")
 
-    with once.checkpoint(sink.write, key="id", name=NAME, age=5) as checkpoint:
+    with once.checkpoint(sink.write, key="item.id", name=NAME, age=5) as checkpoint:
         monkeypatch.setattr(threading.Thread, "start", refuse)
         checkpoint.add({"id": 1})
         clock.advance(6)
@@ -978,7 +980,7 @@ def test_without_a_thread_for_the_age_the_next_add_looks_at_it(sink, monkeypatch
         ({"age": float("nan")}, "age=nan"),
         ({"age": float("inf")}, "age=inf"),
         ({"lease": -1}, "lease=-1"),
-        ({"key": "`1`"}, "same for every item"),
+        ({"key": "`1`"}, "same for every input"),
         ({"key": "a["}, "not a JMESPath"),
         ({"key": 5}, "key=5"),
         ({"fingerprint": 5}, "fingerprint=5"),
@@ -989,12 +991,12 @@ def test_without_a_thread_for_the_age_the_next_add_looks_at_it(sink, monkeypatch
 )
 def test_options_that_are_not_valid_are_refused_before_anything_runs(once, options, error):
     with pytest.raises((ValueError, TypeError), match=error.replace("[", r"\[")):
-        once.checkpoint(lambda items: None, **{"key": "id", "name": NAME, **options})
+        once.checkpoint(lambda items: None, **{"key": "item.id", "name": NAME, **options})
 
 
 def test_a_lambda_needs_a_name(once):
     with pytest.raises(ValueError, match="name="):
-        once.checkpoint(lambda items: None, key="id")
+        once.checkpoint(lambda items: None, key="item.id")
 
 
 # --- on DynamoDB, and processes that are killed -----------------------------------------------------------------------

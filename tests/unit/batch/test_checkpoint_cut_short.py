@@ -41,7 +41,7 @@ def test_a_plain_flush_that_raises_stop_iteration_does_not_hang_its_block(once):
         next(iter(()))
 
     async def main():
-        async with once.checkpoint(write, key="id", name="sink") as sink:
+        async with once.checkpoint(write, key="item.id", name="sink") as sink:
             await sink.add(item("a"))
 
     with pytest.raises(RuntimeError, match="StopIteration"):
@@ -61,7 +61,7 @@ def test_a_flush_that_uses_its_checkpoint_by_another_task_is_told_and_does_not_h
         nonlocal sink, loop
         loop = asyncio.get_running_loop()
         write = write_in_a_task if how == "task" else write_in_a_thread
-        async with once.checkpoint(write, key="id", name="sink") as sink:
+        async with once.checkpoint(write, key="item.id", name="sink") as sink:
             await sink.add(item("a"))
 
     sink = loop = None
@@ -85,7 +85,7 @@ def test_a_task_that_a_flush_has_started_may_add_when_the_flush_is_over(once):
     async def main():
         nonlocal sink, over
         over = asyncio.Event()
-        async with once.checkpoint(write, key="id", name="sink") as sink:
+        async with once.checkpoint(write, key="item.id", name="sink") as sink:
             await sink.add(item("a"))
             await sink.flush()
             over.set()
@@ -115,7 +115,7 @@ def test_a_signal_handler_that_flushes_does_not_flush_twice_what_is_being_flushe
 
     before = signal.signal(signal.SIGUSR1, flush)
     try:
-        with once.checkpoint(lambda items: written.append(list(items)), key="id", name="sink") as sink:
+        with once.checkpoint(lambda items: written.append(list(items)), key="item.id", name="sink") as sink:
             sink._buffer._held = Items()
             sink.add(item("a"))
             sink.flush()
@@ -150,7 +150,7 @@ def test_a_checkpoint_that_is_cancelled_at_any_point_leaves_nothing_undecided(ca
             ended.extend(one["id"] for one in items)
 
         async def run():
-            async with once.checkpoint(write, key="id", name="sink", count=2, on_done=done.extend) as sink:
+            async with once.checkpoint(write, key="item.id", name="sink", count=2, on_done=done.extend) as sink:
                 for name in names:
                     await sink.add(item(name))
 

@@ -191,6 +191,7 @@ def test_on_busy_skip_returns_none_and_runs_nothing(once):
         once.acquire("k", on_busy="skip")
 
 
+@pytest.mark.alone
 def test_a_waiter_sees_the_result_within_100_ms_of_its_being_recorded(tmp_path):
     once = Once(f"sqlite:///{tmp_path}/ledger.db")
     started = threading.Event()

@@ -92,7 +92,7 @@ def test_on_lambda_it_is_the_function_and_its_request_for_as_long_as_that_takes(
     async def coroutine(order):
         return 1
 
-    handle = on_invoke(once, key="id")({"plain": plain, "async": coroutine}[kind])
+    handle = on_invoke(once, key="order.id")({"plain": plain, "async": coroutine}[kind])
     context = SimpleNamespace(aws_request_id="5f1c", function_name="charge")
     assert handle({"id": "k"}, context) == 1
     assert stands(once).worker == "charge/5f1c"

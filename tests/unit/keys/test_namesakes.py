@@ -157,10 +157,12 @@ def test_two_lists_to_be_filled_are_not_one(once):
 APPLIED = {
     "decorator": lambda once, function: once(key="n")(function),
     "batch": lambda once, function: once.batch(function, key="n"),
-    "checkpoint": lambda once, function: once.checkpoint(function, key="id", count=1),
+    "checkpoint": lambda once, function: once.checkpoint(function, key="item.id", count=1),
     "per": lambda once, function: once.per("1h")(function),
-    "on_sqs": lambda once, function: on_sqs(once, key="id")(function),
-    "SqsWorker": lambda once, function: SqsWorker(once, "https://sqs.eu-west-1.amazonaws.com/1/q", function, key="id"),
+    "on_sqs": lambda once, function: on_sqs(once, key="n.id")(function),
+    "SqsWorker": lambda once, function: SqsWorker(
+        once, "https://sqs.eu-west-1.amazonaws.com/1/q", function, key="n.id"
+    ),
 }
 
 
@@ -548,6 +550,11 @@ def example(name, **space):
     text = (DOCS / "keys.md").read_text(encoding="utf-8")
     exec(text.split(f"<!-- run: {name} -->\n```python\n")[1].split("```")[0], space)
     return space
+
+
+def test_the_example_of_a_path_prints_the_right_spelling(once, capsys):
+    example("path", once=once, __name__="shop.orders")
+    assert capsys.readouterr().out == "key='id' names no parameter of charge(order); write key='order.id'\n"
 
 
 def test_the_example_of_a_rename_finds_the_old_records(once):

@@ -41,7 +41,7 @@ def charge(line: dict) -> str:
 def test_a_function_handles_each_key_once_and_the_reporter_is_told_of_each_line(lines, tmp_path):
     heard = Heard()
     rejects = tmp_path / "rejects"
-    end = Pipe(Once("memory:"), Function(charge), key="id").run([lines], reporter=heard, rejects=str(rejects))
+    end = Pipe(Once("memory:"), Function(charge), key="line.id").run([lines], reporter=heard, rejects=str(rejects))
     assert heard.outcomes == [
         ("pipe:1", "ran", b"charged one\n"),
         ("pipe:2", "ran", b"charged two\n"),
@@ -59,9 +59,9 @@ def test_a_command_runs_without_a_reporter(lines):
     from onceward.consumers.stop import Stop
 
     stop = Stop()
-    command = Command(["test", "{id}", "-lt", "2"], stop, 1000)
+    command = Command(["test", "{line.id}", "-lt", "2"], stop, 1000)
     try:
-        end = Pipe(Once("memory:"), command, key="id", jobs=2).run([lines], stop=stop)
+        end = Pipe(Once("memory:"), command, key="line.id", jobs=2).run([lines], stop=stop)
     finally:
         command.close()
     assert end.why == "left"
@@ -70,9 +70,9 @@ def test_a_command_runs_without_a_reporter(lines):
 
 def test_a_name_belongs_to_one_handler(lines):
     once = Once("memory:")
-    Pipe(once, Function(charge), key="id").run([lines])
+    Pipe(once, Function(charge), key="line.id").run([lines])
     with pytest.raises(NameTaken, match="belong to another command") as taken:
-        Pipe(once, Function(json.dumps), key="id").run([lines])
+        Pipe(once, Function(json.dumps), key="obj.id").run([lines])
     assert taken.value.before == f"--call {__name__}:charge"
     assert taken.value.key == "onceward.pipe:pipe"
 
@@ -85,7 +85,7 @@ def test_a_reporter_that_cannot_write_ends_the_run(tmp_path):
         def show(self, job, outcome):
             self.broken = BrokenPipeError()
 
-    end = Pipe(Once("memory:"), Function(charge), key="id").run([str(path)], reporter=Deaf())
+    end = Pipe(Once("memory:"), Function(charge), key="line.id").run([str(path)], reporter=Deaf())
     assert end.why == "unread"
     assert end.counts["ran"] < 500
 

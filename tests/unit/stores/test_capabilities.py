@@ -12,7 +12,7 @@ from onceward import Once
 from onceward.stores import STORES, capabilities, offering
 from onceward.stores.capabilities import PROVISION, TRANSACT, TRANSACTION, Capability
 from onceward.testing.conformance import CHECKS, MODES, Bench
-from places import SUPPORT
+from places import DOCS, SUPPORT
 
 NAMES = {one.name for one in vars(capabilities).values() if isinstance(one, Capability)}
 TOY = str(SUPPORT / "toy")
@@ -45,6 +45,11 @@ def test_a_capability_that_a_store_lacks_is_none_or_an_error_that_names_those_wh
         TRANSACT.needed(store)
     with pytest.raises(TypeError, match=r"sqlite$"):
         TRANSACTION.needed(store)
+
+
+def test_every_capability_is_documented():
+    told = (DOCS / "stores.md").read_text(encoding="utf-8")
+    assert [name for name in NAMES if f"\n| `{name}` |" not in told] == []
 
 
 def test_a_capability_that_no_store_has_says_so():

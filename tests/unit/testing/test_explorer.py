@@ -53,6 +53,7 @@ TWO = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", TWO)
 def test_two_workers_keep_every_invariant_in_every_interleaving(capsys, label):
     seen = seen_by(capsys, f"2 workers, {label}", workers=2, **TWO[label])
@@ -83,6 +84,7 @@ def abandon_together(register, bid):
 TOGETHER = Parts(claim=claim_together, end=end_together, abandon=abandon_together)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", TWO)
 def test_the_steps_of_batches_keep_them_too(capsys, label):
     seen = seen_by(capsys, f"2 workers, batches, {label}", workers=2, parts=TOGETHER, **TWO[label])
@@ -118,6 +120,7 @@ def test_claim_effect_and_completion_in_one_write_keep_every_invariant(capsys, l
     assert seen.states > 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", THREE)
 def test_three_workers_keep_every_invariant_in_every_interleaving(capsys, label):
     seen = seen_by(capsys, f"3 workers, {label}", workers=3, deliveries=1, beats=0, **THREE[label])

@@ -72,7 +72,7 @@ def test_a_body_without_its_key_reaches_the_application_and_what_follows_it(once
         await guarded(scope(), client.receive, client.send)
 
     client = None
-    guarded = AsgiIdempotency(app, once, Rules(Route(key="body:id", required=False)))
+    guarded = AsgiIdempotency(app, once, Rules(Route(key="body.id", required=False)))
     run(main())
     assert seen == [b'{"a":1}', "http.disconnect"]
     assert records(once) == []

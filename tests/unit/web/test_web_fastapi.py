@@ -213,7 +213,7 @@ def test_an_endpoint_whose_key_is_not_required_may_ask_for_its_claim(once, runs)
 # --- the middleware around ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rules", [Rules(), Rules(Route(key="body:id"))], ids=["header", "body"])
+@pytest.mark.parametrize("rules", [Rules(), Rules(Route(key="body.id"))], ids=["header", "body"])
 def test_a_request_that_the_middleware_guards_is_not_guarded_again(once, runs, rules):
     router = APIRouter(route_class=idempotent_route(once, rules))
 

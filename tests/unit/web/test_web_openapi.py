@@ -145,7 +145,7 @@ def test_metrics_name_the_endpoint(once):
 
 
 def test_an_endpoints_key_may_be_optional_or_in_its_body(once, runs):
-    rules = Rules(Route(methods=["PATCH"], required=False), Route(methods=["POST"], key="body:id"))
+    rules = Rules(Route(methods=["PATCH"], required=False), Route(methods=["POST"], key="body.id"))
     router = APIRouter(route_class=idempotent_route(once, rules))
 
     @router.patch("/a")

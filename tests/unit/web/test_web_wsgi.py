@@ -86,7 +86,7 @@ def test_a_request_that_no_route_covers_passes_through_untouched(once):
 
 def test_a_request_without_an_optional_key_in_its_body_gets_through_with_its_body(once):
     shop = Shop()
-    app = WsgiIdempotency(shop, once, Rules(Route(key="body:id", required=False)))
+    app = WsgiIdempotency(shop, once, Rules(Route(key="body.id", required=False)))
     assert ask(app, body=b'{"a":1}', key=None).sent == b'{"run":1}'
     assert ask(app, body=b'{"a":1}', key=None).sent == b'{"run":2}'
     assert shop.bodies == [b'{"a":1}', b'{"a":1}']

@@ -10,16 +10,19 @@ from onceward.aws.sqs.broker import record_of
 from onceward.aws.sqs.facts import read_facts
 from onceward.aws.sqs.message import Attribute, Message, Outgoing, entry_of, size_of
 from onceward.consumers.delivery import KEY_ATTRIBUTE, Delivery
-from onceward.consumers.reader import Reader
+from onceward.consumers.reader import default_key
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, decide, message_in
 from onceward.core.record import Record
 from onceward.errors import KeyMissing, OncewardError
 from onceward.keys.ledger_keys import derived_key, ledger_key
-from onceward.keys.paths import Path
+from onceward.keys.paths import StrictPath
+from onceward.keys.reading import KeyReader
+from onceward.keys.roots import fixed
 
 MOST_ATTRIBUTES: Final = 10  # of a message (SQS Developer Guide, "Amazon SQS message metadata")
 
+_BODY: Final = fixed("body", "the decoded body of the message")
 _FACTS: Final = read_facts({})  # nothing that is read here is told by them
 
 OnCompleted = Literal["keep", "rerun", "drop"]
@@ -48,11 +51,11 @@ class Letters:
 
     Args:
         name: the namespace of the consumer's keys.
-        key: its ``key=``, when that is a JMESPath expression over the body; None when it goes by the default key.
-        where: a JMESPath expression over the same, which is true for the messages that are meant; None is all.
+        key: its ``key=``, when that is a JMESPath expression, with ``body`` in place of the handler's parameter; None when
+            it goes by the default key.
+        where: a JMESPath expression over ``body``, which is true for the messages that are meant; None is all.
         unwrap: the consumer's ``unwrap=``.
-        fingerprint: its ``fingerprint=``, when that is a JMESPath expression over the body, or ``"@"`` for True; None when
-            it compares none.
+        fingerprint: its ``fingerprint=`` in the same way, or ``"body"`` for True; None when it compares none.
 
     Raises:
         ValueError: an expression is not valid.
@@ -68,16 +71,16 @@ class Letters:
     ) -> None:
         self.name = name
         self._unwrap = unwrap
-        self._reader = Reader(_handler, key, fingerprint)
+        self._keys = KeyReader(default_key if key is None else key, fingerprint, _BODY, more=("_delivery",))
         self._by_default = key is None and unwrap is None  # in an envelope of SNS the key is, too
-        self._where = None if where is None else Path(where, "where")
+        self._where = None if where is None else StrictPath(where, "where", _BODY)
 
     def meant(self, message: Message) -> bool:
         """Tell whether ``where`` is true for a message, in JMESPath's sense: an empty value is false."""
         if self._where is None:
             return True
         try:
-            found = self._where.search(self._delivery(message).data)
+            found = self._where.search({"body": self._delivery(message).data})
         except KeyMissing:
             return False  # a function of the expression was given a part that this message does not have
         return found is not None and found is not False and found not in ("", [], {})
@@ -89,8 +92,12 @@ class Letters:
             Refusal: it has none.
         """
         try:
-            found = self._reader.read(self._delivery(message))
-            return LetterReading(origin(message), ledger_key(self.name, found.key), found.fingerprint)
+            delivery = self._delivery(message)
+            if delivery.fault is not None:
+                raise delivery.fault
+            named = {"body": delivery.data}
+            key = self._keys.key(named, {"_delivery": delivery})
+            return LetterReading(origin(message), ledger_key(self.name, key), self._keys.fingerprint(named, named))
         except (OncewardError, TypeError) as error:
             raise Refusal(f"its key cannot be read: {error}") from error
 
@@ -181,7 +188,7 @@ _COMPLETED: Final[dict[OnCompleted, Plan]] = {
 
 
 _OF_ANOTHER: Final = Plan(
-    "keep", "its key was used with another input, so its consumer refuses it: fix the message, or who sends such keys"
+    "keep", "its key was used with another input, so its consumer refuses it: fix the message, or its sender"
 )
 _OF_WHOM: Final = Plan(
     "keep",
@@ -238,10 +245,6 @@ def _of_unfinished(record: Record, verdict: Verdict) -> Plan:
         return _KEEPS
     step: Step = "unpark" if verdict is Verdict.PARKED else "reset" if record.attempts else "move"
     return Plan(step, f"{record.status} after {record.attempts} attempt(s)")
-
-
-def _handler(payload: object) -> None:
-    """Stand for the consumer's function, whose key is read as usual."""
 
 
 def _text(attribute: Attribute | None) -> str | None:

@@ -59,10 +59,11 @@ class Redrive:
         source: the dead-letter queue.
         target: where its messages go.
         name: the namespace of the consumers' keys.
-        key: the consumers' ``key=``, when it is a JMESPath expression over the body; None for their default key.
-        where: a JMESPath expression over the body; messages for which it is not true stay. None is all.
+        key: the consumers' ``key=``, when it is a JMESPath expression, with ``body`` for the handler's parameter; None for
+            their default key.
+        where: a JMESPath expression that begins with ``body``; messages for which it is not true stay. None is all.
         unwrap: the consumers' ``unwrap=``; key and where are then over the message in SNS's envelope.
-        fingerprint: the consumers' ``fingerprint=``, when it is a JMESPath expression over the body, or ``"@"`` for True.
+        fingerprint: the consumers' ``fingerprint=``, in the same way, or ``"body"`` for True.
         completed: what to do with a message whose key is completed: "keep" it, "drop" it (its effect is made), or "rerun":
             clear its key, and move it.
         visibility: whole seconds that a message stays invisible to others after this process was killed.

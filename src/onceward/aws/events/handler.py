@@ -11,7 +11,7 @@ from onceward.once import check_once
 
 if TYPE_CHECKING:
     from onceward.batch.batch import Outcome
-    from onceward.claim.signatures import KeySource
+    from onceward.keys.reading import KeySource
     from onceward.once import Once
 
 T = TypeVar("T")
@@ -22,9 +22,9 @@ class Settings(Options, total=False):
     """The keywords that the handlers of all event sources take, besides those of :class:`onceward.Policy`.
 
     Attributes:
-        key: a JMESPath expression (jmespath.org) over the decoded payload, such as "order.id"; or a callable that is given what
-            the function's first parameter is given, or the :class:`Delivery` if its own parameter is annotated so. By
-            default the source's own key.
+        key: a JMESPath expression (jmespath.org) that begins with a parameter of the function: "order.id" is the ``id`` of
+            the payload for ``def charge(order)``. Or a callable that is given those of the arguments that it names, or the
+            :class:`Delivery` if its own parameter is annotated so. By default the source's own key.
         fingerprint: the same, or True for the whole payload: what must not change under one key.
         name: the namespace of the keys; by default the function's module and qualified name.
         on_outcome: called with each record's outcome once it is recorded, from any thread; for metrics.
@@ -103,12 +103,12 @@ def _wrapped(
     **options: Unpack[Options],
 ) -> LambdaHandler[T]:
     from onceward.batch.batch import Batch
-    from onceward.consumers.reader import Reader
+    from onceward.consumers.reader import DeliveryReader
 
     batch = Batch(
         once,
         function,
-        Reader(function, key, fingerprint).read,
+        DeliveryReader(function, key, fingerprint).read,
         name=name,
         concurrency=source.concurrency,
         group=source.group,

@@ -14,7 +14,7 @@ from onceward.once import check_once
 
 if TYPE_CHECKING:
     from onceward.batch.outcomes import Outcome
-    from onceward.claim.signatures import KeySource
+    from onceward.keys.reading import KeySource
     from onceward.once import Once
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from onceward.batch.checkpoint.blocking import Checkpoint, Flush
 from onceward.batch.checkpoint.state import Buffer
-from onceward.claim.signatures import describe
+from onceward.claim.handler import describe
 
 if TYPE_CHECKING:
     from onceward.batch.checkpoint.awaiting import AsyncCheckpoint

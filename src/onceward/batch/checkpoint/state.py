@@ -7,7 +7,7 @@ steps and calls the flush in between, blocking and awaiting.
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from onceward.batch.checkpoint.items import Limits, Reader
+from onceward.batch.checkpoint.items import ItemReader, Limits
 from onceward.claim import called, forks, heartbeat
 from onceward.claim.called import OVER, Call
 from onceward.claim.guard import Guard
@@ -47,7 +47,7 @@ class Held(Generic[T]):
 class Buffer(Generic[T]):
     """The items that wait for a flush, and what has gone wrong."""
 
-    def __init__(self, guard: Guard, reader: Reader[T], limits: Limits) -> None:
+    def __init__(self, guard: Guard, reader: ItemReader[T], limits: Limits) -> None:
         self.guard = guard
         self._reader = reader
         self._limits = limits
@@ -117,8 +117,8 @@ class Buffer(Generic[T]):
         Raises:
             KeyMissing, Mismatch, TypeError: it cannot be added; the others are not touched.
         """
-        key = ledger_key(self.guard.name, self._reader.key(item))
-        fingerprint = self._reader.fingerprint(item)
+        found, fingerprint = self._reader.read(item)
+        key = ledger_key(self.guard.name, found)
         held = self._held.get(key)
         if held is None:
             asked = Asked(key, fingerprint, 0 if self._limits.bytes is None else self._reader.size(item))

@@ -1,7 +1,7 @@
 """Many conditional writes in few requests: ``BatchExecuteStatement`` takes 25, and answers each on its own.
 
-It tells which writes were refused but not by what, so those are read back with one ``BatchGetItem``. A member that failed
-for a time is written again alone. Whoever may not use PartiQL gets single writes, sent side by side.
+It tells which writes were refused, but not which records stood in their way: one ``BatchGetItem`` reads those. A member
+with a transient error is written again alone. Without the right to use PartiQL, single writes are sent side by side.
 """
 
 import random

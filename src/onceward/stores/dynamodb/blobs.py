@@ -15,17 +15,12 @@ from onceward.wire.calls import ObjectCall
 
 PLACE: Final = "s3://"  # how the text of a result that is elsewhere begins, and no JSON does
 ROOM: Final = 380_000  # bytes of a result in an item of at most 400 KB, beside the key, an error and the names
-_PAUSES: Final = (
-    0.05,
-    0.2,
-    0.5,
-    1.0,
-)  # seconds before an object is written again; a record does not wait longer for S3
-_AWAY: Final = 10.0  # seconds for which S3 is then not asked, so that what is tried again meanwhile does not wait again
+# Seconds before an object is written again; a record does not wait longer for S3
+_PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
+_AWAY: Final = 10.0  # seconds without requests to S3 after it was away, so that a retry does not wait again
 _REMEMBERED: Final = 100
-_DIGEST: Final = re.compile(
-    r"-([0-9a-f]{16,64})\.json\Z"
-).search  # the start of the content's SHA-256, at the end of a name
+# The start of the content's SHA-256, at the end of a name
+_DIGEST: Final = re.compile(r"-([0-9a-f]{16,64})\.json\Z").search
 
 
 class Blobs:
@@ -48,7 +43,7 @@ class Blobs:
         if scheme != "s3" or not self.bucket:
             raise ValueError(f"blobs={url!r}: write s3://bucket/prefix")
         self.prefix = prefix.strip("/")
-        self._written: dict[str, None] = {}  # objects of late: a heartbeat in between makes the same completion again
+        self._written: dict[str, None] = {}  # recent objects: after a heartbeat the same completion is written again
         self._away: tuple[float, StoreError] | None = None
 
     def kept(self, store: DynamoTable, record: Record) -> Steps[Value]:
@@ -101,7 +96,7 @@ def _fetched(store: DynamoTable, blobs: Blobs | None, key: str, call: ObjectCall
     where = f"s3://{call.bucket}/{call.key}"
     if blobs is None:
         raise ResultUnavailable(key, f"its result is in {where}, and this ledger was opened without blobs=")
-    if call.bucket != blobs.bucket:  # whoever can write to the table must not choose what is read with our rights
+    if call.bucket != blobs.bucket:  # a writer of the table must not choose what our rights read
         raise ResultUnavailable(key, f"its result is in s3://{call.bucket}, and blobs= is another bucket")
     answer = yield from store.ask(call, gone=404)
     if answer.status == 404:

@@ -1,8 +1,7 @@
-"""Making the table, in steps that may be run again, or by two at once, and come to the same.
+"""Making the table. You can run the steps again, and two processes can run them at once.
 
-Each part is looked for before it is made, and whoever finds that somebody else has just made it is content. What is there
-already is checked and left as it is, but for the TTL of a table that has none: it is switched on where that cannot delete
-what somebody else keeps there, or when it is asked for.
+Each step looks for its part before it makes it. A part that exists is checked and left as it is. Only a missing TTL is
+switched on, if the table is empty or new, or if you ask for it: else it could delete items of others.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,15 +18,8 @@ from onceward.stores.dynamodb.table import DynamoTable
 from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of, message_of
 
-_PAUSES: Final = (
-    0.2,
-    0.5,
-    1.0,
-    2.0,
-    3.0,
-    5.0,
-    5.0,
-)  # seconds before a part that DynamoDB is still busy with is asked again
+# Seconds before a part that DynamoDB is still busy with is asked again
+_PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 5.0)
 _WAITS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 120)  # seconds between looks at a table that is being made
 _MISSING, _IN_USE, _INVALID = "ResourceNotFound", "ResourceInUse", "Validation"
 _BACKUPS_LATER = "ContinuousBackupsUnavailable"  # what a new table answers until its backups are being kept

@@ -24,7 +24,7 @@ _FIXES = {
 
 def failure(code: str, message: str, *, action: str, url: str, keys: str, transient: bool) -> StoreError:
     """Return the error of one request; it names the table, the action and, where one is known, the fix."""
-    # Of a transaction any write may be meant, on any table; its message says which.
+    # In a transaction any write on any table can be the cause; the message says which.
     fix = "" if transient or action == "dynamodb:TransactWriteItems" else _FIXES.get(code, "")
     if fix and ("hashkey" in message or "rangekey" in message):
         fix = "a key may have 2048 bytes, or 1024 where it is the sort key: give the guard a shorter name"

@@ -13,9 +13,8 @@ Value = Mapping[str, object]
 Item = dict[str, Value]
 
 COMPRESS_OVER: Final = 4096  # bytes of a result; shorter ones stay readable, longer ones cost a write unit per KB
-UNPACKED: Final = (
-    64 * 1024 * 1024
-)  # bytes that a compressed result may have: a few KB can be made to unfold to gigabytes
+# Bytes that a compressed result may have: a few KB can be made to unfold to gigabytes
+UNPACKED: Final = 64 * 1024 * 1024
 _ALWAYS: Final = ("status", "owner", "fence", "beat", "lease_until", "attempts", "created_at")  # never None
 _TEMPLATE = re.compile(r"([^={}]+)=([^{}]*)(\{key\})?").fullmatch
 

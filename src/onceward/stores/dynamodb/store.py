@@ -138,7 +138,7 @@ class DynamoStore(DynamoTable):
             for one, deleted in zip(calls, (yield from self.ask_many(calls)), strict=True):
                 try:
                     gone += (yield from self.reply(one, deleted, None, 0.0)).won
-                except DamagedRecord as error:  # since it was read
+                except DamagedRecord as error:  # it was damaged since it was read
                     damaged.append(error.damaged)
         return Purged(gone, _token(last), tuple(damaged))
 
@@ -162,7 +162,7 @@ class DynamoStore(DynamoTable):
         """Return the reply to a refused write of ``record``; ``item`` is what stood in its way, as far as was told."""
         if item:
             return Reply(False, self.read(item), self.clock.earliest())
-        if inserted and record is not None:  # something is there, and a server or proxy did not show it
+        if inserted and record is not None:  # there is a record, but the server or a proxy did not send it
             return (yield from self.look(record.key, consistent=True))
         return Reply(False, None, self.clock.earliest())
 
@@ -235,7 +235,7 @@ class DynamoStore(DynamoTable):
         return records, damaged
 
     def _put(self, write: Write, seen: Record | None, *, again: bool = True) -> Steps[Reply]:
-        # What every delivery goes through: no list and no further generator where nothing special is to be done.
+        # Every delivery comes through here: the plain case makes no list and no further generator.
         clock = self.clock
         if not clock.known or (write.result is not None and len(write.result) > COMPRESS_OVER):
             (record,), (item,), now = yield from self.stamped([write])
@@ -269,7 +269,7 @@ class DynamoStore(DynamoTable):
             try:
                 item[name] = yield from self._blobs.kept(self, record)
             except StoreError as error:
-                why = f"its result could not be kept: {error}"  # S3's trouble is no reason to run a handler again
+                why = f"its result could not be kept: {error}"  # a failure of S3 must not run the handler again
             else:
                 return record, item
         record = record._replace(result=None, error=why)

@@ -25,7 +25,7 @@ class Anchor(NamedTuple):
 
 
 def read(connection: sqlite3.Connection, meta: Mapping[str, str] | None = None) -> Anchor:
-    """Read it; the schema must be there. ``meta`` spares a look if it was read just now."""
+    """Read it; the schema must exist. ``meta`` is what :func:`read_meta` returned just now, if it was called."""
     if meta is None:
         meta = dict(connection.execute(f"SELECT name, value FROM {META}"))
     marked = connection.execute(f"SELECT max(written) FROM {HIGH}").fetchone()[0] or 0.0
@@ -37,13 +37,13 @@ def read(connection: sqlite3.Connection, meta: Mapping[str, str] | None = None) 
         anchor=float(meta["anchor"]) if "anchor" in meta else None,
         seen=(float(seen[0]), float(seen[1])) if len(seen) == 2 else None,
         written=max(marked, created),
-        least=max(marked + MARK_EVERY if marked else 0.0, created),  # the next mark might have been about to be made
+        least=max(marked + MARK_EVERY if marked else 0.0, created),  # the next mark may have been due
     )
 
 
 def move(host: HostClock, found: Anchor) -> Move | None:
     """Return where the anchor belongs now, or None."""
-    # An anchor of this boot may be in use, also if an earlier version set it too low.
+    # Other processes may use an anchor of this boot, even one that an earlier version set too low.
     written = 0.0 if found.boot == host.boot else found.written
     return wanted(found.anchor, written, found.least, host.uptime(), time.time())
 
@@ -60,7 +60,7 @@ def set_for_boot(connection: sqlite3.Connection, host: HostClock) -> None:
 
 
 def is_set(found: Anchor, host: HostClock) -> bool:
-    """Tell whether the clock is anchored for this boot, or waits for the file to be nobody's."""
+    """Tell whether the clock is anchored for this boot, or waits until nobody has the file open."""
     to = move(host, found)
     return found.boot == host.boot if to is None else to.running
 
@@ -110,7 +110,7 @@ def step(connection: sqlite3.Connection, host: HostClock) -> None:
 
 
 def _keep(connection: sqlite3.Connection, before: float, skipped: float) -> None:
-    """Let no record expire by a long gap: it was a wrong look at the clock, or nobody was there to be answered."""
+    """After a long gap, records expire later by as much: the clock was wrong, or no worker ran to answer duplicates."""
     if skipped > COUNTED:
         connection.execute(
             f"UPDATE {TABLE} SET expires_at = expires_at + ? WHERE expires_at > ?",

@@ -42,10 +42,10 @@ def wanted(anchor: float | None, written: float, least: float, uptime: float, wa
         wall: the time of day, now.
     """
     now = None if anchor is None else anchor + uptime
-    if now is None or now < written - RESOLUTION:  # another boot, or another host: those who wrote this are gone
+    if now is None or now < written - RESOLUTION:  # another boot or host: the workers that wrote this are gone
         start = max(wall, least)
         return Move(start - uptime, start - written if written else 0.0, running=False)
-    if wall <= now + AGREE:  # it is right, or it is ahead and may not go back
+    if wall <= now + AGREE:  # it is right, or ahead; it never goes back
         return None
     return Move(wall - uptime, wall - now, running=True)
 

@@ -1,4 +1,4 @@
-"""Rows of an SQLite ledger that are no records: somebody else wrote them, and SQLite keeps any type in any column."""
+"""Rows that are not records: another program wrote them. SQLite keeps any type in any column."""
 
 import sqlite3
 from itertools import product
@@ -22,13 +22,13 @@ def is_whole(row: tuple[object, ...]) -> bool:
 
 
 def damaged(row: tuple[Any, ...]) -> Damaged:
-    """Return what is known of a row that is none."""
+    """Return what is known of a row that is not a record."""
     key = row[0]
     return Damaged(key if isinstance(key, str) else repr(key), WHY, row)
 
 
 def damage(row: tuple[Any, ...]) -> DamagedRecord:
-    """Return the error of a row that is none."""
+    """Return the error for a row that is not a record."""
     seen = damaged(row)
     return DamagedRecord(
         f"{seen.key}: the ledger has a record of this key that cannot be read: {WHY}. Look at it with the sqlite3 shell, or "
@@ -42,7 +42,7 @@ def rows(connection: sqlite3.Connection, statement: str, bounds: tuple[object, .
     try:
         return connection.execute(statement, bounds).fetchall()
     except sqlite3.OperationalError as error:
-        if "decode" not in str(error):  # SQLite itself does not say so, and Python gives no code
+        if "decode" not in str(error):  # Python gives no error code for it
             raise
     factory, connection.text_factory = connection.text_factory, _decoded
     try:
@@ -53,7 +53,7 @@ def rows(connection: sqlite3.Connection, statement: str, bounds: tuple[object, .
 
 def deletion(table: str, seen: Damaged) -> tuple[str, tuple[object, ...]]:
     """Return the statement that deletes a damaged row if nothing has changed, and its parameters."""
-    # The values are compared as bytes, for text that is not UTF-8 cannot be given as text.
+    # Compare bytes: text that is not UTF-8 cannot be passed as text.
     assert isinstance(seen.seen, tuple)
     row = tuple(value.encode() if isinstance(value, str) else value for value in seen.seen)
     terms = (

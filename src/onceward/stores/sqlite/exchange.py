@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # an interrupt.
 _OWN = (sqlite3.Error, StoreError, UnicodeError, OverflowError)
 
-_OPEN = Load("")  # what is asked for to have the file opened
+_OPEN = Load("")  # a read that opens the file
 PURGE_EVERY, PURGE_LIMIT = 32, 64  # every so many commits purge so many rows; the first of a process does, too
 
 
@@ -47,7 +47,7 @@ class SqliteExchange(Observed):
         clock: Clock | None = None,
     ) -> None:
         self.path = os.path.abspath(os.fspath(path))
-        # What has a meaning in a URL is written so that it has none; urllib.parse takes 5 ms of a cold start.
+        # Quoted by hand: urllib.parse takes 5 ms of a cold start.
         self.url = "sqlite:///" + self.path.replace("%", "%25").replace("?", "%3F").replace("#", "%23")
         self._file = SqliteFile(self.path, timeout, synchronous, clock)
         self._queue: deque[Job] = deque()
@@ -73,7 +73,7 @@ class SqliteExchange(Observed):
             return self._read(asked.run)
         if self._is_writing():
             raise reentered(self.path)
-        # While somebody commits, an insert looks for its key on the other connection; else the commit itself looks.
+        # While another thread commits, an insert looks for its key on the read connection. Else the commit itself looks.
         job = Job(asked)
         if asked.absent is not None and self._committing:
             if (held := self._look(asked.absent)) is not None:
@@ -89,9 +89,9 @@ class SqliteExchange(Observed):
         return job.reply if job.done and job.error is None else self._answer(job)
 
     async def exchange_async(self, request: object) -> object:
-        """Run one request: a read at once, for it never waits; a write in the store's writer thread."""
+        """Run one request: a read at once, because it never waits, and a write in the store's writer thread."""
         asked: SqlRequest = request  # type: ignore[assignment]  # the verbs yield nothing else
-        if not self._file.is_open:  # opening may have to make the schema, and to wait for it
+        if not self._file.is_open:  # opening can make the schema, and wait for the file
             await self._in_thread(Job(_OPEN))
         if not asked.writes:
             return self._read(asked.run)
@@ -124,7 +124,7 @@ class SqliteExchange(Observed):
     def _answer(self, job: Job) -> object:
         if job.error is not None:
             raise job.error
-        if not job.done:  # the thread that took it from the queue was interrupted at that very moment
+        if not job.done:  # an interrupt struck the thread that took it from the queue
             raise StoreError(f"ledger {self.path}: the write was interrupted", transient=True)
         return job.reply
 
@@ -183,7 +183,7 @@ class SqliteExchange(Observed):
                 self._transact(connection, jobs, purge)
             if purge and self._file.is_behind() and self._reading.acquire(blocking=False):
                 try:
-                    self._file.close()  # whoever opens it next may set its clock
+                    self._file.close()  # the next process that opens it can set its clock
                 finally:
                     self._reading.release()
         except BaseException as error:
@@ -198,7 +198,7 @@ class SqliteExchange(Observed):
                 job.done = True
 
     def _failure(self, error: BaseException) -> Exception:
-        """Return an error of one job's own: several threads may raise it at once."""
+        """Return a new error for one job: several threads can raise theirs at once."""
         if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
             failure = StoreError(
                 f"ledger {self.path}: a signal handler that forked, or closed the ledger, interrupted this request",
@@ -213,13 +213,13 @@ class SqliteExchange(Observed):
         elif isinstance(error, _OWN):
             failure = StoreError(f"ledger {self.path}: {error!r}")
         else:
-            # Nobody can say what was written before the interrupt, which is what a lost reply means.
+            # It is not known what was written before the interrupt. That is a lost reply.
             failure = StoreError(f"ledger {self.path}: the write was interrupted", transient=True)
         failure.__cause__ = error
         return failure
 
     def _forked(self) -> StoreError:
-        """Return the error of a request that the parent process began, and goes on with."""
+        """Return the error of a request that the parent process began and continues."""
         return StoreError(
             f"ledger {self.path}: this process was forked off in the middle of a request, by a signal handler that returned "
             "in the child. The parent goes on with the request; end the child within the handler, by os._exit or an exec"
@@ -258,7 +258,7 @@ class SqliteExchange(Observed):
             give(before)
 
     def before_fork(self, *, inside: bool) -> None:
-        """Close the connections. The locks are held, by whoever forks.
+        """Close the connections. The thread that forks holds the locks.
 
         An SQLite connection must not be carried across a fork, not even to be closed there
         (sqlite.org/howtocorrupt.html, 2.6), so there is none at the moment of forking.
@@ -268,7 +268,7 @@ class SqliteExchange(Observed):
             self._file.close()
 
     def after_fork_in_child(self) -> None:
-        """Forget what the parent was doing: threads stay behind, and its requests are its own."""
+        """Forget the parent's requests and its writer thread, which stay in the parent."""
         self._queue.clear()
         self._thread = None
         self._forks += 1
@@ -277,7 +277,7 @@ class SqliteExchange(Observed):
 
 
 def _close(file: SqliteFile, *locks: "RLock") -> None:
-    """Close the connections of a store that is gone, also at exit, unless a daemon thread is using them for ever."""
+    """Close the connections of a store that is gone, also at exit; not if a daemon thread holds a lock for ever."""
     before = holds(locks)
     try:
         if all(lock.acquire(timeout=1) for lock in locks):

@@ -73,7 +73,7 @@ class SqliteFile:
 
     def reader(self) -> sqlite3.Connection:
         """Return the connection for reads."""
-        if self._reader is not None and self._frozen:  # it would not see what is written from now on
+        if self._reader is not None and self._frozen:  # it sees no write from now on
             self._end(self._reader)
             self._reader = None
         if self._reader is None:
@@ -82,7 +82,7 @@ class SqliteFile:
 
     def writer(self) -> sqlite3.Connection:
         """Return the connection for writes, in no transaction."""
-        if self._writer is not None and self._writer.in_transaction:  # an interrupt kept it from being mended
+        if self._writer is not None and self._writer.in_transaction:  # an interrupt came before its rollback
             self._end(self._writer)
             self._writer = None
         if self._writer is None:
@@ -90,11 +90,11 @@ class SqliteFile:
         return self._writer
 
     def mend_reader(self, error: BaseException) -> None:
-        """After an error: keep the connection if it only waited in vain, else start afresh."""
+        """After an error: keep the connection if a lock was busy, else open another."""
         self._reader = self._mended(self._reader, error)
 
     def mend_writer(self, error: BaseException) -> None:
-        """After an error: roll back, and keep the connection if it only waited in vain, else start afresh."""
+        """After an error: roll back. Keep the connection if a lock was busy, else open another."""
         self._writer = self._mended(self._writer, error)
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class SqliteFile:
             self._end(self._all[-1])
 
     def close_cursors(self) -> bool:
-        """Close the cursors of an interrupted request: while one is open, so is its connection, also after close().
+        """Close the cursors of an interrupted request: an open cursor keeps its connection open, also after close().
 
         Return False if one is in the middle of a statement, which Python interrupted to collect garbage.
         """
@@ -122,12 +122,12 @@ class SqliteFile:
         return True
 
     def abandon(self) -> None:
-        """Keep the connections that were carried across a fork, and never use or close one in this process."""
+        """Keep the connections that a fork carried into this process, and never use or close them here."""
         self._reader = self._writer = None
         self._abandoned = True
 
     def forget(self) -> None:
-        """Close both connections, and take whatever lies at the path for the ledger when it is opened again."""
+        """Close both connections. The next use opens whichever file is at the path then."""
         self.close()
         self._place = None
 
@@ -158,7 +158,7 @@ class SqliteFile:
             self._check_place()  # a signal handler has closed the file meanwhile, which deletes -wal and -shm
 
     def is_behind(self) -> bool:
-        """Tell, once in a while, whether ledger time is behind the time of day, so that opening it anew may move it."""
+        """Tell, once in a while, whether ledger time is behind the time of day. Then the file must be opened again, which can move it."""
         host = self._host
         if host is None or not host.boot or not 0 <= (up := host.uptime()) - self._compared > CONFIRM:
             return False
@@ -215,7 +215,7 @@ class SqliteFile:
 
     @property
     def _is_second(self) -> bool:
-        """Whether the file is open already, and not as for a user who may only read it."""
+        """Whether the file is open already, by a connection that can write."""
         return self._place is not None and (self._reader or self._writer) is not None
 
     @property
@@ -223,7 +223,7 @@ class SqliteFile:
         return self._host if self._host is not None and self._host.boot else None
 
     def _connect(self, name: str, timeout: float) -> sqlite3.Connection:
-        """Open a connection that close() knows from its first moment on.
+        """Open a connection that close() knows even while it is being opened.
 
         A fork that finds one open, in a signal handler, would leave the child without the locks that SQLite believes it has.
         """
@@ -232,7 +232,7 @@ class SqliteFile:
         connection.__init__(  # type: ignore[misc]  # it was not called yet
             name, timeout, isolation_level=None, check_same_thread=False, uri=name.startswith("file:")
         )
-        if connection not in self._all:  # a fork came before it was open enough to be closed; it had no locks by then
+        if connection not in self._all:  # a fork came before it could be closed; it held no locks yet
             self._all.append(connection)
         return connection
 
@@ -276,7 +276,7 @@ class SqliteFile:
     def _open_read_only(self) -> sqlite3.Connection:
         """Open the file for a user who may only read it."""
         name = "file:" + self.path.replace("%", "%25").replace("?", "%3F").replace("#", "%23") + "?mode=ro"
-        # Without a -wal file nobody writes now; SQLite would want to make one. So it is told that none will come.
+        # Without a -wal file nobody writes now. ``immutable`` keeps SQLite from making one.
         self._frozen = not os.path.exists(os.path.realpath(self.path) + "-wal")
         name += "&immutable=1" if self._frozen else ""
         connection = self._connect(name, self._timeout)
@@ -297,7 +297,7 @@ class SqliteFile:
         return connection
 
     def _turned_to_wal(self, connection: sqlite3.Connection) -> str:
-        """Ask for WAL. SQLite does not wait by itself when another connection is turning a new file at this moment."""
+        """Ask for WAL. SQLite itself does not wait while another connection changes the mode of a new file."""
         patience = time.monotonic() + self._timeout
         while True:
             try:

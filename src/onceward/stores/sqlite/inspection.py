@@ -14,28 +14,9 @@ if TYPE_CHECKING:
 _WAL: Final = "sqlite.org/wal.html"
 
 _FREE: Final = 100 * 1024 * 1024  # bytes
-_NETWORK: Final = frozenset(
-    {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "9p",
-        "afs",
-        "ceph",
-        "glusterfs",
-        "lustre",
-        "fuse.sshfs",
-        "fuse.glusterfs",
-        "fuse.ceph-fuse",
-        "fuse.s3fs",
-        "fuse.gcsfuse",
-        "fuse.rclone",
-        "beegfs",
-        "gpfs",
-    }
-)
+_SHARED: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs")
+_FUSE: Final = ("sshfs", "glusterfs", "ceph-fuse", "s3fs", "gcsfuse", "rclone")
+_NETWORK: Final = frozenset((*_SHARED, *(f"fuse.{name}" for name in _FUSE)))
 _VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
 
 

@@ -1,4 +1,4 @@
-"""Where an SQLite ledger lies: whether its files are still those that were opened, and who may read them."""
+"""The files of an SQLite ledger: whether they are still those that were opened, and who may read them."""
 
 import os
 
@@ -33,12 +33,12 @@ def make_private(path: str) -> None:
     """Make an empty file that only its owner can read, if there is none; SQLite gives -wal and -shm the same mode."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except OSError:  # it is there, or SQLite will say what is wrong
+    except OSError:  # the file exists, or SQLite says what is wrong
         pass
 
 
 def may_write(path: str) -> bool:
-    """Tell whether this user may write the file, or there is none."""
+    """Tell whether this user may write the file. True if there is none."""
     effective = os.access in os.supports_effective_ids
     return not os.access(path, os.F_OK) or os.access(path, os.W_OK, effective_ids=effective)
 

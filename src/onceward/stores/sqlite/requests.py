@@ -126,7 +126,7 @@ class Each(SqlRequest):
         self.requests = requests
 
     def run(self, connection: sqlite3.Connection, now: float) -> list[object]:
-        """Run one after another; one that meets a damaged record is of no concern to the others."""
+        """Run one after another. A damaged record is an error of its own request only."""
         replies: list[object] = []
         for request in self.requests:
             try:

@@ -6,7 +6,7 @@ from onceward.core.record import Record
 from onceward.errors import StoreError
 
 TABLE, META, HIGH = "onceward", "onceward_meta", "onceward_high"
-VERSION = 1  # which an earlier version must know, or it refuses the file
+VERSION = 1  # code that does not know it refuses the file
 MINOR = 3  # counts what was added since; the file calls it its layout
 COLUMNS = ", ".join(Record._fields)
 ADDED = {"updated_at": "REAL", "worker": "TEXT", "needs": "TEXT"}  # columns that a file of a lower minor may lack

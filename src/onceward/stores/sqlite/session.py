@@ -1,4 +1,4 @@
-"""A connection of the caller's to the ledger's own file: an effect on it commits together with its record."""
+"""The caller's own connection to the ledger's file: an effect on it commits together with its record."""
 
 import contextlib
 import sqlite3
@@ -38,7 +38,7 @@ def join(store: "SqliteStore", connection: sqlite3.Connection) -> "SqliteSession
 
 
 class SqliteSession:
-    """One connection, and the file that it must be to."""
+    """The caller's connection, and the ledger's file."""
 
     def __init__(self, connection: sqlite3.Connection, file: SqliteFile) -> None:
         self._connection = connection
@@ -66,7 +66,7 @@ class SqliteSession:
             self._connection.execute(f"RELEASE {_MARK}")
         except sqlite3.OperationalError:
             return False
-        except sqlite3.Error as error:  # in another thread than the connection's own, SQLite refuses
+        except sqlite3.Error as error:  # sqlite3 refuses another thread than the connection's own
             raise translated(error, self._file.path) from error
         return True
 
@@ -93,7 +93,7 @@ class SqliteSession:
         try:
             with _plain(connection):
                 if now - self._file.marked >= MARK_EVERY:
-                    connection.execute(MARK, (now,))  # again each time, for it may be rolled back
+                    connection.execute(MARK, (now,))  # each time, because it can be rolled back
                 return asked.run(connection, now)
         except sqlite3.Error as error:
             raise translated(error, "the transaction's connection") from error
@@ -105,7 +105,7 @@ class SqliteSession:
 
 @contextlib.contextmanager
 def _plain(connection: sqlite3.Connection) -> Iterator[None]:
-    """Have a connection give rows as tuples and text as str, whatever its owner has set, while the block lasts."""
+    """While the block lasts, the connection gives rows as tuples and text as str, whatever its owner has set."""
     row_factory, text_factory = connection.row_factory, connection.text_factory
     connection.row_factory, connection.text_factory = None, str
     try:

@@ -1,4 +1,4 @@
-"""The thread that writes for coroutines: it takes all that has come in meanwhile and commits it together."""
+"""The thread that writes for coroutines: it commits all writes that have come in together."""
 
 import threading
 import weakref
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import asyncio
 
 
-AGAIN: Final = 1.0  # seconds after which a loop is told once more
+AGAIN: Final = 1.0  # seconds before a loop is told once more
 
 
 class Job:
-    """A write that waits for its transaction. Whoever has ``looked`` for the key to be absent spares the commit that."""
+    """A write that waits for its transaction. If ``looked`` is set, the key was already checked, and the commit skips that."""
 
     looked = False
     done = False
@@ -48,7 +48,7 @@ class Writer:
 
     def __init__(self, store: Writes) -> None:
         self._queue: SimpleQueue[Waiting | None] = SimpleQueue()
-        # Weak, or the thread would keep the store, and the store's connections, for ever.
+        # A strong reference would keep the store and its connections for ever.
         self._end = weakref.finalize(store, self._queue.put, None)
         self._end.atexit = False
         self._store = weakref.ref(store)
@@ -76,7 +76,7 @@ class Writer:
 
 
 class ToldFutures(NamedTuple):
-    """Futures that a loop was told of, and when. An interrupt that strikes as ``_wake`` begins leaves them as they were."""
+    """Futures that a loop was told of, and when. If an interrupt strikes as ``_wake`` begins, they are still not done."""
 
     at: float
     loop: "asyncio.AbstractEventLoop"
@@ -86,7 +86,7 @@ class ToldFutures(NamedTuple):
 def _serve(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]") -> None:
     told: list[ToldFutures] = []
     while _serve_one(store, queue, told):
-        pass  # and nothing else of one round is kept alive while the next is waited for
+        pass  # a function of its own, so that its variables do not live until the next round
 
 
 def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]", told: list[ToldFutures]) -> bool:
@@ -94,7 +94,7 @@ def _serve_one(store: "weakref.ref[Writes]", queue: "SimpleQueue[Waiting | None]
     try:
         taken.append(queue.get(timeout=AGAIN if told else None))
     except Empty:
-        pass  # all there is to do is to tell again
+        pass  # only tell again
     while not queue.empty():
         taken.append(queue.get())
     waiting = [one for one in taken if one is not None]
@@ -127,5 +127,5 @@ def _wake(futures: "list[asyncio.Future[None]]") -> None:
             if not done.done():
                 done.set_result(None)
     except BaseException:
-        _wake(futures)  # an interrupt strikes here as anywhere, and those who wait must not wait for ever
+        _wake(futures)  # an interrupt struck here; those who wait must still be told
         raise

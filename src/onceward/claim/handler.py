@@ -1,0 +1,104 @@
+"""What onceward needs to know of a handler; it is looked at once, when it is decorated."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from types import SimpleNamespace
+from typing import NamedTuple, get_args, get_origin, get_type_hints
+
+from onceward.claim.called import ClaimParameter
+from onceward.claim.claim import Claim
+from onceward.keys.ledger_keys import function_name
+from onceward.keys.roots import called
+
+
+class Handler(NamedTuple):
+    """What onceward needs to know of a function.
+
+    ``hints_late`` is set when the result's annotation names what is not defined yet; it is read again at the first call.
+    """
+
+    name: str | None
+    is_async: bool
+    parameter: ClaimParameter | None
+    annotation: object
+    hints_late: bool
+
+    @property
+    def claim(self) -> str | None:
+        """The name of the parameter that takes the claim, if there is one."""
+        return None if self.parameter is None else self.parameter.name
+
+
+def describe(function: Callable[..., object]) -> Handler:
+    """Look at a function once.
+
+    Raises:
+        TypeError: it is a generator, whose results could not be recorded.
+    """
+    call = function if inspect.isroutine(function) or isinstance(function, partial) else type(function).__call__
+    if any(inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in (function, call)):
+        raise TypeError(
+            f"{called(function)} is a generator; guard a function that returns its result, or each item's work"
+        )
+    # What wraps a coroutine function may be a plain one, and the other way round: the outermost is what is called.
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+    hints, late = _hints(function)
+    taken = next((name for name, kind in hints.items() if name != "return" and _is_claim(kind)), None)
+    parameter = None if taken is None else ClaimParameter(taken, _place(function, taken))
+    try:
+        name = function_name(function)
+    except ValueError:
+        name = None
+    annotation = hints.get("return", object)
+    if not is_async and get_origin(annotation) in {Awaitable, Coroutine}:
+        annotation = get_args(annotation)[-1]  # what run_async gets when it awaits it
+    return Handler(name, is_async, parameter, annotation, late)
+
+
+def _place(function: Callable[..., object], name: str) -> int | None:
+    parameters = inspect.signature(function).parameters
+    by_place = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    return list(parameters).index(name) if name in parameters and parameters[name].kind in by_place else None
+
+
+def hint(function: Callable[..., object], name: str) -> object:
+    """Return one evaluated annotation; the others may name what is not defined.
+
+    Raises:
+        NameError: it names what is not defined.
+    """
+    target = _annotated(function)
+    one = SimpleNamespace(__annotations__={name: target.__annotations__[name]})
+    space = getattr(inspect.unwrap(target), "__globals__", {})
+    return get_type_hints(one, globalns=space, include_extras=True)[name]
+
+
+def _annotated(function: Callable[..., object]) -> Callable[..., object]:
+    """Return what carries the annotations of a function, a partial or a callable object."""
+    while isinstance(function, partial):
+        function = function.func
+    return function if hasattr(function, "__annotations__") else type(function).__call__
+
+
+def _hints(function: Callable[..., object]) -> tuple[dict[str, object], bool]:
+    """Return the evaluated annotations, and whether the one of the result has to wait."""
+    target = _annotated(function)
+    try:
+        return get_type_hints(target, include_extras=True), False
+    except NameError:
+        pass  # one of them is not defined, or for type checkers only; that need not be one that matters
+    except TypeError:
+        return {}, False  # a callable without annotations of its own
+    hints: dict[str, object] = {}
+    for name, written in target.__annotations__.items():
+        try:
+            hints[name] = hint(function, name)
+        except NameError:
+            if written in {"Claim", "onceward.Claim"}:
+                hints[name] = Claim
+    return hints, "return" in target.__annotations__ and "return" not in hints
+
+
+def _is_claim(kind: object) -> bool:
+    return kind is Claim or Claim in get_args(kind)

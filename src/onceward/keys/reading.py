@@ -1,0 +1,121 @@
+"""The key and the fingerprint of an input: one reader for calls, batches, messages, checkpoints and lines."""
+
+import inspect
+from collections.abc import Callable, Mapping
+
+from onceward.errors import KeyMissing
+from onceward.keys.ledger_keys import fingerprint_of
+from onceward.keys.roots import Roots
+
+KeySource = str | Callable[..., object]
+Named = Mapping[str, object]
+Read = Callable[[Named, Named], object]
+
+
+class KeyReader:
+    """Reads the key and the fingerprint of inputs, which are given by name.
+
+    Args:
+        key: a JMESPath expression (jmespath.org) that begins with one of the roots, or a callable that is given those of the
+            inputs that it names (or the first one, if its only parameter has another name).
+        fingerprint: the same, or True for all inputs, or None for no fingerprint.
+        roots: the names of the inputs.
+        option: how the key is called in errors.
+        more: what a callable may name besides, and a path may not.
+
+    Attributes:
+        chain: the names that the key's path goes down by, as in ``order.id``; empty for any other key.
+
+    Raises:
+        TypeError, ValueError: an option is neither, or names what is no input.
+    """
+
+    def __init__(
+        self,
+        key: KeySource,
+        fingerprint: KeySource | bool | None,
+        roots: Roots,
+        *,
+        option: str = "key",
+        more: tuple[str, ...] = (),
+    ) -> None:
+        self._option = option
+        self._key, self.chain = _reader(option, key, roots, more)
+        self._fingerprint: Read | None = None
+        if fingerprint is True:
+            self._fingerprint = _all_but_self
+        elif fingerprint is not None and fingerprint is not False:
+            self._fingerprint, _ = _reader("fingerprint", fingerprint, roots, more)
+        self.prints = self._fingerprint is not None
+
+    def key(self, named: Named, given: Named) -> object:
+        """Return the key of an input.
+
+        Args:
+            named: the inputs as paths see them.
+            given: the inputs as callables are given them.
+
+        Raises:
+            KeyMissing: it is not there.
+        """
+        try:
+            found = self._key(named, given)
+        except (LookupError, AttributeError) as error:  # of a callable: order["id"], order.id
+            raise KeyMissing(
+                f"the key is missing from the input, and nothing ran: {self._option}= raised {error!r}"
+            ) from error
+        return found
+
+    def fingerprint(self, named: Named, given: Named) -> str | None:
+        """Return the fingerprint of an input, of which :meth:`key` tells; None when none is asked for."""
+        return None if self._fingerprint is None else fingerprint_of(self._fingerprint(named, given))
+
+
+def _all_but_self(named: Named, _given: Named) -> object:
+    return {name: value for name, value in named.items() if name not in {"self", "cls"}}
+
+
+def _reader(option: str, source: KeySource, roots: Roots, more: tuple[str, ...]) -> tuple[Read, tuple[str, ...]]:
+    """Return what reads a source, and the names that it goes down by if it is that plain."""
+    if isinstance(source, str):
+        return _path_reader(option, source, roots)
+    if not callable(source):
+        raise TypeError(f"{option}={source!r}: give a JMESPath expression over the input, or a callable")
+    names = (*roots.names, *more)
+    try:
+        wanted = [
+            p.name
+            for p in inspect.signature(source).parameters.values()
+            if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}
+            and (p.default is p.empty or p.name in names)
+        ]
+    except (TypeError, ValueError):  # operator.itemgetter and other builtins tell nothing
+        wanted = ["?"]
+    if len(wanted) == 1 and names:
+        mine = [name for name in names if name not in {"self", "cls"}] or names
+        only = wanted[0] if wanted[0] in names else mine[0]
+        return lambda _, given: source(given[only]), ()
+    if wanted and all(name in names for name in wanted):
+        return lambda _, given: source(**{name: given[name] for name in wanted}), ()
+    raise ValueError(
+        f"{option}= takes {', '.join(wanted) or 'nothing'}, which {roots.fault}: let it name those inputs that it needs"
+    )
+
+
+def _path_reader(option: str, expression: str, roots: Roots) -> tuple[Read, tuple[str, ...]]:
+    from onceward.keys.paths import StrictPath  # jmespath takes 18 ms to load, and not everybody uses it
+
+    path = StrictPath(expression, option, roots)
+    if option == "fingerprint":
+        return lambda named, _: path.search(named), path.chain
+
+    def read(named: Named, _given: Named) -> object:
+        found = path.search(named)
+        if found is None:
+            raise KeyMissing(
+                f"{option}={expression!r} found nothing in the input, and nothing ran. Check the input, or choose a field that "
+                "it always has"
+            )
+        return found
+
+    return read, path.chain

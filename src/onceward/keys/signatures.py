@@ -1,0 +1,145 @@
+"""From the arguments of a call to its key and fingerprint; a function's signature is looked at once, when it is decorated."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+
+from onceward.keys.ledger_keys import ledger_key
+from onceward.keys.reading import KeyReader, KeySource
+from onceward.keys.roots import Roots, called
+
+Args = tuple[object, ...]
+Kwargs = Mapping[str, object]
+ReadCall = Callable[[Args, Kwargs], tuple[str, str | None]]
+_STARS: Mapping[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+
+
+class CallReader:
+    """Reads key and fingerprint from the arguments of a call.
+
+    Args:
+        function: the handler.
+        key: see :class:`onceward.keys.reading.KeyReader`; the inputs are the arguments by name.
+        fingerprint: the same; True for all arguments but self.
+        claim: the parameter that onceward fills in, if any.
+        option: how the key is called in errors.
+
+    Attributes:
+        signature: of the function for its callers, who do not give the claim.
+
+    Raises:
+        TypeError, ValueError: the options do not fit the function.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        key: KeySource,
+        fingerprint: KeySource | bool | None,
+        claim: str | None,
+        *,
+        option: str = "key",
+    ) -> None:
+        self.signature = without(function, claim)
+        parameters = self.signature.parameters.values()
+        # With these in order and nothing more, binding is a zip; everything else goes through inspect.
+        simple = all(p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD} for p in parameters)
+        self._names = tuple(self.signature.parameters)
+        self._simple = simple
+        self._keys = KeyReader(key, fingerprint, roots_of(function, parameters, claim), option=option)
+
+    def under(self, name: str, check: Callable[[Args], None] | None = None) -> ReadCall:
+        """Return what reads the key in the ledger, in the namespace ``name``, and the fingerprint of a call.
+
+        It raises as :meth:`read` does, and TypeError for a key of another type. ``check`` is called before each read with
+        the arguments that are given by place.
+        """
+        reads = self._under(name)
+        if check is None:
+            return reads
+
+        def checked(args: Args, kwargs: Kwargs) -> tuple[str, str | None]:
+            check(args)
+            return reads(args, kwargs)
+
+        return checked
+
+    def _under(self, name: str) -> ReadCall:
+        read = self.read
+
+        def whole(args: Args, kwargs: Kwargs) -> tuple[str, str | None]:
+            key, fingerprint = read(args, kwargs)
+            return ledger_key(name, key), fingerprint
+
+        chain = self._keys.chain
+        if not (self._simple and chain) or self._keys.prints:
+            return whole
+        place, down, count = self._names.index(chain[0]), chain[1:], len(self._names)
+
+        def plain(args: Args, kwargs: Kwargs) -> tuple[str, str | None]:
+            if not kwargs and len(args) == count:
+                found = args[place]
+                for part in down:
+                    if type(found) is not dict:
+                        break
+                    found = found.get(part)
+                else:
+                    if found is not None:
+                        return ledger_key(name, found), None
+            return whole(args, kwargs)
+
+        return plain
+
+    def read(self, args: Args, kwargs: Kwargs) -> tuple[object, str | None]:
+        """Return the key and the fingerprint of a call.
+
+        Raises:
+            TypeError: the arguments do not fit the function.
+            KeyMissing: the key is not there.
+        """
+        if self._simple and not kwargs and len(args) == len(self._names):
+            named = dict(zip(self._names, args, strict=True))
+        else:
+            bound = self.signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            named = bound.arguments
+        return self._keys.key(named, named), self._keys.fingerprint(named, named)
+
+
+def without(function: Callable[..., object], claim: str | None) -> inspect.Signature:
+    """Return the signature of a function for its callers, who do not give the claim."""
+    signature = inspect.signature(function)
+    return signature.replace(parameters=[p for p in signature.parameters.values() if p.name != claim])
+
+
+def given_by_place(function: Callable[..., object], claim: str | None) -> list[inspect.Parameter]:
+    """Return the parameters whose arguments can be given by place, but for the claim."""
+    kinds = {
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    }
+    return [p for p in without(function, claim).parameters.values() if p.kind in kinds]
+
+
+def roots_of(
+    function: Callable[..., object],
+    parameters: Iterable[inspect.Parameter],
+    claim: str | None,
+    start: str | None = None,
+) -> Roots:
+    """Return what a path over the ``parameters`` of a function may begin with.
+
+    Args:
+        function: the handler.
+        parameters: those of its parameters that are inputs.
+        claim: the parameter that takes the claim, if any.
+        start: what to write before the field of a payload; by default the first parameter that is not self.
+    """
+    given = list(parameters)
+    shown = ", ".join(f"{_STARS.get(p.kind, '')}{p.name}" for p in given)
+    if start is None:
+        first = next((p for p in given if p.name not in {"self", "cls"}), None)
+        several = first is not None and first.kind is first.VAR_POSITIONAL
+        start = "" if first is None else f"{first.name}[0]" if several else first.name
+    name = called(function).rpartition(".")[2]
+    return Roots(tuple(p.name for p in given), f"names no parameter of {name}({shown})", start, claim)

@@ -1,0 +1,195 @@
+"""A key path begins with a parameter of the handler, everywhere; another name is refused with the right spelling."""
+
+import functools
+import re
+
+import pytest
+
+import lambda_events as events
+from onceward import Claim, Once
+from onceward.aws import (
+    Delivery,
+    SqsWorker,
+    on_dynamodb_stream,
+    on_eventbridge,
+    on_firehose,
+    on_invoke,
+    on_kafka,
+    on_kinesis,
+    on_s3,
+    on_sns,
+    on_sqs,
+    on_sqs_fifo,
+)
+from onceward.aws.dead_letters.letters import Letters
+from onceward.consumers.stop import Stop
+from onceward.pipe import Command, Function, Pipe
+from onceward.stores.memory import MemoryStore
+from onceward.web import Route
+
+URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders"
+SOURCES = (
+    on_sqs, on_sqs_fifo, on_kinesis, on_dynamodb_stream, on_kafka, on_sns, on_eventbridge, on_s3, on_firehose, on_invoke
+)  # fmt: skip
+
+
+@pytest.fixture
+def once():
+    return Once(MemoryStore())
+
+
+def charge(order, region="eu"):
+    return order["id"]
+
+
+PLACES = {
+    "decorated": lambda once, function, key: once(key=key)(function),
+    "batched": lambda once, function, key: once.batch(function, key=key),
+    "in a worker": lambda once, function, key: SqsWorker(once, URL, function, key=key),
+    **{
+        source.__name__: functools.partial(lambda source, once, function, key: source(once, key=key)(function), source)
+        for source in SOURCES
+    },
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_a_name_that_is_no_parameter_is_refused_with_the_right_spelling(once, place):
+    def handle(order):
+        raise AssertionError
+
+    with pytest.raises(ValueError, match=r"key='id' names no parameter of handle\(order\); write key='order\.id'$"):
+        place(once, handle, "id")
+
+
+def test_the_same_key_is_read_from_the_same_input_everywhere():
+    def keys(place):
+        once = Once(MemoryStore(), name="n")
+        place(once)
+        return list(once.store.records)
+
+    order = {"id": 7, "shop": "a"}
+    key = "[order.shop, order.id]"
+    assert (
+        keys(lambda once: once(key=key)(charge)(order))
+        == keys(lambda once: once.batch(charge, key=key).run([order]))
+        == keys(lambda once: on_sqs(once, key=key)(charge)(events.sqs(order)))
+        == keys(lambda once: on_invoke(once, key=key)(charge)(order, events.Context()))
+        == ["n:(a,7)"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "right"),
+    [
+        ("id", "order.id"),
+        ("customer.id", "order.customer.id"),
+        ("ordr.id", "order.id"),
+        ("order_id", "order.order_id"),
+        ("regin", "region"),
+        ("[shop, order.id]", "[order.shop, order.id]"),
+        ("[shop, id]", "[order.shop, order.id]"),
+        ("{shop: shop, id: order.id}", "{shop: order.shop, id: order.id}"),
+        ("id || number", "order.id || order.number"),
+        ("join('-', [shop, id])", "join('-', [order.shop, order.id])"),
+        ("lines[0].sku", "order.lines[0].sku"),
+        ('"an id"', 'order."an id"'),
+        ("[0].id", "order[0].id"),
+        ("@", "order"),
+    ],
+)
+def test_the_right_spelling_is_one_that_is_taken(once, key, right):
+    with pytest.raises(ValueError, match=re.escape(f"write key={right!r}")):
+        once(key=key)(charge)
+    once(key=right)(charge)
+
+
+def kinds():
+    class Service:
+        def method(self, order, claim: Claim): ...
+
+    def several(*orders): ...
+    def named(**order): ...
+    def by_place(order, /): ...
+    def claimed(claim: Claim, order): ...
+
+    return {
+        "a method": (Service.method, "method(self, order)", "order.id"),
+        "several": (several, "several(*orders)", "orders[0].id"),
+        "by name": (named, "named(**order)", "order.id"),
+        "by place": (by_place, "by_place(order)", "order.id"),
+        "after a claim": (claimed, "claimed(order)", "order.id"),
+        "a partial": (functools.partial(charge, region="us"), "charge(order, region)", "order.id"),
+    }
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_every_kind_of_parameter_is_a_root(once, kind):
+    function, shown, right = kinds()[kind]
+    with pytest.raises(ValueError, match=re.escape(f"no parameter of {shown}; write key={right!r}")):
+        once(key="id", name="n")(function)
+    once(key=right, name="n")(function)
+
+
+def test_no_key_is_read_from_the_claim_nor_from_no_input(once):
+    def handle(order, claim: Claim): ...
+    def alone(claim: Claim): ...
+
+    with pytest.raises(ValueError, match=r"key='claim\.fence' names the claim, which onceward fills in"):
+        once(key="claim.fence")(handle)
+    with pytest.raises(ValueError, match=r"names no parameter of alone\(\), so there is nothing to read it from"):
+        once(key="order.id")(alone)
+
+
+@pytest.mark.parametrize("option", ["fingerprint", "at"])
+def test_other_options_are_checked_in_the_same_way(once, option):
+    with pytest.raises(
+        ValueError, match=rf"{option}='time' names no parameter of charge.*; write {option}='order\.time'"
+    ):
+        if option == "at":
+            once.per("1h", at="time")(charge)
+        else:
+            once(key="order.id", fingerprint="time")(charge)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda once: once.checkpoint(print, name="n", key="id"), "key='id' does not start with item, .*; write key='item.id'"),
+        (lambda _: Route(key="payment.id"), "key='payment.id' does not start with body, .*; write key='body.payment.id'"),
+        (lambda _: Letters("n", "id"), "key='id' does not start with body, .*; write key='body.id'"),
+        (lambda _: Letters("n", where="total"), "where='total' does not start with body, .*; write where='body.total'"),
+        (lambda once: Pipe(once, Function("json:loads"), key="line.id"), "no parameter of loads.s.; write key='s.id'"),
+        (lambda _: Command(["echo", "{id}"], Stop(), 9), "{id} does not start with line, .*; write {line.id}"),
+    ],
+)  # fmt: skip
+def test_where_no_function_is_known_the_fixed_name_is_told(once, make, says):
+    with pytest.raises(ValueError, match=says):
+        make(once)
+
+
+def test_a_delivery_has_its_fields(once):
+    def beside(order, delivery: Delivery): ...
+    def alone(record: Delivery): ...
+    def several(*orders): ...
+
+    made = {"[delivery.group, order.id]": beside, "[record.source, record.data.id]": alone, "orders[0].id": several}
+    for key, function in made.items():
+        on_sqs_fifo(once, key=key, name=function.__name__)(function)(events.fifo(("g", {"id": 7})))
+    assert sorted(once.store.records) == ['alone:("aws:sqs",7)', "beside:(g,7)", "several:7"]
+    with pytest.raises(ValueError, match=r"no parameter of alone\(record\); write key='record\.data\.id'"):
+        on_sqs(once, key="id")(alone)
+
+
+def test_a_callable_is_given_the_arguments_that_it_names_and_the_payload_as_it_was_converted(once):
+    def handle(order: dict[str, int], delivery: Delivery): ...
+
+    on_sqs(once, key=lambda delivery, order: (delivery.id, order["id"]), name="n")(handle)(events.sqs({"id": 7}))
+    assert list(once.store.records) == ["n:(m-0,7)"]
+
+
+def test_another_annotation_makes_no_other_keys(once):
+    for function in (lambda order: None, lambda order: None):
+        function.__annotations__ = {"order": dict[str, float]} if once.store.records else {}
+        on_sqs(once, key="order.id", name="n")(function)(events.sqs({"id": 7}))
+    assert list(once.store.records) == ["n:7"]
