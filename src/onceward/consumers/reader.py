@@ -20,7 +20,7 @@ Payload = Callable[[Delivery], object]
 _LATE: Final = object()  # stands for an annotation that names what is not defined yet
 _AS_IT_IS: Final = (object, Any)
 _BY_PLACE: Final = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-_DELIVERY: Final = "_delivery"  # the name by which callables of ours are given the delivery
+DELIVERY_NAME: Final = "_delivery"  # what callables of ours name, to be given the delivery
 
 
 class DeliveryReader:
@@ -51,7 +51,7 @@ class DeliveryReader:
             default_key if key is None else _source(key),
             _source(fingerprint) if fingerprint else None,
             _roots(function, self._arguments, claim),
-            more=(_DELIVERY,),
+            more=(DELIVERY_NAME,),
         )
 
     def read(self, delivery: Delivery) -> Reading:
@@ -65,7 +65,7 @@ class DeliveryReader:
             raise delivery.fault
         args = tuple(argument.make(delivery) for argument in self._arguments)
         named: dict[str, object] = {}
-        given: dict[str, object] = {_DELIVERY: delivery}
+        given: dict[str, object] = {DELIVERY_NAME: delivery}
         for argument, value in zip(self._arguments, args, strict=True):
             seen = fields_of(delivery) if value is delivery else delivery.data
             named[argument.name], given[argument.name] = ([seen], [value]) if argument.several else (seen, value)

@@ -16,7 +16,7 @@ from onceward.core.policy import Options
 from onceward.once import check_once
 
 if TYPE_CHECKING:
-    from onceward.batch.outcomes import Outcome
+    from onceward.batch.outcomes import BatchOutcome
     from onceward.keys.reading import KeySource
     from onceward.once import Once
 
@@ -36,7 +36,7 @@ class Worker(Generic[M]):
         once: the ledger and the defaults of the policy.
         broker: where messages come from; for this worker alone.
         handler: takes the payload. A plain function is called in threads.
-        key: a JMESPath expression over the payload, or a callable; by default the delivery's own key.
+        key: a JMESPath expression that begins with a parameter of the handler, or a callable; by default the delivery's own key.
         fingerprint: the same, or True for the whole payload: what must not change under one key.
         name: the namespace of the keys; by default the handler's module and qualified name.
         concurrency: how many handlers run at a time.
@@ -62,7 +62,7 @@ class Worker(Generic[M]):
         concurrency: int = 10,
         backoff: tuple[float, float] = (1.0, 900.0),
         grace: float | None = None,
-        on_outcome: "Callable[[Outcome], None] | None" = None,
+        on_outcome: "Callable[[BatchOutcome], None] | None" = None,
         **options: Unpack[Options],
     ) -> None:
         check_once(once, "Worker({}, broker, charge)")
@@ -178,7 +178,7 @@ class Worker(Generic[M]):
             with self._lock:
                 self._loop = None
 
-    def _told(self, outcome: "Outcome") -> None:
+    def _told(self, outcome: "BatchOutcome") -> None:
         assert self._serving is not None
         self._serving.told(outcome)
         if self._on_outcome is not None:

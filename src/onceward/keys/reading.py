@@ -91,8 +91,8 @@ def _reader(option: str, source: KeySource, roots: Roots, more: tuple[str, ...])
         ]
     except (TypeError, ValueError):  # operator.itemgetter and other builtins tell nothing
         wanted = ["?"]
-    if len(wanted) == 1 and names:
-        mine = [name for name in names if name not in {"self", "cls"}] or names
+    if len(wanted) == 1 and (wanted[0] in names or roots.names):
+        mine = [name for name in roots.names if name not in {"self", "cls"}] or roots.names
         only = wanted[0] if wanted[0] in names else mine[0]
         return lambda _, given: source(given[only]), ()
     if wanted and all(name in names for name in wanted):

@@ -188,6 +188,18 @@ def test_a_callable_is_given_the_arguments_that_it_names_and_the_payload_as_it_w
     assert list(once.store.records) == ["n:(m-0,7)"]
 
 
+def test_a_callable_that_names_no_input_is_refused(once):
+    for key in (lambda customer, country: 1, lambda order, customer: 1):
+        with pytest.raises(
+            ValueError, match=r"customer.*, which names no parameter of charge\(order, region\): let it name"
+        ):
+            once(key=key)(charge)
+    with pytest.raises(ValueError, match=r"key= takes order, which names no parameter of nothing\(\)"):
+
+        @on_sqs(once, key=lambda order: order["id"])
+        def nothing(): ...
+
+
 def test_another_annotation_makes_no_other_keys(once):
     for function in (lambda order: None, lambda order: None):
         function.__annotations__ = {"order": dict[str, float]} if once.store.records else {}

@@ -10,7 +10,7 @@ from onceward.aws.sqs.broker import record_of
 from onceward.aws.sqs.facts import read_facts
 from onceward.aws.sqs.message import Attribute, Message, Outgoing, entry_of, size_of
 from onceward.consumers.delivery import KEY_ATTRIBUTE, Delivery
-from onceward.consumers.reader import default_key
+from onceward.consumers.reader import DELIVERY_NAME, default_key
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, decide, message_in
 from onceward.core.record import Record
@@ -71,7 +71,7 @@ class Letters:
     ) -> None:
         self.name = name
         self._unwrap = unwrap
-        self._keys = KeyReader(default_key if key is None else key, fingerprint, _BODY, more=("_delivery",))
+        self._keys = KeyReader(default_key if key is None else key, fingerprint, _BODY, more=(DELIVERY_NAME,))
         self._by_default = key is None and unwrap is None  # in an envelope of SNS the key is, too
         self._where = None if where is None else StrictPath(where, "where", _BODY)
 
@@ -96,7 +96,7 @@ class Letters:
             if delivery.fault is not None:
                 raise delivery.fault
             named = {"body": delivery.data}
-            key = self._keys.key(named, {"_delivery": delivery})
+            key = self._keys.key(named, {DELIVERY_NAME: delivery})
             return LetterReading(origin(message), ledger_key(self.name, key), self._keys.fingerprint(named, named))
         except (OncewardError, TypeError) as error:
             raise Refusal(f"its key cannot be read: {error}") from error
