@@ -181,7 +181,7 @@ def test_a_delivery_has_its_fields(once):
         on_sqs(once, key="id")(alone)
 
 
-def test_a_callable_is_given_the_arguments_that_it_names_and_the_payload_as_it_was_converted(once):
+def test_a_callable_gets_the_arguments_it_names_and_the_converted_payload(once):
     def handle(order: dict[str, int], delivery: Delivery): ...
 
     on_sqs(once, key=lambda delivery, order: (delivery.id, order["id"]), name="n")(handle)(events.sqs({"id": 7}))

@@ -1,6 +1,7 @@
 """The requests of the verbs: what is asked of DynamoDB, and under which condition."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Final, cast
 
 from onceward.core.record import Record
@@ -38,7 +39,8 @@ class Requests:
         self._marks = {name: f"#n{n}" for n, name in enumerate(self._fields)}
         self._names = {mark: name for name, mark in self._marks.items()}
         self._values = tuple(f":n{n}" for n in range(len(self._fields)))
-        self._updates: dict[tuple[str, ...], str] = {}
+        self._keys = tuple(part.name for part in layout.parts)
+        self._updates: dict[tuple[str, ...], str] = {}  # by the attributes of an item; there are few
         seen = (":o", ":f", ":b", *(f":v{n}" for n in range(len(layout.version) - 3)))
         self._version: Body = {
             "ConditionExpression": " AND ".join(
@@ -49,7 +51,7 @@ class Requests:
         self._inserting: Body = {**self._refusing, **self._absent}
         self._swapping: Body = {**self._refusing, **self._version, "ExpressionAttributeNames": self._names}
         changes = ", ".join(f"{_name(name)} = ?" for name in self._fields)
-        where = " AND ".join(f"{_name(name)} = ?" for name in [*(part.name for part in layout.parts), *layout.version])
+        where = " AND ".join(f"{_name(name)} = ?" for name in [*self._keys, *layout.version])
         self._update = f"UPDATE {_name(table)} SET {changes} WHERE {where}"
 
     def condition(self, seen: Record) -> Body:
@@ -64,17 +66,10 @@ class Requests:
             return Call(DYNAMODB, "PutItem", {**self._inserting, "Item": item})
         if self.layout.is_foreign(seen):
             return Call(DYNAMODB, "UpdateItem", {**self._refusing, **self._changing(item, self.condition(seen))})
-        names, values, key = self._split(item)
-        return Call(
-            DYNAMODB,
-            "UpdateItem",
-            {
-                **self._swapping,
-                "Key": key,
-                "UpdateExpression": self._updates.get(names) or self._expression(names),
-                "ExpressionAttributeValues": {**values, **self.layout.version_of(seen)},
-            },
-        )
+        update, values, key = self._update_of(item)
+        values.update(self.layout.version_of(seen))
+        body = {**self._swapping, "Key": key, "UpdateExpression": update, "ExpressionAttributeValues": values}
+        return Call(DYNAMODB, "UpdateItem", body)
 
     def transact(self, item: Item, seen: Record | None, effects: Sequence[Mapping[str, object]]) -> Call:
         """Write as :meth:`write`, and with it all effects."""
@@ -86,28 +81,25 @@ class Requests:
         return Call(DYNAMODB, "TransactWriteItems", {**self._metered, "TransactItems": [own, *effects]})
 
     def _changing(self, item: Item, condition: Body) -> Body:
-        names, values, key = self._split(item)
-        return {
-            **condition,
-            "Key": key,
-            "UpdateExpression": self._updates.get(names) or self._expression(names),
-            "ExpressionAttributeNames": self._names,
-            "ExpressionAttributeValues": {**values, **_mapping(condition.get("ExpressionAttributeValues", {}))},
-        }
+        update, values, key = self._update_of(item)
+        values.update(_mapping(condition.get("ExpressionAttributeValues", {})))
+        changes: Body = {"Key": key, "UpdateExpression": update, "ExpressionAttributeValues": values}
+        return {**condition, **changes, "ExpressionAttributeNames": self._names}
 
-    def _split(self, item: Item) -> tuple[tuple[str, ...], Body, Item]:
-        """Return an item's attributes beside its key, their values, and its key, which comes first in it."""
+    def _update_of(self, item: Item) -> tuple[str, Body, Item]:
+        """Return the update that makes a record an item, its values, and the item's key, which comes first in it."""
         names = tuple(item)
-        count = len(self.layout.parts)
-        values: Body = dict(zip(self._values, list(item.values())[count:], strict=False))
-        return names[count:], values, {name: item[name] for name in names[:count]}
+        update = self._updates.get(names)
+        if update is None:
+            update = self._updates[names] = self._expression(names[len(self._keys) :])
+        values: Body = dict(zip(self._values, islice(item.values(), len(self._keys), None), strict=False))
+        return update, values, {name: item[name] for name in self._keys}
 
     def _expression(self, names: tuple[str, ...]) -> str:
-        """Return the update that sets these attributes, removes our others and leaves the rest; kept, for there are few."""
+        """Return the update that sets these attributes, removes our others and leaves the rest."""
         update = "SET " + ", ".join(f"{self._marks[name]} = :n{n}" for n, name in enumerate(names))
         if gone := [mark for name, mark in self._marks.items() if name not in names]:
             update += " REMOVE " + ", ".join(gone)
-        self._updates[names] = update
         return update
 
     def delete(self, seen: Record | Damaged) -> Call:
