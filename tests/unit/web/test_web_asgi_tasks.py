@@ -8,6 +8,7 @@ import pytest
 
 import asgi_client as asgi
 from onceward import Once, OncewardError, current
+from onceward.claim import heartbeat
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from web_calls import AsgiIdempotency
 
@@ -63,7 +64,7 @@ def test_handlers_that_begin_together_may_wait_for_one_and_the_same_thing(once):
     assert run(main()) == [201] * 3
 
 
-def test_a_scope_that_is_cancelled_as_its_handler_has_just_begun_ends_there(once):
+def test_a_scope_cancelled_as_its_handler_has_just_begun_ends_there(once):
     async def app(scope, receive, send):
         with anyio.CancelScope() as giving_up:
             asyncio.get_running_loop().call_soon(giving_up.cancel)
@@ -75,6 +76,26 @@ def test_a_scope_that_is_cancelled_as_its_handler_has_just_begun_ends_there(once
 
     assert run(main()) == b"gave up"
     assert asgi.statuses(once) == [COMPLETED]
+
+
+def test_a_request_that_is_cancelled_with_its_handler_before_that_begins_renews_its_claim_no_more(once):
+    async def app(scope, receive, send):
+        await asyncio.sleep(0)  # begun or not: nobody waits for the rest
+        pytest.fail("it went on")
+
+    async def main():
+        request = asyncio.ensure_future(serve(AsgiIdempotency(app, once)))
+        await asyncio.sleep(0)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        assert len(tasks) == 2
+        for task in tasks:  # as asyncio.run() does at its end
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert request.cancelled()
+
+    run(main())
+    assert asgi.statuses(once) == [IN_PROGRESS]
+    assert all(claim() is None for claim in heartbeat.HEARTBEAT._claims.values())
 
 
 def test_a_handler_that_cancels_its_task_at_its_end_cancels_the_request(once):
@@ -93,7 +114,7 @@ def test_a_handler_that_cancels_its_task_at_its_end_cancels_the_request(once):
 # --- what its server sees of it -------------------------------------------------------------------------------------
 
 
-def test_who_gives_a_request_up_does_not_hold_its_claim_and_may_send_it_again(once):
+def test_who_gives_a_request_up_holds_no_claim_and_may_send_it_again(once):
     async def app(scope, receive, send):
         await asyncio.sleep(0.05)
         await asgi.answer(send)
