@@ -6,7 +6,19 @@ from dataclasses import dataclass
 from typing import Any, assert_type
 from uuid import UUID
 
-from onceward import Busy, Claim, Completed, Ledger, Once, Parked, Record, ResultNotRecorded, StoreError, current
+from onceward import (
+    Busy,
+    CallOutcome,
+    Claim,
+    Completed,
+    Ledger,
+    Once,
+    Parked,
+    Record,
+    ResultNotRecorded,
+    StoreError,
+    current,
+)
 from onceward.stores.memory import MemoryStore
 
 once = Once("sqlite:///orders.db", lease=30, on_busy="skip", final=(ValueError,), retention=None)
@@ -34,6 +46,14 @@ charge({}, place="us")  # type: ignore[call-arg]
 charge()  # type: ignore[call-arg]
 
 
+assert_type(charge.key_of({"id": 1}), str)
+assert_type(charge.outcome({"id": 1}), CallOutcome[Receipt])
+assert_type(charge.outcome({"id": 1}).value, Receipt)
+assert_type(charge.outcome({"id": 1}).recorded_at, float | None)
+assert_type(once.run_outcome("k", charge, {}), CallOutcome[Receipt])
+charge.outcome(1)  # type: ignore[arg-type]
+
+
 @once(key=lambda order: order["id"], fingerprint=True)
 async def charge_async(order: dict[str, object]) -> Receipt:
     return Receipt(UUID(int=0))
@@ -42,6 +62,10 @@ async def charge_async(order: dict[str, object]) -> Receipt:
 def coroutine() -> None:
     made = charge_async({})
     _ = assert_type(made, Coroutine[Any, Any, Receipt])
+    whole = charge_async.outcome({})
+    _ = assert_type(whole, Coroutine[Any, Any, CallOutcome[Receipt]])
+    run = once.run_outcome_async("k", charge_async, {})
+    _ = assert_type(run, Coroutine[Any, Any, CallOutcome[Receipt]])
 
 
 class Service:
@@ -149,4 +173,4 @@ def errors(error: Busy | Completed | Parked | ResultNotRecorded | StoreError) ->
 
 
 # A decorated function is still what a caller expects of it.
-expected: Callable[[int], str] = once(key="number")(str)
+expected: Callable[[dict[str, object]], Receipt] = charge

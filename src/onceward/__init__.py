@@ -9,6 +9,7 @@ def charge(order: dict) -> dict: ...
 """
 
 from onceward.claim.claim import Claim
+from onceward.claim.replays import CallOutcome
 from onceward.claim.running import current
 from onceward.core.policy import Policy
 from onceward.core.record import Record
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Busy",
+    "CallOutcome",
     "Claim",
     "Completed",
     "EffectRefused",

@@ -7,6 +7,7 @@ from onceward.claim.arguments import check_hook
 from onceward.claim.claim import Claim
 from onceward.claim.context import ClaimContext, claimed
 from onceward.claim.factory import GuardFactory, policy_of
+from onceward.claim.replays import CallOutcome
 from onceward.core.clock import Clock, boottime
 from onceward.core.policy import Options, Policy
 from onceward.keys.ledger_keys import ledger_key
@@ -18,10 +19,11 @@ from onceward.stores.contract import Store
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from onceward.batch.batch import Batch, Group, Outcome
+    from onceward.batch.batch import Batch, BatchOutcome, Group
     from onceward.batch.checkpoint.blocking import Flush
     from onceward.batch.checkpoint.context import CheckpointContext
     from onceward.batch.windows import At
+    from onceward.claim.decorated import Decorator
     from onceward.claim.transaction import Transaction
     from onceward.keys.reading import KeySource
     from onceward.stores.ledger import Ledger
@@ -91,7 +93,7 @@ class Once:
         fingerprint: "KeySource | bool | None" = None,
         name: str | None = None,
         **options: Unpack[Options],
-    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    ) -> "Decorator":
         """Guard a function or coroutine function, as in ``@once(key="order.id", lease=60)``.
 
         Args:
@@ -104,7 +106,9 @@ class Once:
             **options: see :class:`onceward.Policy`.
 
         Returns:
-            A decorator. The decorated function has a method ``key_of(*args, **kwargs)`` that returns the key in the ledger.
+            A decorator. The decorated function has two methods, which take its arguments. ``key_of()`` returns the key in
+            the ledger. ``outcome()`` calls it and returns a :class:`onceward.CallOutcome`: the value, and whether it is a
+            replay.
 
         Raises:
             ValueError, TypeError: an option is not valid or does not fit the function. Raised when decorating.
@@ -112,12 +116,12 @@ class Once:
         self.guards.policy(options)  # raises what is wrong with them before there is a function
         from onceward.claim.decorated import decorated  # what only decorating needs is loaded then
 
-        def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        def decorate(function: Callable[..., object]) -> Callable[..., object]:
             if isinstance(function, classmethod | staticmethod):
                 return type(function)(decorate(function.__func__))
-            return cast("Callable[P, R]", decorated(self.guards, function, key, fingerprint, name, options))
+            return decorated(self.guards, function, key, fingerprint, name, options)
 
-        return decorate
+        return cast("Decorator", decorate)
 
     def run(self, key: object, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run ``function(*args, **kwargs)`` once for ``key``, in this thread, or return its recorded result.
@@ -151,6 +155,31 @@ class Once:
         """As :meth:`run`, for a coroutine function (or a function that does not block)."""
         guard = self.guards.for_run(function, is_async=True)
         return await guard.call_async(ledger_key(guard.name, key), None, function, args, kwargs)
+
+    def run_outcome(
+        self, key: object, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> CallOutcome[R]:
+        """As :meth:`run`, and return the value with whether it is a replay, of which attempt, and when it was recorded."""
+        guard = self.guards.for_run(function)
+        found = guard.call(ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
+        return cast("CallOutcome[R]", found)
+
+    @overload
+    async def run_outcome_async(
+        self, key: object, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> CallOutcome[R]: ...
+
+    @overload
+    async def run_outcome_async(
+        self, key: object, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> CallOutcome[R]: ...
+
+    async def run_outcome_async(
+        self, key: object, function: Callable[..., object], /, *args: object, **kwargs: object
+    ) -> object:
+        """As :meth:`run_outcome`, for a coroutine function (or a function that does not block)."""
+        guard = self.guards.for_run(function, is_async=True)
+        return await guard.call_async(ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
 
     # --- claims in the hand ---------------------------------------------------------------------------------------
 
@@ -277,7 +306,7 @@ class Once:
         name: str | None = None,
         concurrency: int = 1,
         group: "Group | None" = None,
-        on_outcome: "Callable[[Outcome], None] | None" = None,
+        on_outcome: "Callable[[BatchOutcome], None] | None" = None,
         **options: Unpack[Options],
     ) -> "Batch":
         """Return a handler for batches: ``once.batch(charge, key="order.id").run(orders)`` handles each once.

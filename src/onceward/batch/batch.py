@@ -11,7 +11,7 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from onceward.batch.outcomes import Item, Outcome, Reading, Status
+from onceward.batch.outcomes import BatchOutcome, Item, Reading, Status
 from onceward.batch.recorder import AsyncSettler, Settler
 from onceward.batch.runner import Run
 from onceward.batch.threads import Helpers, awaitable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from onceward.once import Once
 
-__all__ = ["Batch", "Outcome", "Reading", "Status"]
+__all__ = ["Batch", "BatchOutcome", "Reading", "Status"]
 
 Read = Callable[[Any], Reading]
 Group = Callable[[Any], Hashable | None]
@@ -57,7 +57,7 @@ class Batch:
         name: str | None = None,
         concurrency: int = 1,
         group: Group | None = None,
-        on_outcome: Callable[[Outcome], None] | None = None,
+        on_outcome: Callable[[BatchOutcome], None] | None = None,
         values: bool = True,
         **options: Unpack[Options],
     ) -> None:
@@ -85,7 +85,7 @@ class Batch:
 
     # --- blocking ---------------------------------------------------------------------------------------------------
 
-    def run(self, records: Sequence[Any], *, time_left: float | None = None) -> list[Outcome]:
+    def run(self, records: Sequence[Any], *, time_left: float | None = None) -> list[BatchOutcome]:
         """Handle ``records``, in this thread, or in ``concurrency`` threads of which this is one.
 
         Args:
@@ -186,7 +186,7 @@ class Batch:
 
     # --- awaiting ---------------------------------------------------------------------------------------------------
 
-    async def run_async(self, records: Sequence[Any], *, time_left: float | None = None) -> list[Outcome]:
+    async def run_async(self, records: Sequence[Any], *, time_left: float | None = None) -> list[BatchOutcome]:
         """As :meth:`run`, with ``concurrency`` tasks; a handler that is no coroutine function is called in threads.
 
         All calls under way in one event loop share the bound, but for those out of a batch's handler, which holds a turn

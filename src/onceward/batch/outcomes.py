@@ -23,7 +23,7 @@ class Reading(NamedTuple):
     fingerprint: str | None = None
 
 
-class Outcome(NamedTuple):
+class BatchOutcome(NamedTuple):
     """What became of one record of a batch.
 
     Attributes:
@@ -85,7 +85,7 @@ class Item:
         self.error: Exception | None = None  # what the handler raised
         self.end: End | None = None  # how the claim is to end, once the handler is through
         self.trouble: Exception | None = None  # why that could not be recorded
-        self.outcome: Outcome | None = None
+        self.outcome: BatchOutcome | None = None
 
     @property
     def held(self) -> HeldClaim:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from onceward.batch.outcomes import Item, Outcome, Status
+from onceward.batch.outcomes import BatchOutcome, Item, Status
 from onceward.claim import forks, heartbeat
 from onceward.claim.held import HeldClaim
 from onceward.claim.replays import refusal
@@ -86,7 +86,7 @@ class Run:
         else:
             return item
         lasting = firmly(self._fill, item, failed)
-        self._report(item, Outcome("malformed", record, None, None, lasting))
+        self._report(item, BatchOutcome("malformed", record, None, None, lasting))
         return item
 
     def _fill(self, item: Item) -> None:
@@ -121,7 +121,7 @@ class Run:
             try:
                 bids.append(self._guard.bid(item.key, item.fingerprint)._replace(policy=policy))
             except OncewardError as error:  # the caller is handling this very key
-                self._report(item, Outcome("failed", item.record, item.key, None, error))
+                self._report(item, BatchOutcome("failed", item.record, item.key, None, error))
                 chunk.remove(item)
         return bids
 
@@ -154,24 +154,24 @@ class Run:
                 record = yield from steps.fetched(item.replay.record, self._clock)
             except OncewardError as error:  # what was done before is done, whatever has become of its result
                 away = error if getattr(error, "transient", False) else None  # each would be waited for in vain
-                self._report(item, Outcome("replayed", item.record, item.key, None, error))
+                self._report(item, BatchOutcome("replayed", item.record, item.key, None, error))
             else:
                 self._report(item, self._answered(item, item.replay._replace(record=record)))
 
-    def _answered(self, item: Item, answer: Claimed) -> Outcome:
+    def _answered(self, item: Item, answer: Claimed) -> BatchOutcome:
         """Return the outcome of an item that was not won."""
         if isinstance(answer, Exception):
-            return Outcome("failed", item.record, item.key, None, answer)
+            return BatchOutcome("failed", item.record, item.key, None, answer)
         if isinstance(answer, Refused):
             why = refusal(answer, self._guard.policy)
-            return Outcome(_REFUSED.get(answer.verdict, "failed"), item.record, item.key, None, why)
+            return BatchOutcome(_REFUSED.get(answer.verdict, "failed"), item.record, item.key, None, why)
         assert isinstance(answer, Replay)
         item.replay = answer
         try:
             value = self._guard.replays.recorded(answer.record)
         except Exception as error:  # a final exception, recorded before, may be any
-            return Outcome("replayed", item.record, item.key, None, error)
-        return Outcome("replayed", item.record, item.key, value)
+            return BatchOutcome("replayed", item.record, item.key, None, error)
+        return BatchOutcome("replayed", item.record, item.key, value)
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class Run:
         with self._lock:
             self._went_on(item, ok=False)
         if item.outcome is None:
-            self._report(item, Outcome("failed", item.record, item.key, None, error))
+            self._report(item, BatchOutcome("failed", item.record, item.key, None, error))
 
     def stop(self) -> None:
         """Begin nothing more."""
@@ -373,7 +373,7 @@ class Run:
                 error.add_note(f"onceward: and then {item.trouble}")
         elif status == "done":
             _warn(claim)
-        self._report(item, Outcome(status, item.record, item.key, item.value, error))
+        self._report(item, BatchOutcome(status, item.record, item.key, item.value, error))
 
     def giving_back(self) -> Steps[None]:
         """Give back what was claimed and has not begun."""
@@ -405,7 +405,7 @@ class Run:
 
     # --- telling ----------------------------------------------------------------------------------------------------
 
-    def finished(self) -> list[Outcome]:
+    def finished(self) -> list[BatchOutcome]:
         """Return the outcomes of all records: duplicates share the fate of the first, and what has not begun is deferred."""
         outcomes = []
         for item in self._items:
@@ -413,7 +413,7 @@ class Run:
             if met is None:
                 deferred = item.first is None or item.first.outcome is None
                 met = (
-                    Outcome("deferred", item.record, item.key, None, item.trouble)
+                    BatchOutcome("deferred", item.record, item.key, None, item.trouble)
                     if deferred
                     else self._shared(item, cast("Item", item.first))
                 )
@@ -421,17 +421,17 @@ class Run:
             outcomes.append(met)
         return outcomes
 
-    def _shared(self, item: Item, first: Item) -> Outcome:
+    def _shared(self, item: Item, first: Item) -> BatchOutcome:
         met = first.outcome
         assert met is not None
         other = _differ(item, first)
         if not met.ok:  # which says nothing about another input
-            return Outcome("deferred", item.record, item.key) if other else met._replace(record=item.record)
+            return BatchOutcome("deferred", item.record, item.key) if other else met._replace(record=item.record)
         if other:
-            return Outcome("mismatch", item.record, item.key, None, Mismatch(item.key))
+            return BatchOutcome("mismatch", item.record, item.key, None, Mismatch(item.key))
         return self._answered(item, first.replay or Replay(first.held.record, None))
 
-    def _report(self, item: Item, outcome: Outcome) -> None:
+    def _report(self, item: Item, outcome: BatchOutcome) -> None:
         item.outcome = outcome
         if outcome.ok and self._batch.on_outcome is None:
             return
@@ -471,7 +471,7 @@ def _differ(item: Item, first: Item) -> bool:
     return None not in {item.fingerprint, first.fingerprint} and item.fingerprint != first.fingerprint
 
 
-def _log(log: "Logger", outcome: Outcome) -> None:
+def _log(log: "Logger", outcome: BatchOutcome) -> None:
     where = outcome.key or _without_key(outcome.record)
     if outcome.status == "malformed":
         log.error("%s: malformed: %s", where, _without_payload(outcome.error))

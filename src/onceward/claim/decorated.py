@@ -1,14 +1,59 @@
 """A guarded function: from a call's arguments to its key, and to its guard."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 from onceward.claim.factory import GuardFactory
+from onceward.claim.replays import CallOutcome
 from onceward.core.policy import Options
 from onceward.keys.reading import KeySource
 from onceward.keys.signatures import CallReader
 
 Function = Callable[..., object]
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class GuardedFunction(Protocol[P, R]):
+    """What type checkers know of a decorated function or method."""
+
+    __name__: str
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it once for its key, or return the recorded result."""
+
+    def key_of(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Return the key in the ledger of a call with these arguments."""
+
+    @overload
+    def outcome(  # type: ignore[overload-overlap]  # a coroutine function is a function, too
+        self: "GuardedFunction[Q, Coroutine[Any, Any, T]]", *args: Q.args, **kwargs: Q.kwargs
+    ) -> Coroutine[Any, Any, CallOutcome[T]]: ...
+
+    @overload
+    def outcome(self, *args: P.args, **kwargs: P.kwargs) -> CallOutcome[R]: ...
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> "GuardedFunction[P, R]": ...
+
+    @overload
+    def __get__(self: "GuardedFunction[Concatenate[S, Q], R]", instance: S, owner: type) -> Callable[Q, R]: ...
+
+
+class Decorator(Protocol):
+    """What type checkers know of ``once(key=...)``."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[type[S], Q], R], /
+    ) -> Callable[Concatenate[type[S], Q], R]: ...  # of a class method
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> GuardedFunction[P, R]: ...
 
 
 def decorated(
@@ -35,7 +80,11 @@ def decorated(
             found, print_ = read(args, kwargs)
             return await guard.call_async(found, print_, function, args, kwargs)
 
-        wrapper: Function = call_async
+        async def outcome_async(*args: object, **kwargs: object) -> object:
+            found, print_ = read(args, kwargs)
+            return await guard.call_async(found, print_, function, args, kwargs, whole=True)
+
+        wrapper, whole = cast("tuple[Function, Function]", (call_async, outcome_async))
     else:
 
         @wraps(function)
@@ -43,7 +92,12 @@ def decorated(
             found, print_ = read(args, kwargs)
             return guard.call(found, print_, function, args, kwargs)
 
-        wrapper = call
+        def outcome(*args: object, **kwargs: object) -> object:
+            found, print_ = read(args, kwargs)
+            return guard.call(found, print_, function, args, kwargs, whole=True)
+
+        wrapper, whole = call, outcome
     wrapper.__signature__ = reader.signature  # type: ignore[attr-defined]  # inspect reads it
     wrapper.key_of = key_of  # type: ignore[attr-defined]  # documented at Once.__call__
+    wrapper.outcome = whole  # type: ignore[attr-defined]  # as above
     return wrapper

@@ -44,7 +44,7 @@ class CallOutcome(Generic[T]):
 
     @property
     def recorded_at(self) -> float | None:
-        """When the value was recorded, in seconds since the epoch on the ledger's clock; None when the call was skipped."""
+        """When the value was recorded, in seconds on the ledger's clock, as in a record; None when the call was skipped."""
         return last_change(self._record, inf) if self._record.status == COMPLETED else None
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from onceward.batch.outcomes import Outcome
+from onceward.batch.outcomes import BatchOutcome
 from onceward.cli.progress import shown
 from onceward.errors import OncewardError
 from onceward.pipe.output import Value
@@ -46,7 +46,7 @@ class SqsReport:
         if self.as_json:
             sys.stdout = sys.stderr
 
-    def outcome(self, outcome: Outcome) -> None:
+    def outcome(self, outcome: BatchOutcome) -> None:
         """Count what became of a message."""
         with self._lock:
             self.counts[outcome.status] += 1
@@ -136,7 +136,7 @@ class Heard(logging.Handler):
         return fresh
 
 
-def _object(outcome: Outcome) -> bytes:
+def _object(outcome: BatchOutcome) -> bytes:
     delivery = outcome.record
     head = {
         "outcome": outcome.status,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from onceward.errors import Busy
 
 if TYPE_CHECKING:
-    from onceward.batch.outcomes import Outcome
+    from onceward.batch.outcomes import BatchOutcome
 
 _LEAST: Final = 1.0  # seconds between two looks at a busy key
 
@@ -23,7 +23,7 @@ class Backoff(NamedTuple):
         return min(self.longest, wanted) * (0.5 + random.random() / 2)
 
 
-def time_away(outcome: "Outcome", receives: int, backoff: Backoff, *, dead_letters: bool) -> float:
+def time_away(outcome: "BatchOutcome", receives: int, backoff: Backoff, *, dead_letters: bool) -> float:
     """Return for how many seconds a message that cannot be acknowledged stays away.
 
     Args:

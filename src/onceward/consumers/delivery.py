@@ -9,7 +9,7 @@ import msgspec
 from onceward.errors import OncewardError
 
 if TYPE_CHECKING:
-    from onceward.batch.outcomes import Outcome
+    from onceward.batch.outcomes import BatchOutcome
 
 KEY_ATTRIBUTE: Final = "onceward-key"  # the message attribute of SQS that says what a message's key is by default
 
@@ -31,7 +31,7 @@ class BatchFailed(OncewardError):
         outcomes: what became of each record, in the order of the event.
     """
 
-    def __init__(self, message: str, outcomes: "Sequence[Outcome]" = ()) -> None:
+    def __init__(self, message: str, outcomes: "Sequence[BatchOutcome]" = ()) -> None:
         super().__init__(message)
         self.outcomes = outcomes
 

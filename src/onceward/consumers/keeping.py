@@ -29,7 +29,7 @@ from onceward.results.outcomes import describe
 
 if TYPE_CHECKING:
     from onceward.batch.batch import Batch
-    from onceward.batch.outcomes import Outcome
+    from onceward.batch.outcomes import BatchOutcome
 
 M = TypeVar("M")
 _TRIES: Final = 10  # writes that others may be faster with
@@ -124,7 +124,7 @@ class Keeper(Generic[M]):
         self._batch = batch
         self._broker = broker
 
-    def place(self, outcome: "Outcome", delivery: Delivery, receives: int) -> Place | None:
+    def place(self, outcome: "BatchOutcome", delivery: Delivery, receives: int) -> Place | None:
         """Return where a message is to be kept now, or None: it stays in the queue, or is done.
 
         Args:

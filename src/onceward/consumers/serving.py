@@ -13,7 +13,7 @@ from onceward.consumers.polling import Polls
 from onceward.errors import ResultNotRecorded, StoreError
 
 if TYPE_CHECKING:
-    from onceward.batch.outcomes import Outcome
+    from onceward.batch.outcomes import BatchOutcome
     from onceward.batch.runner import Run
     from onceward.consumers.delivery import Delivery
 
@@ -109,7 +109,7 @@ class Serving(Generic[M]):
             self._polls.stop()
             self._batch.stop()
 
-    def told(self, outcome: "Outcome") -> None:
+    def told(self, outcome: "BatchOutcome") -> None:
         """Acknowledge a message, keep it or give it back, as soon as its outcome is in the ledger."""
         delivery: Delivery = outcome.record  # type: ignore[assignment]  # the only records that this batch is given
         message = self.held.pop(delivery)

@@ -16,7 +16,7 @@ from onceward.core.policy import Options
 from onceward.once import check_once
 
 if TYPE_CHECKING:
-    from onceward.batch.outcomes import Outcome
+    from onceward.batch.outcomes import BatchOutcome
     from onceward.keys.reading import KeySource
     from onceward.once import Once
 
@@ -62,7 +62,7 @@ class Worker(Generic[M]):
         concurrency: int = 10,
         backoff: tuple[float, float] = (1.0, 900.0),
         grace: float | None = None,
-        on_outcome: "Callable[[Outcome], None] | None" = None,
+        on_outcome: "Callable[[BatchOutcome], None] | None" = None,
         **options: Unpack[Options],
     ) -> None:
         check_once(once, "Worker({}, broker, charge)")
@@ -178,7 +178,7 @@ class Worker(Generic[M]):
             with self._lock:
                 self._loop = None
 
-    def _told(self, outcome: "Outcome") -> None:
+    def _told(self, outcome: "BatchOutcome") -> None:
         assert self._serving is not None
         self._serving.told(outcome)
         if self._on_outcome is not None:

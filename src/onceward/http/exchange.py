@@ -85,6 +85,21 @@ class Exchange:
         self._check(status, began)
         return self.ended(bodiless(status, headers, why))
 
+    def outcome(self, answer: Answer, began: bool | None, cut: str | None = None) -> Recorded | Exception:
+        """Take in the handler's answer, and return what the guard is to record, or what it is to fail with.
+
+        Args:
+            answer: the answer.
+            began: as for :meth:`answered`.
+            cut: why its body cannot be replayed; None when it is all there.
+        """
+        try:
+            if cut is None:
+                return self.answered(answer, began)
+            return self.headed(answer.status, answer.headers, cut, began)
+        except (Unrecorded, GivenBack) as error:
+            return error
+
     def raised(self, error: Exception, began: bool | None = None) -> Recorded | Exception:
         """Take in what the handler has raised; return what the guard is to record, or what it is to fail with."""
         if began is False:

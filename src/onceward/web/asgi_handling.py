@@ -10,7 +10,7 @@ from contextvars import Context, copy_context
 from typing import Any, Final
 
 from onceward.claim.held import HeldClaim
-from onceward.claim.running import CURRENT
+from onceward.claim.running import CURRENT, Under
 from onceward.errors import OncewardError
 from onceward.http.answer import CUT_SHORT, Answer, Recorded
 from onceward.http.exchange import Exchange, Unrecorded
@@ -18,7 +18,6 @@ from onceward.http.guarded import Guarded
 from onceward.http.recording import Recording
 from onceward.http.trouble import tell
 from onceward.observe.logs import logger
-from onceward.results.outcomes import GivenBack
 from onceward.web.asgi_cut import BEGAN, UNROUTED, is_unrouted
 from onceward.web.asgi_delivery import AsgiDelivery
 from onceward.web.asgi_messages import Application, Receive, Scope, Send
@@ -79,39 +78,41 @@ class AsgiHandling(AsgiDelivery):
     # --- in that task -------------------------------------------------------------------------------------------------
 
     async def _run(self, app: Application, scope: Scope) -> None:
-        claim = self._claim
         self._scope = scope
-        CURRENT.set(claim)
         try:
             try:
-                self._exchange.begun()
-                if scope.get("extensions"):
-                    _hide_extensions(scope)
-                await app(scope, self.receive, self.send)
-                if not self.complete:
-                    await self._cut_short()
-                    await self.flush()
-            except Exception as error:
-                if self.ends_early:
-                    await self._cut_short()
-                elif not self.complete:
-                    await self._fail(error)
-                raise
-            except asyncio.CancelledError:
-                if self.ends_early:
-                    await self._cut_short()
-                elif not self.interrupted:
-                    self._guard.drop(claim)
-                raise
-            except BaseException:
-                self._guard.drop(claim)
-                raise
+                with Under(self._claim):
+                    await self._handle(app, scope)
             finally:
-                CURRENT.set(claim.outer)
                 if self.interrupted:
                     await self.conclude()
         except (KeyboardInterrupt, SystemExit) as interrupt:
             self.torn = interrupt  # raised in a task it would end the loop, and the server would not hear of it
+
+    async def _handle(self, app: Application, scope: Scope) -> None:
+        try:
+            self._exchange.begun()
+            if scope.get("extensions"):
+                _hide_extensions(scope)
+            await app(scope, self.receive, self.send)
+            if not self.complete:
+                await self._cut_short()
+                await self.flush()
+        except Exception as error:
+            if self.ends_early:
+                await self._cut_short()
+            elif not self.complete:
+                await self._fail(error)
+            raise
+        except asyncio.CancelledError:
+            if self.ends_early:
+                await self._cut_short()
+            elif not self.interrupted:
+                self._guard.drop(self._claim)
+            raise
+        except BaseException:
+            self._guard.drop(self._claim)
+            raise
 
     async def settle(self) -> Answer | None:
         """Record the answer that the application has just ended; return what its client gets instead, or None."""
@@ -119,14 +120,7 @@ class AsgiHandling(AsgiDelivery):
         gate = self.gate
         assert gate is not None
         began = None if gate.status < 300 else self._began
-        outcome: Recorded | Exception
-        try:
-            if self.whole:
-                outcome = exchange.answered(gate.answer, began)
-            else:
-                outcome = exchange.headed(gate.status, gate.headers, CUT_SHORT, began)
-        except (Unrecorded, GivenBack) as error:
-            outcome = error
+        outcome = exchange.outcome(gate.answer, began, None if self.whole else CUT_SHORT)
         recording = Recording(self._guard, self._claim, outcome, self._within)
         try:
             await recording.settle_async()
@@ -150,13 +144,10 @@ class AsgiHandling(AsgiDelivery):
     async def _cut_short(self) -> None:
         """Record an answer of which the application has sent the beginning only; without one, give the key back."""
         outcome: Recorded | Exception
-        try:
-            if self.gate is None:
-                outcome = Unrecorded("ended without an answer")
-            else:
-                outcome = self._exchange.headed(self.gate.status, self.gate.headers, CUT_SHORT, self._began)
-        except (Unrecorded, GivenBack) as error:
-            outcome = error
+        if self.gate is None:
+            outcome = Unrecorded("ended without an answer")
+        else:
+            outcome = self._exchange.outcome(self.gate.answer, self._began, CUT_SHORT)
         recording = Recording(self._guard, self._claim, outcome, self._within)
         try:
             await recording.settle_async()

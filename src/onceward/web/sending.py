@@ -9,15 +9,14 @@ from threading import Thread
 from typing import Self, TypeVar
 
 from onceward.claim.held import HeldClaim
-from onceward.claim.running import CURRENT
+from onceward.claim.running import Under
 from onceward.http.answer import CUT_SHORT, PENDING, Answer, Recorded
-from onceward.http.exchange import Exchange, Unrecorded
+from onceward.http.exchange import Exchange
 from onceward.http.gate import AnswerGate
 from onceward.http.guarded import Guarded
 from onceward.http.recording import Recording
 from onceward.http.trouble import tell
 from onceward.http.verdict import KeyedRequest
-from onceward.results.outcomes import GivenBack
 
 T = TypeVar("T")
 
@@ -70,19 +69,17 @@ class Held:
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a part of the handler under the claim. What it raises gives the key back, or is recorded, and goes on."""
-        CURRENT.set(self._claim)
-        try:
-            return function()
-        except Exception as error:
-            self.is_over = True
-            self._failed(error)
-            raise
-        except BaseException:
-            self.is_over = True
-            self._guarded.guard.drop(self._claim)
-            raise
-        finally:
-            CURRENT.set(self._claim.outer)
+        with Under(self._claim):
+            try:
+                return function()
+            except Exception as error:
+                self.is_over = True
+                self._failed(error)
+                raise
+            except BaseException:
+                self.is_over = True
+                self._guarded.guard.drop(self._claim)
+                raise
 
     def end(self, answer: Answer) -> Answer | None:
         """Record the handler's answer, or give the key back when it is none to be recorded.
@@ -90,11 +87,11 @@ class Held:
         Returns:
             What the client gets instead of it; None for the answer itself.
         """
-        return self._end(lambda: self._exchange.answered(answer, self.began))
+        return self._end(self._exchange.outcome(answer, self.began))
 
     def cut(self, answer: Answer) -> None:
         """Record that the handler has answered, and was not asked for all of it."""
-        self._end(lambda: self._exchange.headed(answer.status, answer.headers, CUT_SHORT, self.began))
+        self._end(self._exchange.outcome(answer, self.began, CUT_SHORT))
 
     def _failed(self, error: Exception) -> None:
         try:
@@ -102,14 +99,10 @@ class Held:
         except Exception as trouble:  # the handler's own exception goes on
             tell(self._claim.record.key, trouble)
 
-    def _end(self, outcome: Callable[[], Recorded]) -> Answer | None:
-        try:
-            record: Recorded | Exception = outcome()
-        except (Unrecorded, GivenBack) as error:
-            record = error
+    def _end(self, outcome: Recorded | Exception) -> Answer | None:
         instead: Answer | None = None
         try:
-            self._settle(record)
+            self._settle(outcome)
         except Exception as error:
             instead = self._exchange.refused(error)
             self.error = None if instead is None else error

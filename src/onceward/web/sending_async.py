@@ -6,15 +6,14 @@ from threading import Thread
 from typing import Final, TypeVar
 
 from onceward.claim.held import HeldClaim
-from onceward.claim.running import CURRENT
+from onceward.claim.running import Under
 from onceward.http.answer import CUT_SHORT, Answer, Recorded
-from onceward.http.exchange import Exchange, Unrecorded
+from onceward.http.exchange import Exchange
 from onceward.http.gate import AnswerGate
 from onceward.http.guarded import Guarded
 from onceward.http.recording import Recording
 from onceward.http.trouble import tell
 from onceward.http.verdict import KeyedRequest
-from onceward.results.outcomes import GivenBack
 from onceward.web.sending import Held
 
 T = TypeVar("T")
@@ -102,28 +101,26 @@ class HeldAsync:
 
     async def call(self, function: Callable[[], Awaitable[T]]) -> T:
         """Await a part of the handler under the claim. What it raises gives the key back, or is recorded, and goes on."""
-        CURRENT.set(self._claim)
-        try:
-            return await function()
-        except Exception as error:
-            self.is_over = True
-            await self._failed(error)
-            raise
-        except BaseException:
-            if not self.ends_with_client:
+        with Under(self._claim):
+            try:
+                return await function()
+            except Exception as error:
                 self.is_over = True
-                self._guarded.guard.drop(self._claim)
-            raise
-        finally:
-            CURRENT.set(self._claim.outer)
+                await self._failed(error)
+                raise
+            except BaseException:
+                if not self.ends_with_client:
+                    self.is_over = True
+                    self._guarded.guard.drop(self._claim)
+                raise
 
     async def end(self, answer: Answer) -> Answer | None:
         """Record the handler's answer; returns as :meth:`onceward.web.sending.Held.end` does."""
-        return await self._end(lambda: self._exchange.answered(answer, self.began))
+        return await self._end(self._exchange.outcome(answer, self.began))
 
     async def cut(self, answer: Answer) -> None:
         """Record that the handler has answered, and was not asked for all of it."""
-        await self._end(lambda: self._exchange.headed(answer.status, answer.headers, CUT_SHORT, self.began))
+        await self._end(self._exchange.outcome(answer, self.began, CUT_SHORT))
 
     async def _failed(self, error: Exception) -> None:
         try:
@@ -131,14 +128,10 @@ class HeldAsync:
         except Exception as trouble:  # the handler's own exception goes on
             tell(self._claim.record.key, trouble)
 
-    async def _end(self, outcome: Callable[[], Recorded]) -> Answer | None:
+    async def _end(self, outcome: Recorded | Exception) -> Answer | None:
         self.is_over = True
         try:
-            record: Recorded | Exception = outcome()
-        except (Unrecorded, GivenBack) as error:
-            record = error
-        try:
-            await self._settle(record)
+            await self._settle(outcome)
         except Exception as error:
             instead = self._exchange.refused(error)
             self.error = None if instead is None else error

@@ -21,7 +21,7 @@ from onceward.consumers.delivery import (
 from onceward.observe.logs import logger
 
 if TYPE_CHECKING:
-    from onceward.batch.batch import Outcome
+    from onceward.batch.batch import BatchOutcome
     from onceward.once import Once
 
 SOURCE: Final = "aws:firehose"
@@ -94,7 +94,7 @@ def _field(record: object) -> str:
     return "kafkaRecordValue" if at(record, "kafkaRecordValue") is not None else "data"
 
 
-def _answer(outcomes: "Sequence[Outcome]") -> Response:
+def _answer(outcomes: "Sequence[BatchOutcome]") -> Response:
     if any(delivery_of(outcome).id is None for outcome in outcomes):
         raise BatchFailed(
             "the event has a record without a recordId to answer with; Firehose has to try again", outcomes
@@ -102,7 +102,7 @@ def _answer(outcomes: "Sequence[Outcome]") -> Response:
     return {"records": [_answered(outcome) for outcome in outcomes]}
 
 
-def _answered(outcome: "Outcome") -> dict[str, object]:
+def _answered(outcome: "BatchOutcome") -> dict[str, object]:
     delivery = delivery_of(outcome)
     field = _field(delivery.raw)
     answer: dict[str, object] = {"recordId": delivery.id, "result": "ProcessingFailed", field: at(delivery.raw, field)}

@@ -10,7 +10,7 @@ from onceward.core.policy import Options
 from onceward.once import check_once
 
 if TYPE_CHECKING:
-    from onceward.batch.batch import Outcome
+    from onceward.batch.batch import BatchOutcome
     from onceward.keys.reading import KeySource
     from onceward.once import Once
 
@@ -33,7 +33,7 @@ class Settings(Options, total=False):
     key: "KeySource | None"
     fingerprint: "KeySource | bool | None"
     name: str | None
-    on_outcome: "Callable[[Outcome], None] | None"
+    on_outcome: "Callable[[BatchOutcome], None] | None"
 
 
 class LambdaHandler(Protocol[T_co]):
@@ -69,7 +69,7 @@ class Source(NamedTuple, Generic[T]):
 
     name: str
     deliveries: Callable[[object, object], list[Delivery]]
-    answer: "Callable[[Sequence[Outcome]], T]"
+    answer: "Callable[[Sequence[BatchOutcome]], T]"
     group: Callable[[Delivery], Hashable | None] | None = None
     concurrency: int = 1
     values: bool = False
@@ -99,7 +99,7 @@ def _wrapped(
     key: "KeySource | None" = None,
     fingerprint: "KeySource | bool | None" = None,
     name: str | None = None,
-    on_outcome: "Callable[[Outcome], None] | None" = None,
+    on_outcome: "Callable[[BatchOutcome], None] | None" = None,
     **options: Unpack[Options],
 ) -> LambdaHandler[T]:
     from onceward.batch.batch import Batch

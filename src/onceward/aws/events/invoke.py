@@ -8,7 +8,7 @@ from onceward.aws.events.response import json_ready, raise_own
 from onceward.consumers.delivery import Delivery
 
 if TYPE_CHECKING:
-    from onceward.batch.batch import Outcome
+    from onceward.batch.batch import BatchOutcome
     from onceward.once import Once
 
 SOURCE: Final = "aws:lambda"
@@ -43,7 +43,7 @@ def _delivery(event: object, context: object) -> list[Delivery]:
     return [delivery]
 
 
-def _answer(outcomes: "Sequence[Outcome]") -> object:
+def _answer(outcomes: "Sequence[BatchOutcome]") -> object:
     if not outcomes[0].ok or outcomes[0].error is not None:
         raise_own(outcomes)
     return json_ready(outcomes[0].value)

@@ -18,7 +18,7 @@ from onceward.consumers.delivery import (
 )
 
 if TYPE_CHECKING:
-    from onceward.batch.batch import Outcome
+    from onceward.batch.batch import BatchOutcome
     from onceward.once import Once
 
 SNS: Final = "aws:sns"
@@ -92,7 +92,7 @@ def on_eventbridge(
     return wrapping(once, Source("on_eventbridge", lambda event, _: _bus_event(event), _answer_of_one), settings)
 
 
-def _answer_of_one(outcomes: "Sequence[Outcome]") -> None:
+def _answer_of_one(outcomes: "Sequence[BatchOutcome]") -> None:
     if not outcomes[0].ok:
         raise_own(outcomes)
 

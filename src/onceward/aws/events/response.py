@@ -10,13 +10,13 @@ from onceward.consumers.delivery import BatchFailed, Delivery
 from onceward.results.values import model_data
 
 if TYPE_CHECKING:
-    from onceward.batch.batch import Outcome
+    from onceward.batch.batch import BatchOutcome
 
 AllFailed = Literal["report", "raise"]
 Response = dict[str, list[dict[str, object]]]
 
 
-def delivery_of(outcome: "Outcome") -> Delivery:
+def delivery_of(outcome: "BatchOutcome") -> Delivery:
     """Return the delivery that an outcome is about."""
     return cast("Delivery", outcome.record)
 
@@ -27,7 +27,7 @@ def reporting(
     all_failed: AllFailed,
     first_only: bool = False,
     identify: Callable[[Delivery], object] = lambda delivery: delivery.id,
-) -> "Callable[[Sequence[Outcome]], Response]":
+) -> "Callable[[Sequence[BatchOutcome]], Response]":
     """Return what makes a partial batch response of outcomes.
 
     Args:
@@ -44,7 +44,7 @@ def reporting(
     if all_failed not in {"report", "raise"}:
         raise ValueError(f'all_failed={all_failed!r}: give "report" or "raise"')
 
-    def answer(outcomes: "Sequence[Outcome]") -> Response:
+    def answer(outcomes: "Sequence[BatchOutcome]") -> Response:
         failed = [outcome for outcome in outcomes if not outcome.ok]
         none_done = len(failed) == len(outcomes) and any(o.status not in {"busy", "deferred"} for o in failed)
         if failed and (not partial or (all_failed == "raise" and none_done)):
@@ -58,18 +58,18 @@ def reporting(
     return answer
 
 
-def raise_failed(outcomes: "Sequence[Outcome]") -> None:
+def raise_failed(outcomes: "Sequence[BatchOutcome]") -> None:
     """Raise BatchFailed when any of the records is not done."""
     if not all(outcome.ok for outcome in outcomes):
         raise failure(outcomes)
 
 
-def raise_own(outcomes: "Sequence[Outcome]") -> NoReturn:
+def raise_own(outcomes: "Sequence[BatchOutcome]") -> NoReturn:
     """Raise why the only record is not done, or the exception that is its outcome."""
     raise outcomes[0].error or failure(outcomes)
 
 
-def failure(outcomes: "Sequence[Outcome]", why: str = "") -> BatchFailed:
+def failure(outcomes: "Sequence[BatchOutcome]", why: str = "") -> BatchFailed:
     """Return the error that makes an invocation fail; the first record's error is its cause."""
     failed = [outcome for outcome in outcomes if not outcome.ok]
     first = failed[0]

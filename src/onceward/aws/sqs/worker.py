@@ -13,7 +13,7 @@ from onceward.core.policy import Options
 from onceward.once import check_once
 
 if TYPE_CHECKING:
-    from onceward.batch.outcomes import Outcome
+    from onceward.batch.outcomes import BatchOutcome
     from onceward.keys.reading import KeySource
     from onceward.once import Once
 
@@ -70,7 +70,7 @@ class SqsWorker(Worker[Message]):
         wait: float = LONGEST_WAIT,
         backoff: tuple[float, float] = (1.0, 900.0),
         grace: float | None = None,
-        on_outcome: "Callable[[Outcome], None] | None" = None,
+        on_outcome: "Callable[[BatchOutcome], None] | None" = None,
         **options: Unpack[Options],
     ) -> None:
         check_once(once, "SqsWorker({}, 'orders', charge)")

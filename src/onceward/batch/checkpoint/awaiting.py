@@ -6,7 +6,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from onceward.batch.checkpoint.blocking import ITSELF, Added, Flush, log_on_done
-from onceward.batch.checkpoint.state import Buffer, Held
+from onceward.batch.checkpoint.state import Buffer, BufferedItem
 from onceward.batch.threads import awaitable
 from onceward.claim.called import Call, refuse_not_begun
 from onceward.claim.replays import CallOutcome
@@ -100,7 +100,7 @@ class AsyncCheckpoint(Generic[T]):
         """Call the flush with all that is held, and end the claims as it ended. The lock is held."""
         self._flushing = mark = object()
         before = _FLUSHING.set(mark)
-        held: list[Held[T]] = []
+        held: list[BufferedItem[T]] = []
         try:
             if held := self._buffer.take():
                 await self._write(held)
@@ -111,7 +111,7 @@ class AsyncCheckpoint(Generic[T]):
             self._flushing = None
             _FLUSHING.reset(before)
 
-    async def _write(self, held: list[Held[T]]) -> None:
+    async def _write(self, held: list[BufferedItem[T]]) -> None:
         buffer, store = self._buffer, self._buffer.guard.store
         lost = buffer.lost(held)
         if lost is not None:
@@ -128,7 +128,7 @@ class AsyncCheckpoint(Generic[T]):
             raise failure
         await self._tell(held)
 
-    async def _tell(self, held: list[Held[T]]) -> None:
+    async def _tell(self, held: list[BufferedItem[T]]) -> None:
         items, trouble = self._buffer.recorded(held)
         if trouble is not None:
             self._buffer.fail(trouble)

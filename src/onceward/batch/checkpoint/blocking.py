@@ -10,7 +10,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Final, Generic, Literal, TypeVar
 
-from onceward.batch.checkpoint.state import Buffer, Held
+from onceward.batch.checkpoint.state import Buffer, BufferedItem
 from onceward.claim.called import Call, refuse_not_begun
 from onceward.claim.replays import CallOutcome
 from onceward.claim.running import run_under
@@ -118,7 +118,7 @@ class Checkpoint(Generic[T]):
     def _flush(self) -> None:
         """Call the flush with all that is held, and end the claims as it ended. The lock is held."""
         self._flushing = threading.get_ident()  # first, for a signal handler may flush in between
-        held: list[Held[T]] = []
+        held: list[BufferedItem[T]] = []
         try:
             if held := self._buffer.take():
                 self._write(held)
@@ -128,7 +128,7 @@ class Checkpoint(Generic[T]):
         finally:
             self._flushing = None
 
-    def _write(self, held: list[Held[T]]) -> None:
+    def _write(self, held: list[BufferedItem[T]]) -> None:
         buffer, store = self._buffer, self._buffer.guard.store
         lost = buffer.lost(held)
         if lost is not None:
@@ -141,7 +141,7 @@ class Checkpoint(Generic[T]):
             raise failure
         self._tell(held)
 
-    def _tell(self, held: list[Held[T]]) -> None:
+    def _tell(self, held: list[BufferedItem[T]]) -> None:
         items, trouble = self._buffer.recorded(held)
         if trouble is not None:
             self._buffer.fail(trouble)

@@ -31,7 +31,7 @@ class Asked(NamedTuple):
     size: int
 
 
-class Held(Generic[T]):
+class BufferedItem(Generic[T]):
     """An item in the buffer, with its claim."""
 
     __slots__ = ("claim", "fingerprint", "item", "trouble", "twins")
@@ -51,7 +51,7 @@ class Buffer(Generic[T]):
         self.guard = guard
         self._reader = reader
         self._limits = limits
-        self._held: dict[str, Held[T]] = {}
+        self._held: dict[str, BufferedItem[T]] = {}
         self._bytes = 0
         self._oldest = 0.0
         self._failure: BaseException | None = None
@@ -140,7 +140,7 @@ class Buffer(Generic[T]):
         if first:
             self._oldest = self.guard.clock()
         self._bytes += asked.size
-        self._held[asked.key] = Held(item, claim, asked.fingerprint)
+        self._held[asked.key] = BufferedItem(item, claim, asked.fingerprint)
         return first
 
     def leave(self, claim: HeldClaim) -> None:
@@ -148,7 +148,7 @@ class Buffer(Generic[T]):
         if all(one.claim is not claim for one in self._held.values()):
             self.guard.drop(claim)
 
-    def take(self) -> list[Held[T]]:
+    def take(self) -> list[BufferedItem[T]]:
         """Return all that is held, in the order it came, and hold nothing."""
         held, self._held, self._bytes = list(self._held.values()), {}, 0
         return held
@@ -168,17 +168,17 @@ class Buffer(Generic[T]):
 
     # --- how its claims end -------------------------------------------------------------------------------------------
 
-    def lost(self, held: Sequence[Held[T]]) -> LeaseLost | None:
+    def lost(self, held: Sequence[BufferedItem[T]]) -> LeaseLost | None:
         """Return the error about claims that were lost while their items waited; None when there are none."""
         gone = [one.claim.record.key for one in held if one.claim.lost]
         return _and_others(LeaseLost(gone[0], "be flushed"), gone) if gone else None
 
-    def recording(self, held: Sequence[Held[T]]) -> Steps[None]:
+    def recording(self, held: Sequence[BufferedItem[T]]) -> Steps[None]:
         """Complete all; what cannot be is noted. It may be driven anew when it was interrupted."""
         done = [one.claim.completion(None) for one in held]
         yield from self._ending(held, done, lambda one, end: one.claim.completing(end, None))
 
-    def recorded(self, held: Sequence[Held[T]]) -> tuple[list[T], Exception | None]:
+    def recorded(self, held: Sequence[BufferedItem[T]]) -> tuple[list[T], Exception | None]:
         """Return the items whose keys are completed, with those that were added with the same keys, and an error or None."""
         self._forget(held)
         troubled = [one for one in held if one.claim.settled != COMPLETED]
@@ -192,7 +192,7 @@ class Buffer(Generic[T]):
             trouble.__cause__ = first.trouble
         return items, _and_others(trouble, [one.claim.record.key for one in troubled])
 
-    def cut_short(self, held: Sequence[Held[T]], error: BaseException) -> None:
+    def cut_short(self, held: Sequence[BufferedItem[T]], error: BaseException) -> None:
         """Take in that a flush ended with ``error``; unless all was recorded by then, that is a failure."""
         self._forget(held)
         if any(one.claim.settled != COMPLETED for one in held):
@@ -203,7 +203,7 @@ class Buffer(Generic[T]):
             if (note := f"onceward: and then {trouble}") not in getattr(error, "__notes__", ()):
                 error.add_note(note)
 
-    def ending(self, held: Sequence[Held[T]], call: Call) -> Steps[BaseException | None]:
+    def ending(self, held: Sequence[BufferedItem[T]], call: Call) -> Steps[BaseException | None]:
         """End all as the flush ended; return what it failed with. It may be driven anew when it was interrupted."""
         failure = called.failure(call)
         if failure is None:
@@ -218,7 +218,7 @@ class Buffer(Generic[T]):
         call[OVER] = True
         return failure
 
-    def failing(self, held: Sequence[Held[T]], error: Exception) -> Steps[None]:
+    def failing(self, held: Sequence[BufferedItem[T]], error: Exception) -> Steps[None]:
         """Release all with ``error``, or park them, as the policy says. Never raises in its place."""
         ends = [one.claim.failure(error) for one in held]
         yield from self._ending(held, ends, lambda one, end: one.claim.leaving(end, "record how it failed"))
@@ -226,7 +226,7 @@ class Buffer(Generic[T]):
         for trouble in [one.trouble for one in held if one.trouble is not None][:_TOLD]:
             error.add_note(f"onceward: and then {trouble}")
 
-    def giving_back(self, held: Sequence[Held[T]], error: BaseException) -> Steps[None]:
+    def giving_back(self, held: Sequence[BufferedItem[T]], error: BaseException) -> Steps[None]:
         """Give all back, no attempt counted, because of ``error``, which is never replaced."""
         self._forget(held)
         if not held:
@@ -238,16 +238,16 @@ class Buffer(Generic[T]):
         except OncewardError as trouble:  # they stay claimed to the end of their leases
             error.add_note(f"onceward: and then, when {len(held)} keys were to be given back: {trouble}")
 
-    def drop(self, held: Sequence[Held[T]]) -> None:
+    def drop(self, held: Sequence[BufferedItem[T]]) -> None:
         """Leave all claimed to the end of their leases: a flush that was interrupted may still go on."""
         for one in held:
             self.guard.drop(one.claim)
 
     def _ending(
         self,
-        held: Sequence[Held[T]],
+        held: Sequence[BufferedItem[T]],
         ends: Sequence[Outcome],
-        alone: Callable[[Held[T], Outcome], Steps[None]],
+        alone: Callable[[BufferedItem[T], Outcome], Steps[None]],
     ) -> Steps[None]:
         """End claims in one exchange where the store can, and ``alone`` those that this does not settle."""
         todo = [
@@ -278,7 +278,7 @@ class Buffer(Generic[T]):
             except OncewardError as error:  # the others go on
                 one.trouble = error
 
-    def _forget(self, held: Sequence[Held[T]]) -> None:
+    def _forget(self, held: Sequence[BufferedItem[T]]) -> None:
         for one in held:
             heartbeat.HEARTBEAT.forget(one.claim)
 

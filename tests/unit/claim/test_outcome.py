@@ -1,0 +1,78 @@
+"""What a guarded call came to: a run or a replay, of which attempt, and when it was recorded."""
+
+import asyncio
+
+import pytest
+
+from onceward import Busy, CallOutcome, Once
+
+
+@pytest.fixture(params=["memory:", "sqlite"])
+def once(request, tmp_path):
+    made = Once("memory:" if request.param == "memory:" else f"sqlite:///{tmp_path}/ledger.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["decorated", "decorated_async", "run", "run_async"])
+def call(request, once):
+    """Calls a handler of an order, which doubles it, and fails the first time for an order below 0."""
+    failed = set()
+
+    def double(order):
+        if order < 0 and order not in failed:
+            failed.add(order)
+            raise ValueError(order)
+        return order * 2
+
+    async def double_async(order):
+        return double(order)
+
+    named = once.using(name="double")
+    guarded = {
+        "decorated": named(key="order")(double).outcome,
+        "decorated_async": lambda order: asyncio.run(named(key="order")(double_async).outcome(order)),
+        "run": lambda order: named.run_outcome(order, double, order),
+        "run_async": lambda order: asyncio.run(named.run_outcome_async(order, double_async, order)),
+    }
+    return guarded[request.param]
+
+
+def test_a_run_is_told_from_its_replay(once, call):
+    first, second = call(1), call(1)
+    assert (first.value, first.replayed, first.attempt) == (2, False, 1)
+    assert (second.value, second.replayed, second.attempt) == (2, True, 1)
+    ((record, _),) = once.ledger.records()
+    assert first.recorded_at == second.recorded_at == record.updated_at >= record.created_at
+
+
+def test_the_attempt_is_the_one_that_was_recorded(call):
+    with pytest.raises(ValueError, match="-1"):
+        call(-1)
+    assert (call(-1).attempt, call(-1).attempt) == (2, 2)
+
+
+def test_an_answer_from_memory_is_a_replay_too(once):
+    guarded = once(key="order", cache=10, name="n")(lambda order: order)
+    first, second = guarded.outcome(1), guarded.outcome(1)
+    assert (first.replayed, second.replayed, second.attempt) == (False, True, 1)
+    assert first.recorded_at == second.recorded_at
+
+
+def test_a_call_that_is_skipped_has_no_value_and_was_not_recorded(once):
+    skipping = once.using(name="n", on_busy="skip")
+    once.acquire("k", name="n")
+    outcome = skipping.run_outcome("k", len, "abc")
+    assert (outcome.value, outcome.replayed, outcome.attempt, outcome.recorded_at) == (None, False, 1, None)
+
+
+def test_what_a_call_raises_its_outcome_raises(once):
+    once.acquire("k", name="n")
+    with pytest.raises(Busy):
+        once.using(name="n").run_outcome("k", len, "abc")
+
+
+def test_an_outcome_shows_what_it_is():
+    once = Once("memory:")
+    assert repr(once.using(name="n").run_outcome("k", len, "abc")).startswith("CallOutcome(value=3, replayed=False, ")
+    assert CallOutcome.__doc__
