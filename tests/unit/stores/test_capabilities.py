@@ -108,7 +108,7 @@ def test_the_command_line_makes_looks_at_and_uses_a_store_of_another_package(tmp
     assert "there is no ledger at toy://" in cli.run("ls", "--store", url).stderr
     assert cli.run("init", "--store", url).stdout.startswith(b"made: toy ")
     cli.write("lines", {"id": 1}, {"id": 1}, {"id": 2})
-    assert cli.run("pipe", "lines", "--key", "id", "--store", url, "--", "cat").returncode == 0
+    assert cli.run("pipe", "lines", "--key", "line.id", "--store", url, "--", "cat").returncode == 0
     assert b"pipe:2" in cli.run("ls", "--store", url).stdout
     assert b"is a toy" in cli.run("doctor", "--store", url).stdout
     assert "Use a store that can: dynamodb" in cli.run("init", "--print", "terraform", "--store", url).stderr
