@@ -223,18 +223,19 @@ class Once:
     ) -> "Transaction[C]":
         """Return a context whose writes on ``connection`` commit together with the record: both, or neither.
 
-        The whole body is one transaction, begun at once (``BEGIN IMMEDIATE``), so a concurrent duplicate waits for it
-        and a crash leaves nothing behind. Do slow work before it, or use ``claim.transaction(connection)``.
+        The whole body is one transaction, and the key is claimed in it. A concurrent duplicate waits for it, and a crash
+        leaves nothing behind. Do slow work before it, or use ``claim.transaction(connection)``.
 
         Args:
             key: as for :meth:`run`.
             connection: your own, to the ledger's database, in no transaction.
             name: the namespace of the key.
             **options: see :class:`onceward.Policy`. ``heartbeat``, ``cache`` and seconds of ``on_busy`` mean nothing here,
-                for nobody else can write to the file meanwhile.
+                because nobody else can write the key meanwhile.
 
         Raises:
             Completed, Busy, Parked, StoreError: from the ``with`` statement.
+            TypeError: this ledger cannot do that; the message names those that can.
             ValueError: the connection is to another file, or in a transaction; or ``on_busy="skip"``, for a ``with`` block
                 cannot be skipped.
         """
@@ -254,8 +255,8 @@ class Once:
     ) -> object:
         """Make ``writes`` to the ledger's database once for ``key``: claim, effect and completion in a single request.
 
-        For ledgers in DynamoDB, and handlers that are such writes and nothing else. It commits all of them with the record, or nothing, so
-        there is no state in between for a crash to leave behind.
+        Use it for ledgers in DynamoDB, when the whole handler is such writes. All of them commit with the record, or
+        nothing does, so a crash leaves no state in between.
 
         Args:
             key: as for :meth:`run`.

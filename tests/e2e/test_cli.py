@@ -217,7 +217,7 @@ def test_a_ledger_that_does_not_exist_is_not_made(cli):
     assert list(cli.folder.iterdir()) == []
 
 
-def test_the_store_is_taken_from_the_environment_unless_an_option_names_one(held):
+def test_the_store_is_taken_from_the_environment_unless_option_names_one(held):
     held.env["ONCEWARD_STORE"] = "sqlite:///other.db"
     assert "other.db" in held.run("stats").stderr
     assert held.run("stats", "--store", "sqlite:///onceward.db").returncode == 0

@@ -194,7 +194,7 @@ def test_a_key_that_there_is_not_is_an_error_of_one_line(held):
         assert "no such key" in result.stderr
 
 
-def test_clear_refuses_a_live_claim_where_nobody_can_be_asked_and_does_it_with_yes(held):
+def test_clear_refuses_a_live_claim_unasked_and_does_it_with_yes(held):
     result = held.run("clear", "n:live")
     assert result.returncode == 1
     assert "--yes" in result.stderr
@@ -255,7 +255,7 @@ def test_a_prefix_is_listed_over_many_pages_and_from_where_it_was(many):
     assert len(parts) >= 3
 
 
-def test_a_list_that_is_cut_short_says_how_to_go_on_in_words_that_can_be_pasted(many):
+def test_a_list_cut_short_says_how_to_go_on_in_words_that_can_be_pasted(many):
     result = many.run("ls", "--limit", 5)
     assert len(result.stdout.splitlines()) == 6
     (token,) = re.findall(r"go on with the same options and --after=(\S+)\n", result.stderr)

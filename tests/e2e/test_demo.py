@@ -29,7 +29,7 @@ def test_the_demo_proves_that_each_message_took_effect_once(cli):
     assert list(cli.folder.iterdir()) == []
 
 
-def test_the_demo_shows_a_live_table_on_a_terminal_and_leaves_nothing_when_interrupted(cli):
+def test_the_demo_shows_a_live_table_and_leaves_nothing_when_interrupted(cli):
     controller, terminal = pty.openpty()
     process = cli.start("demo", "--seconds", "20", stdin=terminal, stdout=terminal, stderr=terminal)
     os.close(terminal)

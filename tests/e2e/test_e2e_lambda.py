@@ -144,7 +144,7 @@ def test_without_onceward_a_duplicate_has_its_effect_twice(shop):
 
 
 @pytest.mark.parametrize("handler", ["sqs_threads", "sqs_async"])
-def test_each_order_in_a_queue_takes_effect_once_although_messages_come_twice_and_handlers_fail(shop, handler):
+def test_each_order_takes_effect_once_despite_copies_and_failures(shop, handler):
     shop.open(handler, 3)
     queue = shop.aws.queue(shop.name, VisibilityTimeout=3)
     plain, failing = [f"plain{n}" for n in range(16)], [f"failing{n}" for n in range(6)]
@@ -161,7 +161,7 @@ def test_each_order_in_a_queue_takes_effect_once_although_messages_come_twice_an
     assert not {line.message for line in shop.tries} & set(again)
 
 
-def test_a_message_that_is_delivered_again_while_it_is_at_work_takes_effect_once(shop):
+def test_a_message_delivered_again_while_it_is_at_work_takes_effect_once(shop):
     shop.open("sqs", 60)
     queue = shop.aws.queue(shop.name, VisibilityTimeout=1)  # shorter than the work; AWS refuses it for a new mapping
     (message,) = sent(shop, queue, [{"id": "long", "waiting": True}])
@@ -175,7 +175,7 @@ def test_a_message_that_is_delivered_again_while_it_is_at_work_takes_effect_once
 
 
 @pytest.mark.parametrize("handler", ["sqs", "sqs_async"])
-def test_a_function_that_times_out_in_the_middle_of_a_batch_loses_nothing_and_doubles_nothing(shop, handler):
+def test_a_function_that_times_out_mid_batch_loses_and_doubles_nothing(shop, handler):
     shop.open(handler, 3)
     queue = shop.aws.queue(shop.name, VisibilityTimeout=4)
     orders = [f"o{n}" for n in range(8)]
@@ -199,7 +199,7 @@ def poisoned(shop, receives=3):
     return queue, dead
 
 
-def test_a_poison_message_ends_in_the_dead_letter_queue_and_harms_no_other(shop):
+def test_a_poison_message_ends_in_dead_letter_queue_and_harms_no_other(shop):
     _, dead = poisoned(shop)
     each_once(shop, ["a", "b"])
     (letter,) = shop.aws.messages(dead)
@@ -256,7 +256,7 @@ def in_order(shop, groups):
 
 
 @pytest.mark.parametrize("stop", ["group", "batch"])
-def test_a_fifo_queue_keeps_each_groups_order_through_failures_and_duplicates(shop, stop):
+def test_a_fifo_queue_keeps_each_groups_order_despite_failures_and_copies(shop, stop):
     shop.open(f"fifo_{stop}", 3)
     queue = shop.aws.queue(f"{shop.name}.fifo", VisibilityTimeout=3)
     groups = {name: [f"{name}{n}" for n in range(5)] for name in "abc"}
@@ -290,7 +290,7 @@ def test_a_fifo_function_that_times_out_in_the_middle_keeps_the_order(shop):
 
 
 @pytest.mark.parametrize("batch", [1, 10])
-def test_a_poison_message_of_a_fifo_queue_takes_along_what_is_behind_it_in_its_batch(shop, batch):
+def test_a_poison_message_of_a_fifo_queue_takes_along_what_follows_it(shop, batch):
     shop.open("fifo_group", 2)
     dead = shop.aws.queue(f"{shop.name}-dead.fifo")
     queue = shop.aws.queue(f"{shop.name}.fifo", dead, 3, VisibilityTimeout=2)
@@ -353,7 +353,7 @@ def test_a_stream_function_that_times_out_in_the_middle_keeps_the_order(shop):
     assert attempt_of(shop, "o4") == 2
 
 
-def test_a_mapping_that_knows_no_partial_answers_gives_the_whole_batch_again(shop):
+def test_a_mapping_that_knows_no_partial_answers_gives_whole_batch_again(shop):
     shop.open("kinesis_whole", 2)
     stream = shop.aws.stream(shop.name)
     wrong = {2: {"fails": 1}, 4: {"hangs": 1}}
@@ -363,7 +363,7 @@ def test_a_mapping_that_knows_no_partial_answers_gives_the_whole_batch_again(sho
     in_order(shop, shards)
 
 
-def test_a_poison_record_of_a_stream_is_discarded_and_takes_effect_once_after_a_fix(shop):
+def test_a_discarded_poison_record_of_stream_takes_effect_once_after_fix(shop):
     shop.open("kinesis", 10)
     stream = shop.aws.stream(shop.name)
     orders = twice([{"id": f"o{n}", "broken": n == 3} for n in range(16)])

@@ -23,7 +23,7 @@ def objects(result):
 # --- once per key -----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_runs_once_per_key_and_a_duplicate_prints_what_was_recorded(cli):
+def test_command_runs_once_per_key_and_duplicate_prints_what_was_recorded(cli):
     say = cli.script("say", 'echo "$1" >> log; echo "did $1"')
     result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", say, "{line.n}")
     assert result.stdout == b"did one\ndid two\ndid one\n"
@@ -275,7 +275,7 @@ def call(cli, function, *options):
     return cli.run("pipe", "in.ndjson", "--key", "line.id", "--call", f"handlers:{function}", *options)
 
 
-def test_a_function_is_called_once_per_key_and_its_typed_result_replayed_as_json(cli):
+def test_function_runs_once_per_key_and_its_typed_result_replays_as_json(cli):
     for _ in range(2):
         result = call(cli, "receipt")
         assert result.stdout.splitlines() == [b'{"id":%d,"at":"2026-11-21"}' % n for n in (1, 2, 1)]

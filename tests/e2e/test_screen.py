@@ -205,7 +205,7 @@ def test_the_log_of_sqs_is_text_and_no_line_of_it_is_forged(capfd):
 # --- payloads in logs -------------------------------------------------------------------------------------------------
 
 
-def test_the_log_of_a_malformed_record_says_where_to_look_and_carries_no_payload(caplog):
+def test_the_log_of_a_malformed_record_says_where_and_carries_no_payload(caplog):
     import pydantic
 
     class Order(pydantic.BaseModel):

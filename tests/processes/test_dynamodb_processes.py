@@ -67,7 +67,7 @@ def test_workers_killed_at_random_points_leave_exactly_one_effect_per_key(direct
 # --- paused -------------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_paused_past_its_lease_is_refused_and_told_and_its_successor_stands(direct, dynoxide, money, start):
+def test_a_paused_worker_is_refused_and_told_and_its_successor_stands(direct, dynoxide, money, start):
     zombie, patient = start("zombie", direct, money), start("patient", direct)
     for process in (zombie, patient):
         assert process.stdout.readline() == "claimed\n"
@@ -128,7 +128,7 @@ def test_a_once_that_was_used_before_a_fork_works_in_parent_and_children(direct,
 # --- a server that is killed --------------------------------------------------------------------------------------
 
 
-def test_a_server_that_is_killed_and_started_again_loses_nothing_and_doubles_nothing(aws, start, tmp_path):
+def test_a_server_killed_and_started_again_loses_and_doubles_nothing(aws, start, tmp_path):
     log = tmp_path / "log"
     log.touch()
     server = Dynoxide(tmp_path / "db")

@@ -96,7 +96,7 @@ def slow(forks):
 
 
 @pytest.mark.parametrize("form", ["run", "run_async", "claim"])
-def test_a_forked_child_that_returns_from_the_handler_leaves_the_parents_key_alone(once, form):
+def test_forked_child_that_returns_from_handler_leaves_parents_key_alone(once, form):
     forks, seen = Forks(), []
 
     def handle():
@@ -138,7 +138,7 @@ def test_a_with_block_that_the_child_leaves_is_not_ended_there(once):
 
 
 @pytest.mark.parametrize("form", ["run", "claim", "batch", "checkpoint", "transaction"])
-def test_an_exception_on_its_way_in_the_child_is_not_masked_and_releases_nothing(once, form, tmp_path):
+def test_exception_on_its_way_in_child_is_not_masked_and_releases_nothing(once, form, tmp_path):
     forks, seen = Forks(), []
 
     def handle(item="k"):

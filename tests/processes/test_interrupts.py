@@ -49,7 +49,7 @@ def outside():
 
 
 @pytest.mark.parametrize("form", SYNC + ASYNC)
-def test_a_time_limit_at_any_microsecond_loses_no_recording_and_is_never_swallowed(form):
+def test_a_time_limit_at_any_microsecond_loses_no_recording(form):
     struck, reached, swallowed, said = fuzz(form, "memory:", 400)
     assert (reached, swallowed) == (struck, 0), said
 
@@ -68,7 +68,7 @@ def test_the_same_holds_for_an_exception_that_another_thread_throws(form):
 
 @pytest.mark.parametrize("form", ["call", "await"])
 @pytest.mark.parametrize("fault", [fail_before, fail_after])
-def test_an_exception_of_nobody_in_the_settling_is_raised_when_all_is_recorded(form, fault):
+def test_a_strange_exception_in_the_settling_is_raised_after_recording(form, fault):
     store = Faults(MemoryStore(), when(settling, fault(SoftTimeLimit), times=1))
     once = Once(store, name="n")
     with pytest.raises(SoftTimeLimit):
@@ -98,14 +98,14 @@ def test_a_time_limit_in_the_claim_gives_the_key_back(form):
 
 
 @pytest.mark.parametrize("form", ["call", "await"])
-def test_a_store_that_breaks_its_contract_at_each_try_still_says_that_the_handler_succeeded(form):
+def test_a_store_that_breaks_its_contract_still_says_handler_succeeded(form):
     store = Faults(MemoryStore(), when(settling, fail_before(ValueError)))
     with pytest.raises(ValueError, match="swap") as raised:
         run(Once(store, name="n"), form, lambda: "done")
     assert "the handler succeeded" in "".join(raised.value.__notes__)
 
 
-def test_a_time_limit_within_the_encoding_is_not_taken_for_a_result_that_cannot_be_stored():
+def test_a_time_limit_within_the_encoding_is_not_taken_for_a_bad_result():
     strikes = [SoftTimeLimit()]
 
     class Result(dict):
@@ -161,7 +161,7 @@ def run(once, form, function):
 
 
 @pytest.mark.parametrize("strikes", [1, 2])
-def test_a_time_limit_while_a_recorded_result_is_read_is_not_taken_for_one_that_does_not_fit(strikes):
+def test_a_time_limit_while_a_result_is_read_is_not_taken_for_a_misfit(strikes):
     left = []
 
     @dataclasses.dataclass
@@ -185,7 +185,7 @@ def test_a_time_limit_while_a_recorded_result_is_read_is_not_taken_for_one_that_
     assert guarded("k") == Receipt(1)
 
 
-def test_two_time_limits_while_a_result_is_encoded_are_raised_and_the_result_is_recorded():
+def test_two_time_limits_during_an_encoding_are_raised_and_it_is_recorded():
     strikes = []
 
     class Result(dict):
@@ -213,7 +213,7 @@ def test_a_batch_handler_that_completes_in_vain_leaves_its_key_claimed():
     assert [r.status for r in store.store.records.values()] == [IN_PROGRESS]
 
 
-def test_a_transaction_whose_end_an_interrupt_has_skipped_is_rolled_back_before_its_key_is_given_back(tmp_path):
+def test_a_transaction_whose_end_was_interrupted_is_rolled_back_first(tmp_path):
     once = Once(f"sqlite:///{tmp_path}/ledger.db?timeout=0.2", name="n")
     connection = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
     connection.execute("CREATE TABLE effects (n)")
@@ -232,7 +232,7 @@ def test_a_transaction_whose_end_an_interrupt_has_skipped_is_rolled_back_before_
     once.close()
 
 
-def test_an_abandoned_transaction_leaves_alone_what_was_begun_on_its_connection_since(tmp_path):
+def test_an_abandoned_transaction_leaves_alone_what_was_begun_since(tmp_path):
     once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
     connection = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
     connection.execute("CREATE TABLE effects (n)")
@@ -247,7 +247,7 @@ def test_an_abandoned_transaction_leaves_alone_what_was_begun_on_its_connection_
     once.close()
 
 
-def test_a_checkpoint_that_is_forked_while_it_reads_a_key_claims_nothing_in_the_child(tmp_path):
+def test_a_checkpoint_forked_while_it_reads_a_key_claims_nothing_in_child(tmp_path):
     once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
     children = []
 

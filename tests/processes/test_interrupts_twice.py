@@ -214,7 +214,7 @@ def test_two_interrupts_anywhere_in_the_settling_lose_no_outcome(form):
 
 
 @pytest.mark.parametrize("form", ["run", "run_async", "claim", "claim_async"])
-def test_an_interrupt_between_the_claim_and_the_handler_leaves_nothing_that_is_renewed(form):
+def test_an_interrupt_between_claim_and_handler_leaves_nothing_renewed(form):
     assert swept(sweep_claim, form)[-1] == "none renewed"
 
 

@@ -120,7 +120,7 @@ def test_a_killed_watchdog_ends_the_run_and_its_keys_stay_claimed(cli):
     assert [r.status for r, _ in cli.once().ledger.records("pipe:")] == ["IN_PROGRESS"]
 
 
-def test_a_command_is_started_with_the_signals_and_files_that_any_program_expects(cli):
+def test_a_command_starts_with_the_signals_and_files_of_any_program(cli):
     look = "grep -E '^Sig(Ign|Blk)' /proc/self/status; ls -l /proc/self/fd | grep -c socket; ps -o sid= -p $$; echo $$"
     result = cli.run("pipe", "--key", "line.id", "--", cli.script("look", look), input=b'{"id":1}\n')
     blocked, ignored, sockets, session, own = result.stdout.decode().replace("SigBlk:", "").splitlines()
@@ -133,7 +133,7 @@ def test_a_command_is_started_with_the_signals_and_files_that_any_program_expect
 BLOCKED = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD}); os.execv(sys.argv[1], sys.argv[1:])"
 
 
-def test_a_pipe_that_was_started_with_sigchld_blocked_still_sees_its_commands_end(cli):
+def test_a_pipe_started_with_sigchld_blocked_still_sees_its_commands_end(cli):
     run = [sys.executable, "-c", BLOCKED, sys.executable, "-m", "onceward", "pipe", "--key", "line.id", "--"]
     look = ["grep", "SigBlk", "/proc/self/status"]
     process = subprocess.Popen(
@@ -158,7 +158,7 @@ os.posix_spawn = refuse
 """
 
 
-def test_commands_run_where_the_system_cannot_spawn_them_in_a_session_of_their_own(cli, monkeypatch, tmp_path):
+def test_commands_run_where_the_system_cannot_spawn_them_in_a_session(cli, monkeypatch, tmp_path):
     script = tmp_path / "watchdog.py"
     script.write_text(NO_SETSID + Path(watchdog.__file__).read_text())
     monkeypatch.setattr(watchdog, "__file__", str(script))
@@ -219,7 +219,7 @@ def deaf(*numbers):
     return ["sh", "-c", f"trap '' {names}; exec \"$@\"", "sh"]
 
 
-def test_a_signal_that_pipe_was_started_to_ignore_stays_ignored_by_it_and_its_commands(cli):
+def test_a_signal_that_pipe_was_told_to_ignore_stays_ignored(cli):
     command = cli.script("slow", 'echo "$1" >> log; kill -INT $$; sleep .2; echo "$1" >> done')
     run = [
         *deaf(signal.SIGINT, signal.SIGHUP),
@@ -263,7 +263,7 @@ def test_ctrl_c_on_a_terminal_does_not_hit_the_commands(cli):
     assert cli.log() == ["0"]
 
 
-def test_the_second_signal_kills_the_commands_and_leaves_their_keys_claimed(cli):
+def test_the_second_signal_kills_commands_and_leaves_their_keys_claimed(cli):
     process = cli.start(
         "pipe", "in.ndjson", "--key", "line.id", "--jobs", "2", "--", cli.script("hang", "echo >> begun; sleep 60")
     )
@@ -347,7 +347,7 @@ def test_processes_on_one_ledger_share_the_work(cli):
     assert time.monotonic() - began < 40 * 0.1 + 2
 
 
-def test_a_run_that_was_paused_past_its_lease_does_not_overwrite_its_successor(cli):
+def test_a_run_paused_past_its_lease_does_not_overwrite_its_successor(cli):
     mark = cli.script("mark", 'echo "$1" >> begun; while test -e "hold$1"; do sleep .05; done; echo "by $PPID"')
     (cli.folder / "hold0").touch()
     run = ("pipe", "--key", "line.id", "--lease", "1", "--", mark, "{line.id}")

@@ -60,7 +60,7 @@ def test_workers_killed_at_random_points_leave_exactly_one_effect_per_key(ledger
 # --- paused -------------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_paused_past_its_lease_is_refused_and_told_and_its_successor_stands(ledger, start):
+def test_a_paused_worker_is_refused_and_told_and_its_successor_stands(ledger, start):
     process = start("zombie", ledger)
     assert process.stdout.readline().startswith("claimed")
     process.send_signal(signal.SIGSTOP)
@@ -75,7 +75,7 @@ def test_a_worker_paused_past_its_lease_is_refused_and_told_and_its_successor_st
     assert before.result == '"heir"'
 
 
-def test_a_worker_paused_past_its_lease_whose_key_nobody_took_completes_it(ledger, start):
+def test_worker_paused_past_its_lease_whose_key_nobody_took_completes_it(ledger, start):
     process = start("zombie", ledger)
     assert process.stdout.readline().startswith("claimed")
     process.send_signal(signal.SIGSTOP)
@@ -232,7 +232,7 @@ def test_heartbeats_go_on_when_the_store_was_away_for_a_while(fault):
     assert claim.record.status == COMPLETED
 
 
-def test_when_the_store_stays_away_the_handler_sees_that_its_lease_is_over():
+def test_when_the_store_stays_away_handler_sees_that_its_lease_is_over():
     away = threading.Event()
     store = Faults(MemoryStore(), lambda ask: fail_before() if away.is_set() else None)
     claim = Once(store).claim("key", lease=0.6)

@@ -141,7 +141,7 @@ def deploy(request, newer, tmp_path):
 
 
 @pytest.mark.parametrize("first", ["older", "newer"])
-def test_both_builds_work_at_once_on_a_ledger_that_either_has_made_and_each_effect_is_made_once(deploy, first):
+def test_both_builds_work_at_once_on_one_ledger_and_each_effect_is_made_once(deploy, first):
     deploy.run(first, 'once.run("first", effect, "first")')
     processes = [deploy.start(build, WORK, str(n)) for n, build in enumerate(["older", "newer"] * 2)]
     for process in processes:
@@ -150,7 +150,7 @@ def test_both_builds_work_at_once_on_a_ledger_that_either_has_made_and_each_effe
     assert deploy.effects() == sorted(["first", "needy", *(f"k{n}" for n in range(40))])
 
 
-def test_the_older_build_takes_over_from_the_newer_one_and_keeps_the_field_that_it_does_not_know(deploy):
+def test_the_older_build_takes_over_and_keeps_the_field_it_does_not_know(deploy):
     deploy.run("newer", DIE)
     deploy.run("older", TAKE_OVER)
     for key in ("alone", "together"):
@@ -159,7 +159,7 @@ def test_the_older_build_takes_over_from_the_newer_one_and_keeps_the_field_that_
     assert deploy.effects() == ["alone", "together"]
 
 
-def test_the_older_build_refuses_a_key_that_needs_what_it_does_not_know_and_the_newer_one_completes_it(deploy):
+def test_the_older_build_refuses_an_unknown_need_and_newer_completes_it(deploy):
     deploy.run("newer", DIE)
     before = deploy.read("needy")
     told = deploy.run("older", REFUSE)

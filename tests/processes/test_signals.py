@@ -151,7 +151,7 @@ def test_a_signal_handler_that_makes_a_guarded_call_in_memory_never_hangs(how):
 
 
 @pytest.mark.parametrize("how", ["single", "threads", "async"])
-def test_a_signal_handler_that_forks_never_hangs_and_the_interrupted_call_goes_on(tmp_path, how):
+def test_a_signal_handler_that_forks_never_hangs_and_the_call_goes_on(tmp_path, how):
     run(f"sqlite:///{tmp_path}/ledger.db?synchronous=NORMAL", how, "fork")
 
 
@@ -187,7 +187,7 @@ threading.Thread(target=once.run, args=("parent", int)).start()
 """
 
 
-def test_a_time_limit_that_strikes_a_fork_leaves_no_lock_held_and_no_connection_shared(tmp_path):
+def test_a_time_limit_that_strikes_a_fork_leaves_no_lock_held(tmp_path):
     for url in (f"sqlite:///{tmp_path / 'ledger.db'}", "memory:"):
         env = {**os.environ, "PYTHONPATH": str(SOURCES)}
         done = subprocess.run(
@@ -221,7 +221,7 @@ print(said, os.waitpid(children[0], 0)[1])
 """
 
 
-def test_a_fork_in_the_middle_of_a_statement_leaves_the_ledger_to_the_parent(tmp_path):
+def test_a_fork_amid_a_statement_leaves_the_ledger_to_the_parent(tmp_path):
     command = [sys.executable, "-c", CARRIED, f"sqlite:///{tmp_path}/ledger.db"]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": str(SOURCES)}, capture_output=True, text=True, timeout=60

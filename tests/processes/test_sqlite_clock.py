@@ -110,7 +110,7 @@ os.wait()
 """
 
 
-def test_a_process_that_has_unshared_the_time_of_its_children_alone_keeps_its_clock(unshare):
+def test_a_process_that_unshared_only_its_childrens_time_keeps_its_clock(unshare):
     unshare("--time")
     assert worker([], UNSHARES).communicate(timeout=30)[0].split() == ["0", "0"]
 
@@ -185,7 +185,7 @@ def using(machine, **options):
     once.close()
 
 
-def test_a_wall_clock_that_was_wrong_at_the_first_look_of_a_boot_is_corrected_without_a_reboot(machine):
+def test_a_wall_clock_wrong_at_boot_is_corrected_without_a_reboot(machine):
     machine.wall -= 3 * HOUR
     with using(machine) as once:
         once.acquire("live", lease=600)
@@ -217,7 +217,7 @@ def test_one_wrong_look_at_the_wall_clock_moves_no_ledger_that_runs(machine):
         assert abs(now_of(once) - machine.wall) < 3
 
 
-def test_a_worker_that_goes_on_running_corrects_the_clock_when_nobody_else_has_the_file(machine):
+def test_a_worker_that_runs_on_corrects_the_clock_when_it_is_alone(machine):
     machine.wall -= 3 * HOUR
     with using(machine, retention=DAY) as once:
         claim = once.acquire("live", lease=10_000)
@@ -259,7 +259,7 @@ def test_the_clock_never_goes_backwards(machine):
             assert now_of(once) > before
 
 
-def test_after_a_reboot_with_the_clock_set_back_a_dead_workers_key_is_busy_for_its_lease_at_most(machine):
+def test_after_a_reboot_set_back_a_dead_workers_key_is_busy_for_one_lease(machine):
     with using(machine, lease=60) as once:
         claim = once.acquire("k")
         for _ in range(20 * 60):  # ten hours of heartbeats
@@ -277,7 +277,7 @@ def test_after_a_reboot_with_the_clock_set_back_a_dead_workers_key_is_busy_for_i
         assert again.fence > claim.fence
 
 
-def test_after_a_reboot_the_clock_is_the_time_of_day_and_dead_workers_keys_are_free(machine):
+def test_after_reboot_clock_is_time_of_day_and_dead_workers_keys_are_free(machine):
     with using(machine) as once:
         once.acquire("k", lease=60)
     machine.reboot(machine.wall + 600)
@@ -286,7 +286,7 @@ def test_after_a_reboot_the_clock_is_the_time_of_day_and_dead_workers_keys_are_f
         once.acquire("k")
 
 
-def test_after_a_reboot_with_a_longer_uptime_than_before_the_clock_is_right_too(machine):
+def test_after_a_reboot_with_longer_uptime_than_before_clock_is_right_too(machine):
     machine.uptime = 20.0
     with using(machine) as once:
         once.run("k", int)
@@ -295,7 +295,7 @@ def test_after_a_reboot_with_a_longer_uptime_than_before_the_clock_is_right_too(
         assert abs(now_of(once) - machine.wall) < 1
 
 
-def test_after_a_reboot_with_the_clock_a_month_ahead_completed_records_still_answer(machine):
+def test_after_a_reboot_a_month_ahead_completed_records_still_answer(machine):
     with using(machine, retention=7 * DAY) as once:
         once.acquire("k", name="pay").complete()
     machine.reboot(machine.wall + 30 * DAY)
@@ -312,7 +312,7 @@ def test_after_a_reboot_with_the_clock_a_month_ahead_completed_records_still_ans
         once.acquire("k", name="pay")
 
 
-def test_after_a_reboot_with_the_clock_a_month_ahead_a_dead_workers_key_is_not_forgotten(machine):
+def test_after_a_reboot_a_month_ahead_a_dead_workers_key_is_not_forgotten(machine):
     with using(machine, retention=7 * DAY, on_lapse="park") as once:
         once.acquire("k")
     machine.reboot(machine.wall + 30 * DAY)
@@ -320,7 +320,7 @@ def test_after_a_reboot_with_the_clock_a_month_ahead_a_dead_workers_key_is_not_f
         once.acquire("k")
 
 
-def test_a_live_lease_is_as_long_as_it_was_when_a_container_with_another_boot_id_moves_the_clock(machine):
+def test_a_live_lease_keeps_its_length_when_another_boot_id_moves_clock(machine):
     machine.wall -= 3 * HOUR
     once = machine.once(lease=600, retention=DAY)
     claim = once.acquire("k")
@@ -357,7 +357,7 @@ def test_fences_grow_whatever_happens_to_clock_and_record(machine, kind):
     assert fences == sorted(set(fences))
 
 
-def test_a_file_of_the_previous_version_goes_on_with_its_clock_and_the_previous_version_with_ours(machine, path):
+def test_a_file_of_previous_version_and_ours_go_on_with_each_others_clock(machine, path):
     with using(machine) as once:
         once.run("k", int)
         before = now_of(once)
@@ -382,7 +382,7 @@ def test_a_file_of_the_previous_version_goes_on_with_its_clock_and_the_previous_
         assert once.acquire("after").fence == 4000000000000001
 
 
-def test_an_anchor_that_the_previous_version_set_too_low_stays_while_its_worker_runs(machine, path):
+def test_an_anchor_that_an_older_version_set_too_low_stays_while_it_runs(machine, path):
     with using(machine) as once:
         once.acquire("k").complete()
         once.ledger.clear("claim:k")  # so that nothing but the mark tells the previous version the time

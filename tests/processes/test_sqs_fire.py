@@ -70,7 +70,7 @@ class Crew:
         self._log.close()
 
 
-def test_under_fire_each_of_ten_thousand_messages_takes_effect_exactly_once(ledger, queues, aws, tmp_path):
+def test_under_fire_each_of_ten_thousand_messages_takes_effect_once(ledger, queues, aws, tmp_path):
     table = ledger.table("ledger")
     effects = ledger.table("effects", {"id": "S"})
     queue = queues.queue("orders")

@@ -28,7 +28,7 @@ def torture(*options: object, seed: int = SEED) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.usefixtures("faketime")
-def test_a_torture_campaign_finds_no_double_effect_no_lost_one_and_no_falsehood():
+def test_a_torture_campaign_finds_no_double_effect_no_lost_one_and_no_lie():
     done = torture("--episodes", SO_MANY, "--jobs", 8, seed=FROM)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -234,7 +234,7 @@ print([os.waitpid(pid, 0)[1] for pid in codes], once.ledger.stats()["COMPLETED"]
 """
 
 
-def test_a_once_made_at_import_time_serves_the_workers_of_a_prefork_server(tmp_path):
+def test_a_once_made_at_import_time_serves_the_workers_of_prefork_server(tmp_path):
     first, _, count = run_python(PREFORK, tmp_path / "other.db").strip().rpartition(" ")
     assert first == "[0, 0, 0, 0]"
     assert int(count) == 54
@@ -257,7 +257,7 @@ except ResultUnavailable:
 """
 
 
-def test_under_w_error_an_effect_whose_result_cannot_be_stored_does_not_run_again():
+def test_under_w_error_an_effect_with_an_unstorable_result_runs_once():
     assert run_python(WARNING) == "[1]\n"
 
 

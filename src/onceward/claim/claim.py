@@ -117,10 +117,13 @@ class Claim:
     def transaction(self, connection: C) -> "Transaction[C]":
         """Return a context whose writes on ``connection`` commit together with this claim's completion.
 
-        Do the slow work before it: while the context is open, it holds the file's write lock.
+        Do the slow work before it: while the context is open, it holds the write lock of an SQLite file.
 
         Args:
             connection: your own, to the ledger's database, in no transaction.
+
+        Raises:
+            TypeError: this ledger cannot do that; the message names those that can.
         """
 
     @abstractmethod

@@ -152,7 +152,7 @@ def test_large_messages_are_not_sent_together(ask, front):
     assert max(sum(batch) for batch in batches if len(batch) > 1) <= TOGETHER
 
 
-def test_a_fifo_queue_keeps_the_order_of_a_group_and_takes_a_deduplication_id_once(ask, ministack):
+def test_fifo_queue_keeps_order_of_group_and_takes_deduplication_id_once(ask, ministack):
     queue = ask.queue(ask.made(fifo=True))
     assert queue.fifo
     ask(queue, "send_many", [Outgoing(str(n), group=f"g{n % 2}", dedup=str(n)) for n in range(14)])
@@ -187,7 +187,7 @@ def test_a_message_may_be_delayed_and_held_from_the_receipt_on(ask):
         ("a", {"b": "\x1b"}, r"the attribute b of the message holds U\+001B"),
     ],
 )
-def test_characters_that_a_queue_does_not_take_are_told_before_anything_is_sent(ask, front, body, attributes, says):
+def test_characters_that_a_queue_does_not_take_are_told_beforehand(ask, front, body, attributes, says):
     queue = ask.queue("nowhere")
     with pytest.raises(ValueError, match=says):
         ask(queue, "send", body, attributes)
@@ -270,7 +270,7 @@ def test_a_try_after_a_cut_long_poll_waits_only_for_what_is_left(ask, front):
     assert [body["WaitTimeSeconds"] for body in of(front, "ReceiveMessage")] == [2, 0]
 
 
-def test_a_cancelled_receive_leaves_no_connection_that_would_mix_up_answers(front, ministack):
+def test_cancelled_receive_leaves_no_connection_that_would_mix_up_answers(front, ministack):
     async def main():
         queue = Queue(ministack.queue(f"queue-{next(NAMES)}", VisibilityTimeout=1), endpoint=front.url)
         for number in range(30):
@@ -345,7 +345,7 @@ def test_what_passes_by_itself_is_tried_again(ask, front, what):
     assert ask(queue, "delete_many", [receipt for receipt, _ in held]) == [None, None]
 
 
-def test_a_retry_of_a_receive_from_a_fifo_queue_asks_for_the_same_messages(ask, front):
+def test_a_retry_of_a_receive_from_a_fifo_queue_asks_for_same_messages(ask, front):
     queue = ask.queue(ask.made(fifo=True))
     front.rule = first(2, Fault(lose_request=True))
     ask(queue, "receive", wait=0)
@@ -376,7 +376,7 @@ def test_a_service_that_is_away_is_told_with_its_address(ask):
 @pytest.mark.parametrize(
     "what", [Refuse("InternalFailure", 500), Fault(lose_reply=True), Fault(reset_reply=True)], ids=str
 )
-def test_a_message_that_may_have_been_sent_to_a_standard_queue_is_not_sent_again(ask, front, what):
+def test_message_that_may_have_been_sent_to_standard_queue_is_not_resent(ask, front, what):
     url = ask.made()
     for method, action in [("send", "SendMessage"), ("send_many", "SendMessageBatch")]:
         queue = ask.queue(url)  # with no connection that could be kept
@@ -400,7 +400,7 @@ def test_a_message_that_was_refused_for_now_is_sent_again(ask, front, ministack)
     assert ministack.left(ask(queue, "url")) == 1
 
 
-def test_a_message_to_a_fifo_queue_is_sent_once_although_the_answer_is_lost(ask, front, ministack):
+def test_a_message_to_a_fifo_queue_is_sent_once_though_the_answer_is_lost(ask, front, ministack):
     queue = ask.queue(ask.made(fifo=True))
     front.rule = first(1, Fault(lose_reply=True))
     assert isinstance(ask(queue, "send", "a", group="g", dedup="d"), str)

@@ -100,7 +100,7 @@ def outcomes(fates):
 # --- what the ledger says -------------------------------------------------------------------------------------------
 
 
-def test_a_message_without_a_record_is_moved_as_it_is_and_carries_its_first_id_as_its_key(scene):
+def test_a_message_without_a_record_is_moved_unchanged_under_its_first_id(scene):
     attributes = {
         "n": {"DataType": "Number.int", "StringValue": "1"},
         "b": {"DataType": "Binary", "BinaryValue": "/w=="},
@@ -208,7 +208,7 @@ def test_a_copy_of_a_copy_keeps_the_first_key(scene):
     assert scene.effects == ["first"]
 
 
-def test_a_message_with_ten_attributes_stays_unless_its_key_is_in_the_body(scene):
+def test_a_message_with_ten_attributes_stays_unless_its_key_is_in_body(scene):
     ten = {f"a{n}": {"DataType": "String", "StringValue": "x"} for n in range(10)}
     first = scene.dead({"id": 7}, ten)
     scene.park(first)
@@ -220,7 +220,7 @@ def test_a_message_with_ten_attributes_stays_unless_its_key_is_in_the_body(scene
     assert len(next(iter(scene.there(scene.target).values()))["MessageAttributes"]) == 10
 
 
-def test_a_poison_message_that_the_queue_gave_up_is_redriven_after_a_fix_and_takes_effect_once(scene):
+def test_a_poison_message_that_was_given_up_is_redriven_and_handled_once(scene):
     fixed, runs = False, []
 
     @on_sqs(scene.once, max_attempts=2)
@@ -352,7 +352,7 @@ def fifo(ministack, aws, tmp_path):
     made.once.close()
 
 
-def test_a_fifo_queue_keeps_its_groups_and_their_order_and_drops_a_second_copy(fifo):
+def test_a_fifo_queue_keeps_its_groups_in_order_and_drops_a_second_copy(fifo):
     sent = [fifo.dead({"n": n}, MessageGroupId=f"g{n % 2}", MessageDeduplicationId=f"d{n}") for n in range(6)]
     fates = fifo.run()
     assert outcomes(fates) == ["moved"] * 6
@@ -393,7 +393,7 @@ def between(ministack):
     made.stop()
 
 
-def test_a_send_that_is_refused_gives_the_message_back_and_the_next_run_moves_it(scene, between):
+def test_a_send_refused_gives_the_message_back_and_the_next_run_moves_it(scene, between):
     first = scene.dead()
     scene.park(first)
     between.rule = lambda seen: Refuse("InvalidParameterValue") if seen.action == "SendMessage" else None
@@ -415,7 +415,7 @@ def test_a_message_that_was_sent_although_nobody_knew_takes_effect_once(scene, b
     assert scene.effects == [first]
 
 
-def test_a_target_that_takes_nothing_ends_the_run_before_the_whole_queue_is_looked_through(scene, between):
+def test_a_target_that_takes_nothing_ends_the_run_early(scene, between):
     keys = {scene.dead() for _ in range(40)}
     between.rule = lambda seen: Refuse("AccessDeniedException", 403) if seen.action == "SendMessage" else None
     fates = []
@@ -425,7 +425,7 @@ def test_a_target_that_takes_nothing_ends_the_run_before_the_whole_queue_is_look
     assert set(scene.there()) == keys
 
 
-def test_a_message_that_was_sent_but_not_deleted_is_only_deleted_by_the_next_run(scene, monkeypatch):
+def test_a_message_sent_but_not_deleted_is_only_deleted_by_the_next_run(scene, monkeypatch):
     scene.dead()
     run = scene.redrive()
     deleting = run._source.delete_many
@@ -438,7 +438,7 @@ def test_a_message_that_was_sent_but_not_deleted_is_only_deleted_by_the_next_run
     assert (scene.aws.left(scene.dlq), scene.aws.left(scene.target)) == (0, 1)
 
 
-def test_a_ledger_that_fails_ends_the_run_and_all_messages_are_shown_again(scene, monkeypatch):
+def test_a_ledger_that_fails_ends_run_and_all_messages_are_shown_again(scene, monkeypatch):
     keys = {scene.dead() for _ in range(25)}
     run = scene.redrive()
 
@@ -659,7 +659,7 @@ def test_killed_by_the_system_again_and_again_until_it_is_through(ministack, cli
 # --- the command ----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_finds_the_namespace_and_tells_each_message_and_the_sum(scene, cli):
+def test_the_command_finds_the_namespace_and_tells_each_message_and_sum(scene, cli):
     keys = [scene.dead() for _ in range(3)]
     scene.park(keys[0])
     scene.complete(keys[1])
@@ -821,9 +821,7 @@ def handle(scene):
 @pytest.mark.parametrize(
     ("fingerprint", "why"), [(None, "say what it compares by --fingerprint"), ("body", "another input")]
 )
-def test_a_message_whose_effect_was_never_made_is_not_dropped_for_the_effect_of_another(
-    scene, completed, fingerprint, why
-):
+def test_a_message_whose_effect_was_never_made_is_not_dropped_for_another(scene, completed, fingerprint, why):
     other = scene.dead({"id": 1, "total": 99})
     (fate,) = scene.run(key="body.id", fingerprint=fingerprint, completed=completed)
     assert (fate.outcome, list(scene.there())) == ("refused", [other])
@@ -841,7 +839,7 @@ def test_nor_is_it_when_an_earlier_run_had_begun_to_move_it(scene):
 
 
 @pytest.mark.parametrize(("completed", "outcome"), [("drop", "dropped"), ("rerun", "moved")])
-def test_a_message_whose_own_effect_was_made_is_dropped_or_runs_again_as_told(scene, handle, completed, outcome):
+def test_a_message_whose_own_effect_was_made_is_dropped_or_rerun_as_told(scene, handle, completed, outcome):
     scene.dead({"total": 10, "id": 1})
     assert outcomes(scene.run(key="body.id", fingerprint="body", completed=completed)) == [outcome]
     assert scene.aws.left(scene.dlq) == 0
@@ -857,7 +855,7 @@ def test_the_command_takes_what_the_consumer_compares(scene, handle, cli):
     assert b"its key was used with another input" in told.stdout
 
 
-def test_a_run_from_python_is_refused_for_queues_that_do_not_fit_before_anything_is_received(scene):
+def test_a_run_from_python_is_refused_at_once_for_queues_that_do_not_fit(scene):
     scene.dead()
     run = Redrive(Once(scene.once.store), Queue(scene.dlq), Queue(scene.dlq), name="shop")
     with pytest.raises(OncewardError, match="both the dead-letter queue"):
@@ -873,7 +871,7 @@ def narrow(scene):
     return scene
 
 
-def test_a_message_that_has_no_room_for_its_key_stays_as_it_is_and_so_does_its_key(narrow):
+def test_a_message_without_room_for_its_key_stays_and_so_does_its_key(narrow):
     first = narrow.dead("x" * 1000)
     narrow.park(first)
     (fate,) = narrow.run()
@@ -882,7 +880,7 @@ def test_a_message_that_has_no_room_for_its_key_stays_as_it_is_and_so_does_its_k
     assert narrow.record(first).status == "PARKED"
 
 
-def test_a_message_whose_key_is_in_its_body_is_moved_without_ours_when_there_is_no_room(narrow):
+def test_a_message_with_its_key_in_its_body_is_moved_without_ours_if_full(narrow):
     body = json.dumps({"id": 7, "text": "x" * 980})
     narrow.dead(body)
     assert outcomes(narrow.run(key="body.id")) == ["moved"]

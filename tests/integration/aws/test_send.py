@@ -126,7 +126,7 @@ def test_the_derived_key_is_in_the_message_and_the_same_on_every_attempt(standar
     assert all(UUID(key) for key in keys)
 
 
-def test_a_fifo_queue_gets_the_group_and_the_derived_key_to_deduplicate_by(once, fifo):
+def test_a_fifo_queue_gets_the_group_and_derived_key_to_deduplicate_by(once, fifo):
     send_once(once, fifo.url, "hello", key=1, group="customer-7")
     (message,) = fifo.messages
     assert message["Attributes"]["MessageGroupId"] == "customer-7"

@@ -126,7 +126,7 @@ def parked(once, key="a", text=TEXT):
 # --- the text ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_is_kept_as_json_that_a_person_can_read_and_reads_back_as_it_was():
+def test_a_message_is_kept_as_readable_json_and_reads_back_unchanged():
     told = json.loads(TEXT)["message"]
     assert (told["id"], told["queue"], told["group"], told["body"]) == ("m-1", ARN, None, 'not "JSON" é\n')
     assert told["attributes"]["trace"] == {"type": "String", "value": "t-1"}
@@ -153,7 +153,7 @@ def test_a_copy_is_like_its_message_and_another_body_or_attribute_is_not():
 # --- a worker of a queue without a dead-letter queue --------------------------------------------------------------------
 
 
-def test_a_poison_message_is_kept_and_after_a_fix_is_sent_again_and_handled_once(made, ministack, tmp_path, caplog):
+def test_a_poison_message_is_kept_sent_again_after_a_fix_and_handled_once(made, ministack, tmp_path, caplog):
     once = Once(f"sqlite:///{tmp_path}/onceward.db", name="shop")
     queue, runs = made(), []
     body = json.dumps({"id": 1, "total": 7})
@@ -213,7 +213,7 @@ def test_by_default_the_key_of_the_copy_is_that_of_its_message(once, made, minis
     target.close()
 
 
-def test_with_a_redrive_policy_nothing_is_kept_and_the_attempts_have_no_end(once, made, ministack):
+def test_with_a_redrive_policy_nothing_is_kept_and_attempts_have_no_end(once, made, ministack):
     dead = made()
     queue = made({"id": 1}, {"no": "id"}, dead=dead, receives=12)
     told = work(once, queue, fails, lambda: ministack.left(dead) == 2)
@@ -223,7 +223,7 @@ def test_with_a_redrive_policy_nothing_is_kept_and_the_attempts_have_no_end(once
 
 
 @pytest.mark.parametrize(("given", "used"), [(None, 10), (3, 3), (50, 50)])
-def test_only_without_a_redrive_policy_and_max_attempts_there_is_a_default(given, used):
+def test_without_a_redrive_policy_and_max_attempts_there_is_a_default(given, used):
     policy = Policy(max_attempts=given)
     assert bounded(QueueFacts(ARN, 30, 345600, None), policy).max_attempts == used
     assert bounded(QueueFacts(ARN, 30, 345600, 5), policy).max_attempts == given
@@ -290,7 +290,7 @@ def test_a_fifo_group_goes_on_when_its_poison_message_is_kept(once, made, minist
     target.close()
 
 
-def test_a_malformed_message_and_a_mismatch_are_kept_in_records_of_their_own(once, made, ministack, caplog):
+def test_malformed_message_and_mismatch_are_kept_in_records_of_their_own(once, made, ministack, caplog):
     queue, runs = made({"id": 1, "total": 7}), []
     drain(once, queue, runs.append, fingerprint=True)
     no_key, other = ministack.send(queue, {"no": "id"}), ministack.send(queue, {"id": 1, "total": 8})
@@ -327,7 +327,7 @@ def test_a_message_that_the_ledger_has_no_room_for_stays(once, made, ministack, 
     assert "Give the queue a dead-letter queue, or the worker a max_result=" in caplog.text
 
 
-def test_a_table_has_room_for_what_fits_into_an_item_and_says_again_why_the_key_is_parked(url):
+def test_a_table_keeps_what_fits_into_an_item_and_says_why_key_is_parked(url):
     once = Once(url, name="shop")
     key = parked(once)
     assert kept(once, key).body == MESSAGE.body
@@ -340,7 +340,7 @@ def test_a_table_has_room_for_what_fits_into_an_item_and_says_again_why_the_key_
 
 
 @pytest.mark.parametrize("preset", ["powertools", "plain"])
-def test_a_table_of_another_system_keeps_messages_too_and_shows_them_to_nobody_as_results(dynoxide, proxy, preset):
+def test_table_of_another_system_keeps_messages_and_shows_them_to_nobody(dynoxide, proxy, preset):
     table = dynoxide.table(f"keeping-{next(NAMES)}", {"id": "S"})
     once = Once(f"dynamodb://{table}?preset={preset}&endpoint={proxy.url}", name="shop")
     key, own = parked(once), Place("shop.malformed:m-1", "KeyMissing: no id")
@@ -391,7 +391,7 @@ def test_a_kept_message_is_replayed_to_nobody(once):
     assert kept(once, key).body == MESSAGE.body
 
 
-def test_after_it_is_unparked_the_handler_runs_and_its_own_result_is_replayed(once, made):
+def test_after_it_is_unparked_handler_runs_and_its_own_result_is_replayed(once, made):
     key, queue = parked(once, "a"), Queue(made())
     record = unpark_to(once.ledger, key, queue)
     assert (record.status, record.result, record.attempts) == (RELEASED, None, 0)
@@ -498,7 +498,7 @@ def test_a_lost_reply_to_any_exchange_of_a_worker_loses_no_message(made, minista
         assert kept(once, "shop:1").body == '{"id": 1}', number
 
 
-def test_a_key_that_is_unparked_in_between_lets_its_message_stay_in_the_queue():
+def test_a_key_unparked_in_between_lets_its_message_stay_in_the_queue():
     once = Once(Faults(MemoryStore(), at({})), name="shop")
     key = parked(once, "a", None)
     store = once.store
@@ -557,7 +557,7 @@ class Scene:
         self.queue.close()
 
 
-def test_a_worker_that_meets_the_copy_before_the_key_is_unparked_keeps_it_and_the_operator_sends_it_again(made):
+def test_a_worker_that_meets_the_copy_too_early_keeps_it_to_be_sent_again(made):
     met = []
 
     def plan(ask):
@@ -572,7 +572,7 @@ def test_a_worker_that_meets_the_copy_before_the_key_is_unparked_keeps_it_and_th
     scene.settle()
 
 
-def test_a_worker_that_is_always_faster_makes_the_operator_give_up_and_nothing_is_lost(made):
+def test_a_worker_that_is_always_faster_makes_operator_give_up_unharmed(made):
     scene = Scene(made, lambda ask: scene.work() if ask.verb == "swap" else None)
     with pytest.raises(OncewardError, match="stop the workers"):
         scene.resend(scene.once)
@@ -580,7 +580,7 @@ def test_a_worker_that_is_always_faster_makes_the_operator_give_up_and_nothing_i
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_an_operator_who_unparks_while_a_worker_keeps_the_message_again_loses_nothing(made, number):
+def test_an_operator_who_unparks_while_a_worker_keeps_again_loses_nothing(made, number):
     """The worker has an older copy in hand, and the operator does everything between two of its exchanges."""
     scene = Scene(made)
     scene.queue.send(scene.message.body, scene.message.user_attributes)
@@ -607,7 +607,7 @@ def test_an_operator_who_unparks_while_a_worker_keeps_the_message_again_loses_no
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("meanwhile", [False, True], ids=["alone", "with a worker"])
-def test_an_operator_who_is_killed_at_any_exchange_neither_loses_nor_doubles_the_message(made, after, meanwhile):
+def test_an_operator_killed_at_any_exchange_neither_loses_nor_doubles(made, after, meanwhile):
     for point in itertools.count():
         scene = Scene(made)
         left, dead = itertools.count(), []
@@ -663,7 +663,7 @@ def test_a_queue_of_another_kind_is_refused(once, made):
     queue.close()
 
 
-def test_a_message_without_room_for_its_key_is_refused_where_its_key_is_its_id(once, made, ministack):
+def test_message_without_room_for_its_key_is_refused_where_its_id_is_key(once, made, ministack):
     ten = {f"a{number}": Attribute("String", "x") for number in range(10)}
     queue = Queue(made())
     full = kept_text(MESSAGE._replace(user_attributes=ten), ARN)
@@ -682,7 +682,7 @@ def test_a_key_that_keeps_no_message_is_refused(once, made):
     queue.close()
 
 
-def test_a_message_that_is_kept_while_the_key_is_being_cleared_is_not_lost():
+def test_a_message_kept_while_the_key_is_being_cleared_is_not_lost():
     once = Once(Faults(MemoryStore(), at({})), name="shop")
     key = parked(once, "a", None)
     store = once.store

@@ -231,7 +231,7 @@ def test_pauses_double_up_to_the_longest_and_are_never_less_than_half():
         assert most / 2 <= min(pauses) < max(pauses) <= most
 
 
-def test_what_cannot_be_handled_goes_the_queues_own_way_to_its_dead_letter_queue(once, made, ministack):
+def test_what_cannot_be_handled_goes_to_its_queues_dead_letter_queue(once, made, ministack):
     dead = made()
     queue = made({"id": 1}, {"no": "id"}, {"id": 3}, dead=dead, receives=2)
     ran = []
@@ -248,9 +248,7 @@ def test_what_cannot_be_handled_goes_the_queues_own_way_to_its_dead_letter_queue
     assert {json.loads(message["Body"]).get("id") for message in ministack.messages(dead)} == {1, None}
 
 
-def test_without_a_dead_letter_queue_what_is_malformed_stays_away_for_long_until_it_is_kept(
-    once, made, front, ministack
-):
+def test_without_a_dead_letter_queue_what_is_malformed_waits_to_be_kept(once, made, front, ministack):
     queue = made({"no": "id"})
 
     with working(once, queue, print, max_attempts=3, backoff=(1, 2)):
@@ -302,7 +300,7 @@ def test_a_fifo_queue_keeps_the_order_of_each_group_when_messages_fail(once, mad
     assert "deferred" in {outcome.status for outcome in told}
 
 
-def test_what_follows_a_failure_in_its_group_waits_for_it_and_no_other_group_does(once, made, ministack):
+def test_what_follows_failure_in_its_group_waits_and_no_other_group_does(once, made, ministack):
     queue = made({"id": 1, "group": "a"}, {"id": 2, "group": "a"}, {"id": 3, "group": "b"}, fifo=True)
     ran = []
 
@@ -323,9 +321,7 @@ def test_what_follows_a_failure_in_its_group_waits_for_it_and_no_other_group_doe
 # --- visibility -------------------------------------------------------------------------------------------------------
 
 
-def test_messages_stay_invisible_also_while_a_handler_blocks_the_event_loop_and_others_wait(
-    once, made, front, ministack
-):
+def test_messages_stay_invisible_while_a_handler_blocks_the_event_loop(once, made, front, ministack):
     queue, receives = made(*numbered(3)), []
 
     async def handler(order, delivery: Delivery):
@@ -484,7 +480,7 @@ def test_polls_that_wait_for_room_go_on_when_other_polls_bring_nothing():
 # --- stopping ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_stop_finishes_what_runs_and_gives_back_the_rest_with_no_attempt_counted(once, made, ministack):
+def test_a_stop_finishes_what_runs_and_gives_back_the_rest_uncounted(once, made, ministack):
     queue, go = made(*numbered(6)), threading.Event()
     ran = []
 
@@ -558,7 +554,7 @@ def test_what_the_last_poll_brings_after_a_stop_is_given_back_at_once(once, made
     assert len(ministack.messages(queue)) == 1
 
 
-def test_a_handler_that_outlasts_the_grace_is_interrupted_and_its_key_stays_claimed(once, made, ministack):
+def test_a_handler_that_outlasts_grace_is_cut_and_its_key_stays_claimed(once, made, ministack):
     queue, began = made({"id": 1}), threading.Event()
     told = []
 
@@ -626,7 +622,7 @@ def test_a_queue_that_is_deleted_ends_the_worker(once, made, ministack):
     assert raised.value.code == "QueueDoesNotExist"
 
 
-def test_while_the_ledger_is_away_nothing_runs_and_one_message_is_tried_at_a_time(made, front, proxy, url, ministack):
+def test_while_the_ledger_is_away_nothing_runs_and_one_message_is_tried(made, front, proxy, url, ministack):
     queue, ran, told = made(), [], []
     away = threading.Event()
     proxy.rule = lambda seen: Refuse("InternalServerError", 500) if away.is_set() else None
@@ -807,9 +803,7 @@ def test_the_command_compares_inputs_and_unwraps_what_sns_has_sent(made, command
     assert status == 1
 
 
-def test_the_command_shows_one_traceback_for_errors_of_one_kind_and_says_which_message_is_malformed(
-    made, command, ministack
-):
+def test_one_traceback_is_shown_for_errors_of_one_kind_and_message_named(made, command, ministack):
     queue = made(*({"id": number, "fail": True} for number in range(3)))
     malformed = ministack.send(queue, {"no": "id"})
 

@@ -350,7 +350,7 @@ def test_a_lapsed_key_is_parked_when_the_policy_says_so(make):
         once.acquire("k", lease=10)
 
 
-def test_an_item_past_its_retention_counts_as_gone_although_it_is_still_there(make, dynoxide):
+def test_item_past_its_retention_counts_as_gone_though_it_is_still_there(make, dynoxide):
     clock = ManualClock()
     store = make(clock)
     once = Once(store, clock=clock, retention=100)
@@ -370,7 +370,7 @@ def test_a_lease_shorter_than_the_clock_can_tell_is_refused(url):
 # --- members of a batch -------------------------------------------------------------------------------------------
 
 
-def test_without_the_permissions_for_batches_single_writes_are_sent_and_it_is_said_once(url, proxy):
+def test_without_batch_permissions_single_writes_are_sent_and_told_once(url, proxy):
     store = open_store(url)
     drive(store.load("warm"), store)
     proxy.seen.clear()
@@ -491,7 +491,7 @@ def test_nobody_asks_for_the_cost_unless_somebody_observes(proxy, table):
     assert not any("ReturnConsumedCapacity" in seen.body for seen in proxy.seen)
 
 
-def test_a_fence_grows_across_a_clear_although_another_process_claims_next(url):
+def test_a_fence_grows_across_a_clear_though_another_process_claims_next(url):
     fences = []
     for _ in range(3):
         mine = Once(url)

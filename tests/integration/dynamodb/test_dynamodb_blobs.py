@@ -192,7 +192,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_passing_fault_of_s3_is_survived_at_the_completion_and_at_the_replay(once, objects, fault, times, stored):
+def test_a_passing_fault_of_s3_is_survived_at_completion_and_at_replay(once, objects, fault, times, stored):
     objects.rule = lambda seen: fault if seen.number < times else None
     assert once.run("k", large) == LARGE
     first = len(objects.seen)
@@ -235,7 +235,7 @@ def test_when_s3_stays_away_the_record_is_completed_all_the_same(clocked, clock,
         clocked.run("k", never)
 
 
-def test_a_heartbeat_in_between_does_not_make_the_completion_wait_for_s3_again(url, blobs, objects, stands):
+def test_heartbeat_in_between_does_not_make_completion_wait_for_s3_again(url, blobs, objects, stands):
     """The tries to write the object take longer than the time between two renewals."""
     once = Once(f"{url}&blobs={blobs}", lease=6, heartbeat=1.6, max_result=10**7).using(name="n")
 
@@ -250,7 +250,7 @@ def test_a_heartbeat_in_between_does_not_make_the_completion_wait_for_s3_again(u
     assert len(objects.seen) == 5
 
 
-def test_a_slow_s3_is_given_each_object_once_although_a_heartbeat_comes_in_between(url, blobs, objects):
+def test_a_slow_s3_gets_each_object_once_though_a_heartbeat_intervenes(url, blobs, objects):
     once = Once(f"{url}&blobs={blobs}", lease=6, heartbeat=1.6, max_result=10**7).using(name="n")
     objects.rule = lambda seen: Fault(delay=1.8)
     with once.claim("k") as claim:
@@ -300,7 +300,7 @@ def test_a_zombies_object_does_not_overwrite_its_successors(clocked, clock, stor
     assert clocked.run("k", never) == "heir" + LARGE
 
 
-def test_a_zombies_object_that_arrives_late_does_not_overwrite_its_successors(clocked, clock, objects):
+def test_a_zombies_late_object_does_not_overwrite_its_successors(clocked, clock, objects):
     zombie = clocked.acquire("k")
 
     def rule(seen):  # nothing of the zombie's gets through until its lease is over and its heir has come
@@ -468,7 +468,7 @@ def test_a_checkpoint_needs_no_s3_to_know_what_was_written_before(once, url, blo
 
 
 @pytest.mark.parametrize("fault", [Refuse("AccessDenied", 403), Refuse("InternalError", 500), None], ids=str)
-def test_a_duplicate_whose_result_cannot_be_fetched_harms_no_other_of_its_batch(once, objects, s3, stored, fault):
+def test_a_duplicate_whose_result_cannot_be_fetched_harms_no_other(once, objects, s3, stored, fault):
     once = Once(once.store, max_result=10**7)
     ran = []
 
@@ -493,7 +493,7 @@ def test_a_duplicate_whose_result_cannot_be_fetched_harms_no_other_of_its_batch(
 
 
 @pytest.mark.parametrize("other", [b'"another result"', b"", b"\xff\xfe"], ids=str)
-def test_other_content_under_the_objects_name_is_an_error_and_never_a_replay(once, s3, stored, other):
+def test_other_content_under_the_objects_name_is_error_and_never_replay(once, s3, stored, other):
     once.run("k", large)
     (name,) = stored()
     s3.call("PUT", f"/{BUCKET}/{name}", other)
@@ -520,7 +520,7 @@ def test_a_record_beside_powertools_is_cleared_without_its_object(proxy, dynoxid
     assert dynoxide.items(other) == []
 
 
-def test_a_silent_s3_holds_up_a_batch_for_one_request_although_its_leases_are_short(proxy, url, blobs, objects):
+def test_a_silent_s3_holds_up_a_batch_of_short_leases_for_one_request(proxy, url, blobs, objects):
     objects.rule = lambda seen: Fault(delay=3, lose_request=True) if seen.action == "PUT" else None
     batch = Once(f"{url}&timeout=2&blobs={blobs}").batch(lambda order: LARGE, key="order.id", name="b")
     began = time.monotonic()

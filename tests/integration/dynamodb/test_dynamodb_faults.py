@@ -382,7 +382,7 @@ def sent(bench, case, mode) -> int:
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("name", CASES)
-def test_any_fault_of_any_request_changes_nothing_for_the_caller_nor_for_the_record(bench, name, mode):
+def test_any_fault_of_any_request_changes_nothing_for_caller_or_record(bench, name, mode):
     case, proxy = CASES[name], bench.proxy
     for number in range(sent(bench, case, mode)):
         for what, fault in FAULTS.items():
@@ -459,7 +459,7 @@ def test_without_the_store_at_the_claim_the_handler_does_not_run(bench, gone, mo
     assert desk.run(desk.handler) == {"run": 1}, "its claim, if it was made, lapses"
 
 
-def test_without_the_store_at_a_takeovers_second_request_the_handler_does_not_run(bench, gone, mode):
+def test_without_store_at_takeovers_second_request_handler_does_not_run(bench, gone, mode):
     desk = Desk(bench, mode)
     lapsed(desk)
     away(bench, gone, len(bench.proxy.seen) + 1)
@@ -471,7 +471,7 @@ def test_without_the_store_at_a_takeovers_second_request_the_handler_does_not_ru
     assert desk.run(desk.handler) == {"run": 1}
 
 
-def test_without_the_store_at_the_completion_the_caller_gets_the_result_and_is_told(bench, gone, mode):
+def test_without_the_store_at_completion_caller_gets_result_and_is_told(bench, gone, mode):
     desk = Desk(bench, mode)
     away(bench, gone, len(bench.proxy.seen) + 1)
     with pytest.raises(ResultNotRecorded) as caught:
@@ -485,7 +485,7 @@ def test_without_the_store_at_the_completion_the_caller_gets_the_result_and_is_t
         desk.stands(IN_PROGRESS)
 
 
-def test_without_the_store_a_failed_handlers_own_error_is_raised_and_a_note_tells_the_rest(bench, gone, mode):
+def test_without_the_store_failing_handlers_own_error_is_raised_with_note(bench, gone, mode):
     desk = Desk(bench, mode)
     away(bench, gone, len(bench.proxy.seen) + 1)
 
@@ -522,7 +522,7 @@ def test_without_the_store_an_ending_fails_and_says_so(bench, gone, mode, verb):
     assert claim.lost, "it was tried to the end of the lease"
 
 
-def test_without_the_store_a_transaction_fails_and_later_the_truth_is_found_out(bench, gone, mode):
+def test_without_the_store_transaction_fails_and_later_truth_is_found_out(bench, gone, mode):
     desk = Desk(bench, mode)
     away(bench, gone, len(bench.proxy.seen))
     with pytest.raises(StoreError):
@@ -533,7 +533,7 @@ def test_without_the_store_a_transaction_fails_and_later_the_truth_is_found_out(
     assert desk.spent() == 1
 
 
-def test_without_the_store_a_claims_transaction_fails_and_later_the_truth_is_found_out(bench, gone, mode):
+def test_without_store_claims_transaction_fails_and_is_found_out_later(bench, gone, mode):
     desk = Desk(bench, mode)
     claim = desk.acquire()
     away(bench, gone, len(bench.proxy.seen))
@@ -546,7 +546,7 @@ def test_without_the_store_a_claims_transaction_fails_and_later_the_truth_is_fou
     assert desk.spent() == 1
 
 
-def test_without_the_store_a_batch_fails_and_later_each_member_is_recognised(bench, gone, mode):
+def test_without_store_batch_fails_and_later_each_member_is_recognised(bench, gone, mode):
     desk = Desk(bench, mode)
     away(bench, gone, len(bench.proxy.seen))
     assert all(isinstance(one, StoreError) and one.transient for one in claim_many(desk, None))
@@ -560,7 +560,7 @@ def test_without_the_store_a_batch_fails_and_later_each_member_is_recognised(ben
 
 
 @pytest.mark.parametrize("verb", ["complete", "release", "park", "extend"])
-def test_a_zombies_request_that_arrives_after_its_successor_has_begun_changes_nothing(bench, mode, verb):
+def test_zombies_request_that_arrives_after_its_successor_changes_nothing(bench, mode, verb):
     desk = Desk(bench, mode)
     zombie = desk.acquire()
     away(bench, Fault(late=1000), len(bench.proxy.seen))
@@ -594,7 +594,7 @@ def test_a_zombies_transaction_that_arrives_late_changes_nothing(bench, mode):
     assert desk.spent() == 1
 
 
-def test_a_claim_that_arrives_after_its_worker_gave_up_holds_the_key_for_a_lease_and_no_longer(bench, mode):
+def test_claim_that_arrives_after_its_worker_gave_up_holds_for_one_lease(bench, mode):
     desk = Desk(bench, mode)
     away(bench, Fault(late=1000), len(bench.proxy.seen))
     with pytest.raises(StoreError):
@@ -665,7 +665,7 @@ def test_an_end_in_a_batch_that_fails_is_written_alone(bench, mode, made):
         back(bench)
 
 
-def test_a_member_that_may_not_be_written_in_batches_is_written_alone_and_so_are_all_from_then_on(bench, mode):
+def test_once_batch_may_not_write_member_all_later_ones_are_written_alone(bench, mode):
     desk = Desk(bench, mode)
     some_taken(desk)
     fault = failing_member(4, "AccessDenied", made=False)
@@ -771,7 +771,7 @@ def test_a_batch_of_nothing_asks_nothing(bench, mode):
     assert bench.proxy.actions == []
 
 
-def test_a_refused_member_whose_record_is_gone_when_it_is_read_back_is_told_so(bench, mode):
+def test_a_refused_member_whose_record_is_gone_when_read_back_is_told_so(bench, mode):
     desk = Desk(bench, mode)
     some_taken(desk)
     gone = desk.record(keys(desk)[0])
@@ -847,7 +847,7 @@ def test_a_server_that_does_not_show_what_it_holds_is_asked_for_it(url, proxy):
     assert proxy.actions == ["PutItem", "GetItem"]
 
 
-def test_a_claim_whose_try_took_longer_than_its_patience_is_tried_once_more(proxy, table):
+def test_claim_whose_try_took_longer_than_its_patience_is_tried_once_more(proxy, table):
     once = Once(open_table(table, endpoint=proxy.url, timeout=2.5))
     once.run("warm", int)
     first = len(proxy.seen)

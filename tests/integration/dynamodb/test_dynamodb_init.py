@@ -173,7 +173,7 @@ def test_ttl_is_switched_on_in_an_empty_table_that_was_there(store, proxy, dynox
     assert ttl_of(dynoxide, name) == "ENABLED"
 
 
-def test_an_init_that_was_interrupted_before_the_ttl_is_finished_by_the_next(store, proxy, dynoxide, name):
+def test_an_init_interrupted_before_the_ttl_is_finished_by_the_next(store, proxy, dynoxide, name):
     proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action == "UpdateTimeToLive" else None
     with pytest.raises(StoreError, match="UpdateTimeToLive"):
         drive(create(store), store)
@@ -234,7 +234,7 @@ def test_a_name_that_no_table_can_have_is_told_as_dynamodb_tells_it(proxy):
 # --- point-in-time recovery -----------------------------------------------------------------------------------------
 
 
-def test_recovery_that_the_server_does_not_have_is_told_and_the_table_stands(store, dynoxide, name):
+def test_recovery_that_the_server_does_not_have_is_told_and_table_stands(store, dynoxide, name):
     with pytest.raises(StoreError, match=r"recovery was not enabled. What stands: table .* and TTL on expires_at"):
         drive(create(store, pitr=True), store)
     assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["TimeToLiveStatus"] == "ENABLED"
@@ -296,7 +296,7 @@ def described(status):
     )
 
 
-def test_a_table_is_waited_for_also_while_its_description_is_not_known_yet(store):
+def test_table_is_waited_for_also_while_its_description_is_not_known_yet(store):
     steps = create(store)
     request = next(steps)
     for answer in (error("ResourceNotFoundException"), ok(), error("ResourceNotFoundException"), described("CREATING")):
@@ -330,7 +330,7 @@ def test_a_table_that_never_becomes_active_is_given_up_with_what_to_do(store):
     assert 60 < slept < 300
 
 
-def test_a_ttl_that_was_changed_within_the_hour_is_told_with_when_to_come_back(store):
+def test_a_ttl_changed_within_the_hour_is_told_with_when_to_come_back(store):
     steps = create(store)
     request = next(steps)
     answers = {
@@ -344,7 +344,7 @@ def test_a_ttl_that_was_changed_within_the_hour_is_told_with_when_to_come_back(s
             request = steps.send(answers[request.action] if isinstance(request, Call) else None)
 
 
-def test_a_table_of_which_a_page_is_empty_and_another_follows_is_not_empty(store):
+def test_a_table_with_an_empty_page_before_another_is_not_empty(store):
     steps = create(store)
     request = next(steps)
     answers = {
@@ -504,7 +504,7 @@ def test_templates_grant_rights_on_results_in_s3_when_the_ledger_has_them(kind, 
     assert told["operators"][1:] == [(["s3:GetObject"], f"{arn}/results/*"), (["s3:ListBucket"], arn)]
 
 
-def test_handlers_and_operators_need_no_right_that_the_templates_do_not_grant(store, proxy):
+def test_handlers_and_operators_need_no_right_that_templates_do_not_grant(store, proxy):
     drive(create(store), store)
     proxy.clear()
     once = Once(store, name="n")

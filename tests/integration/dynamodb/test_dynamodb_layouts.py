@@ -185,7 +185,7 @@ def zeros(size):
     return b"".join([*parts, packing.flush()])
 
 
-def test_a_result_that_unfolds_to_more_than_the_limit_is_refused_and_not_unfolded():
+def test_a_result_that_unfolds_beyond_the_limit_is_refused():
     import tracemalloc
 
     item = packed(zeros(8 * UNPACKED))

@@ -177,7 +177,7 @@ def test_a_claim_of_powertools_is_honoured_until_it_lapses(shop):
 
 
 @pytest.mark.filterwarnings("ignore:Couldn't determine the remaining time:UserWarning")
-def test_a_claim_of_powertools_without_an_end_is_honoured_until_it_expires(shop):
+def test_a_claim_of_powertools_without_end_is_honoured_until_it_expires(shop):
     hanging(shop, remaining=None)
     shop.ahead(3590)
     with pytest.raises(Busy):
@@ -187,7 +187,7 @@ def test_a_claim_of_powertools_without_an_end_is_honoured_until_it_expires(shop)
     assert claim.attempt == 2
 
 
-def test_a_takeover_from_powertools_is_the_second_attempt_and_its_fence_grows(shop):
+def test_a_takeover_from_powertools_is_second_attempt_and_its_fence_grows(shop):
     hanging(shop, remaining=1000)
     shop.ahead(5)
     claim = shop.once.acquire(KEY)
@@ -338,7 +338,7 @@ def test_powertools_honours_our_claim_as_it_is_renewed(shop):
         shop.theirs()()
 
 
-def test_powertools_takes_over_our_lapsed_claim_and_we_learn_that_it_is_lost(shop):
+def test_powertools_takes_over_our_lapsed_claim_and_we_learn_it_is_lost(shop):
     shop.ahead(-100)
     claim = shop.once.acquire(KEY, lease=90)
     assert shop.theirs()() == {"by": "theirs"}
@@ -374,7 +374,7 @@ def test_we_run_again_what_we_gave_back_and_count_the_attempts(shop):
 # --- one after the other ------------------------------------------------------------------------------------------
 
 
-def test_a_late_powertools_worker_completes_a_record_that_we_took_over_and_is_believed(shop):
+def test_a_late_powertools_worker_that_completes_our_takeover_is_believed(shop):
     inside, go_on, got = threading.Event(), threading.Event(), []
 
     def slow():
@@ -481,7 +481,7 @@ def test_a_record_that_a_batch_wrote_reads_the_same_to_powertools(shop, replies)
     assert shop.run() == {"by": "ours"}
 
 
-def test_a_late_powertools_worker_that_fails_deletes_our_record_and_we_learn_that_it_is_lost(shop):
+def test_late_powertools_worker_that_fails_deletes_our_record_and_we_learn(shop):
     claim = shop.once.acquire(KEY)
     shop.client.delete_item(TableName=shop.table, Key={"id": {"S": ID}})
     with pytest.raises(LeaseLost):
@@ -506,7 +506,7 @@ def fingerprinted(shop):
     return charge
 
 
-def test_the_validation_of_powertools_is_not_compared_with_our_fingerprint(shop):
+def test_validation_of_powertools_is_not_compared_with_our_fingerprint(shop):
     shop.theirs(payload_validation_jmespath="amount")()
     assert "validation" in shop.item
     assert fingerprinted(shop)(ORDER) == {"by": "theirs"}

@@ -117,7 +117,7 @@ def carrier(request, service):
     return Carrier(request.param, service)
 
 
-def test_an_answer_has_the_status_the_document_with_bytes_the_date_and_the_times_around_it(carrier, service):
+def test_answer_has_status_document_with_bytes_date_and_times_around_it(carrier, service):
     service.answers = {"GetItem": (200, {"Item": {"result": {"B": "AP8="}}}), "PutItem": (200, {})}
     got, put = carrier.send(GET, PUT)
     assert got[:3] == (200, {"Item": {"result": {"B": b"\x00\xff"}}}, 1763730960.0)
@@ -126,7 +126,7 @@ def test_an_answer_has_the_status_the_document_with_bytes_the_date_and_the_times
     assert json.loads(service.seen[1][1])["Item"] == {"key": {"S": "k"}, "result": {"B": "AP8="}}
 
 
-def test_an_error_is_an_answer_with_its_code_its_message_and_what_else_it_says(carrier, service):
+def test_error_is_answer_with_its_code_its_message_and_what_else_it_says(carrier, service):
     kind = "com.amazonaws.dynamodb.v20120810#"
     refused = {"__type": f"{kind}ConditionalCheckFailedException", "message": "no", "Item": {"key": {"S": "k"}}}
     service.answers = {
@@ -256,7 +256,7 @@ def test_closing_a_wire_leaves_the_client_open(service):
 # --- blocking calls through a client of aiobotocore ------------------------------------------------------------------
 
 
-def test_blocking_calls_are_carried_by_the_event_loop_that_the_client_is_used_in(service):
+def test_blocking_calls_are_carried_by_event_loop_that_client_is_used_in(service):
     service.answers = {"GetItem": (200, {}), "PutItem": (400, {"__type": "x#Refused", "message": "no"})}
 
     async def main():
@@ -319,7 +319,7 @@ def test_an_event_loop_that_is_blocked_is_a_passing_error(service, monkeypatch):
     assert [error.transient for error in errors] == [True]
 
 
-def test_an_event_loop_that_ends_with_the_call_under_way_is_a_passing_error(service):
+def test_an_event_loop_that_ends_with_the_call_under_way_is_passing_error(service):
     gate = threading.Event()
 
     class Slow(dict):

@@ -61,7 +61,7 @@ def opening(money):
 # --- once.transact ------------------------------------------------------------------------------------------------
 
 
-def test_claim_effect_and_completion_are_one_request_and_a_duplicate_gets_the_result(once, money, balance, proxy):
+def test_claim_effect_and_completion_are_one_request_and_are_replayed(once, money, balance, proxy):
     once.transact("warm", [])
     proxy.seen.clear()
     assert once.transact("k", [adding(money)], {"paid": 1}) == {"paid": 1}
@@ -119,7 +119,7 @@ def test_a_passing_fault_neither_loses_nor_doubles_the_effect(once, money, balan
     assert balance() == 1
 
 
-def test_a_condition_of_the_effect_that_does_not_hold_is_told_with_the_item(once, money, balance, dynoxide):
+def test_a_condition_of_the_effect_that_does_not_hold_is_told_with_item(once, money, balance, dynoxide):
     once.transact("open", [opening(money)])
     with pytest.raises(EffectRefused, match=r"writes\[1\].*Put on money") as caught:
         once.transact("k", [adding(money, 5, Key={"id": {"S": "bob"}}), opening(money)])
@@ -130,7 +130,7 @@ def test_a_condition_of_the_effect_that_does_not_hold_is_told_with_the_item(once
     assert balance() == 105
 
 
-def test_a_duplicate_whose_effect_would_be_refused_gets_the_result_all_the_same(once, money):
+def test_a_duplicate_whose_effect_would_be_refused_gets_the_result_anyway(once, money):
     assert once.transact("k", [opening(money)], 1) == 1
     assert once.transact("k", [opening(money)], 2) == 1
 
@@ -319,7 +319,7 @@ def test_a_cancellation_without_reasons_is_an_error_like_any_other(url, proxy, m
         once.transact("k", [adding(money)], 1)
 
 
-def test_a_lost_reply_of_a_transaction_whose_result_is_not_stored_is_no_error(url, proxy):
+def test_lost_reply_of_transaction_whose_result_is_not_stored_is_no_error(url, proxy):
     once = Once(url, max_result=1)
     with pytest.warns(UserWarning, match="max_result"):
         once.transact("warm", [], "long")
@@ -373,7 +373,7 @@ def test_a_key_that_is_too_long_for_dynamodb_is_told_as_such(url):
 
 
 @pytest.mark.parametrize("write", [{"Delete": {"TableName": "t", "Key": 5}}, {"Put": {"TableName": "t"}}])
-def test_a_write_without_its_key_or_item_is_refused_before_anything_is_sent(url, proxy, write):
+def test_a_write_without_its_key_or_item_is_refused_beforehand(url, proxy, write):
     with pytest.raises(TypeError, match="typed values"):
         Once(url).transact("k", [write])
     assert proxy.actions == []

@@ -61,7 +61,7 @@ def python(code, *args, cwd=None):
 # --- the file ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_file_is_in_wal_mode_and_every_connection_of_the_store_is_durable(once, path):
+def test_the_file_is_in_wal_mode_and_every_connection_of_store_is_durable(once, path):
     once.run("k", one)
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
     for connection in (once.store._file.reader(), once.store._file.writer()):
@@ -254,7 +254,7 @@ def test_a_read_only_file_is_a_clear_error_and_nothing_runs(mounted):
     once.close()
 
 
-def test_a_file_system_that_turns_read_only_while_the_handler_runs_gives_the_caller_its_result(mounted):
+def test_a_file_system_that_turns_read_only_gives_the_caller_its_result(mounted):
     once = Once(f"sqlite:///{mounted}/ledger.db", lease=1)
 
     def handle():
@@ -278,7 +278,7 @@ def fill(folder):
                 continue
 
 
-def test_a_full_disk_at_the_claim_is_a_clear_error_and_nothing_runs_or_is_lost(mounted):
+def test_a_full_disk_at_claim_is_clear_error_and_nothing_runs_or_is_lost(mounted):
     once = Once(f"sqlite:///{mounted}/ledger.db")
     once.run("before", str, "x" * 1000)
     fill(mounted)
@@ -291,7 +291,7 @@ def test_a_full_disk_at_the_claim_is_a_clear_error_and_nothing_runs_or_is_lost(m
     once.close()
 
 
-def test_a_full_disk_at_the_completion_is_waited_out_while_the_claim_lasts(mounted):
+def test_a_full_disk_at_the_completion_is_waited_out_while_claim_lasts(mounted):
     once = Once(f"sqlite:///{mounted}/ledger.db", lease=20)
     once.run("warm up", one)
 
@@ -329,7 +329,7 @@ def holder(path):
     process.communicate("\n" if process.poll() is None else None, timeout=10)
 
 
-def test_a_file_locked_by_another_process_is_a_clear_error_after_the_timeout(path, holder):
+def test_a_file_locked_by_another_process_is_a_clear_error_after_timeout(path, holder):
     once = Once(f"sqlite:///{path}?timeout=0.05")
     start = time.monotonic()
     with pytest.raises(StoreError, match=r"timeout=") as locked:
@@ -419,7 +419,7 @@ def test_many_coroutines_share_their_commits(once):
     assert once.store._commits < 200
 
 
-def test_a_once_that_was_used_before_a_fork_works_in_the_children_and_the_parent(once, path):
+def test_a_once_used_before_a_fork_works_in_the_children_and_the_parent(once, path):
     once.run("before", one)
     children = []
     for number in range(4):
@@ -520,7 +520,7 @@ def set_meta(path, name, value):
     connection.close()
 
 
-def test_after_a_reboot_the_clock_is_anchored_anew_and_never_before_the_newest_record(once, path):
+def test_after_a_reboot_the_clock_is_never_before_the_newest_record(once, path):
     once.run("k", one)
     once.close()
     connection = sqlite3.connect(path)
@@ -656,13 +656,13 @@ print(max(ended.values()), sorted(errors - {"Busy"}), n > 200)
 """
 
 
-def test_interrupts_at_any_moment_leave_no_lock_and_no_context_behind_and_run_nothing_twice(path):
+def test_interrupts_at_any_moment_leave_no_lock_behind_and_run_nothing_twice(path):
     process = python(INTERRUPTS, path)
     out, errors = process.communicate(timeout=60)
     assert (out, errors) == ("1 [] True\n", "")
 
 
-def test_a_worker_that_was_paused_past_its_lease_is_told_and_overwrites_nothing(once):
+def test_a_worker_paused_past_its_lease_is_told_and_overwrites_nothing(once):
     zombie = once.acquire("k", lease=0.05)
     time.sleep(0.1)
     once.acquire("k").complete("theirs")

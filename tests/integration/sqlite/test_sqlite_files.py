@@ -59,7 +59,7 @@ def replace(path):
 
 
 @pytest.mark.parametrize("what", [move, replace, Path.unlink])
-def test_a_worker_whose_file_was_moved_replaced_or_deleted_is_told_and_runs_nothing(once, path, what):
+def test_worker_whose_file_was_moved_or_deleted_is_told_and_runs_nothing(once, path, what):
     what(path)
     time.sleep(SOON)
     for call in (
@@ -82,7 +82,7 @@ def test_a_file_that_is_put_back_is_used_again(once, path):
     assert once.ledger.stats()["total"] == 2
 
 
-def test_a_worker_that_forked_or_failed_makes_no_new_file_in_the_place_of_one_that_is_gone(once, path):
+def test_a_worker_that_forked_or_failed_makes_no_new_file_for_a_gone_one(once, path):
     once.store._file.close()  # as before a fork
     path.unlink()
     with pytest.raises(StoreError, match="moved, deleted or replaced"):
@@ -93,7 +93,7 @@ def test_a_worker_that_forked_or_failed_makes_no_new_file_in_the_place_of_one_th
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-shm"])
-def test_a_worker_whose_wal_was_deleted_is_told_and_loses_nothing_when_it_ends(once, path, suffix):
+def test_a_worker_whose_wal_was_deleted_is_told_and_loses_nothing(once, path, suffix):
     for number in range(5):
         once.run(number, int)
     beside(path, suffix).unlink()
@@ -197,7 +197,7 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_row_is_a_clear_error_that_names_its_key_and_the_others_go_on(once, path, damage):
+def test_a_damaged_row_is_clear_error_that_names_its_key_and_others_go_on(once, path, damage):
     once.acquire("bad").complete("card 4111")
     with sqlite3.connect(path) as connection:
         connection.execute(damage)
@@ -237,7 +237,7 @@ print(once.acquire("k").fence)
 """
 
 
-def test_a_claim_that_was_paused_before_its_insert_gets_a_larger_fence_than_what_was_cleared_meanwhile(path):
+def test_a_claim_paused_before_its_insert_gets_a_fence_beyond_the_cleared(path):
     process = subprocess.Popen(
         [sys.executable, "-c", PAUSED, str(path)],
         env={**os.environ, "PYTHONPATH": str(SOURCES)},
@@ -306,7 +306,7 @@ def test_stores_that_are_dropped_leave_no_fork_hook_behind(path):
     assert len(locks._STORES) <= before
 
 
-def test_a_fork_while_a_thread_uses_a_ledger_in_memory_leaves_no_lock_behind():
+def test_a_fork_while_thread_uses_ledger_in_memory_leaves_no_lock_behind():
     once = Once("memory:")
     stop = threading.Event()
 
@@ -340,7 +340,7 @@ def test_a_fork_while_a_thread_uses_a_ledger_in_memory_leaves_no_lock_behind():
     assert codes == [0] * 10
 
 
-def test_any_number_of_coroutines_wait_for_a_file_that_is_slow_to_open_in_one_thread(path):
+def test_any_number_of_coroutines_wait_in_one_thread_for_a_slow_file(path):
     holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     holder.execute("CREATE TABLE mine (x)")
     holder.execute("BEGIN EXCLUSIVE")

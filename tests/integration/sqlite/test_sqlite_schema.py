@@ -54,7 +54,7 @@ def columns(path):
     return [row[1] for row in sql(path, "PRAGMA table_info(onceward)")]
 
 
-def test_a_file_of_a_lower_minor_gets_its_columns_on_first_use_and_keeps_its_records(once, path):
+def test_a_file_of_a_lower_minor_gains_its_columns_and_keeps_its_records(once, path):
     assert once.run("k", pytest.fail) == "receipt"
     record, _ = once.ledger.show("n:k")
     assert (record.updated_at, record.worker, record.needs) == (None, None, None)

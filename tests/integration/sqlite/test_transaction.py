@@ -74,7 +74,7 @@ class Failure(Exception):
     pass
 
 
-def test_effect_and_record_commit_together_and_a_duplicate_gets_the_result(once, path, connection):
+def test_effect_and_record_commit_together_and_a_duplicate_gets_result(once, path, connection):
     with once.transaction("k", connection) as tx:
         act(tx)
         assert effects(path) == []
@@ -159,7 +159,7 @@ def test_a_busy_key_is_refused_at_once_even_when_the_policy_waits(once, connecti
     assert not connection.in_transaction
 
 
-def test_a_concurrent_duplicate_waits_for_the_transaction_and_gets_its_result(once, path):
+def test_a_concurrent_duplicate_waits_for_transaction_and_gets_its_result(once, path):
     entered = threading.Event()
     answers = []
 
@@ -315,7 +315,7 @@ def test_a_body_that_ends_the_transaction_itself_is_parked_and_told(once, path, 
 
 
 @pytest.mark.parametrize("body", [commits, commits_and_goes_on, rolls_back])
-def test_a_held_claim_whose_transaction_was_ended_by_the_body_is_parked_too(once, path, body):
+def test_a_held_claim_whose_transaction_was_ended_by_body_is_parked_too(once, path, body):
     connection = sqlite3.connect(path)
 
     def handle():
@@ -578,7 +578,7 @@ def test_a_commit_that_fails_in_a_coroutine_gives_its_key_back(once, path, stric
     assert (effects(path), status(once)) == (["effect"], [("COMPLETED", 2)])
 
 
-def test_a_commit_that_fails_counts_the_attempt_of_a_key_that_was_claimed_with_it(once, path, strict):
+def test_a_commit_that_fails_counts_the_attempt_of_a_key_claimed_with_it(once, path, strict):
     for attempt in (1, 2):
         with pytest.raises(StoreError, match="FOREIGN KEY"), once.transaction("k", strict, max_attempts=2) as tx:
             orphan(tx.connection)
@@ -634,7 +634,7 @@ def raises(error):
 IO_ERROR = sqlite3.OperationalError("disk I/O error")
 
 
-def test_a_commit_whose_reply_is_an_error_and_that_was_made_all_the_same_counts(once, path):
+def test_a_commit_that_was_made_though_its_reply_is_an_error_counts(once, path):
     connection = Commits(sqlite3.connect(path, isolation_level=None), commits_and_raises(IO_ERROR))
     claim = once.acquire("k")
     with claim.transaction(connection) as tx:
@@ -689,7 +689,7 @@ def fails_when_full(file, kilobytes):
     return failed
 
 
-def test_a_disk_that_is_full_at_the_commit_leaves_neither_effect_nor_record(tmp_path):
+def test_a_disk_full_at_the_commit_leaves_neither_effect_nor_record(tmp_path):
     folder = tmp_path / "disk"
     folder.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True).returncode:

@@ -75,7 +75,7 @@ def answered_while_away(server, path, proxy, place):
         return pending.result(), time.monotonic() - began
 
 
-def test_an_answer_goes_out_although_its_ledger_has_vanished_and_is_recorded_behind(served, proxy, place):
+def test_answer_goes_out_though_its_ledger_is_away_and_is_recorded_later(served, proxy, place):
     server, path = served
     (status, fields, body), took = answered_while_away(server, path, proxy, place)
     assert (status, body.strip(b'"')) == (201, b"done")
@@ -166,7 +166,7 @@ def test_fifty_requests_without_a_ledger_leave_one_traceback_on_the_log(caplog):
     assert "(10 times in " in told[1].message
 
 
-def test_a_record_behind_its_answer_that_fails_in_the_end_is_on_the_log_with_its_key(caplog):
+def test_a_late_recording_that_fails_in_the_end_is_logged_with_its_key(caplog):
     (answer,) = call(Leaving(lease=1.5, record_within=0.2).guarded, post("/orders", "k"))
     assert (answer.status_code, answer.headers["idempotency-recorded"]) == (201, "pending")
     assert any(record.levelname == "ERROR" and record.message.startswith("http:k") for record in caplog.records)

@@ -95,7 +95,7 @@ def test_a_server_that_is_killed_and_restarted_leaves_one_charge_per_key(ledger)
 # --- clients that leave, servers that stop --------------------------------------------------------------------------
 
 
-def test_a_payment_whose_client_left_is_charged_and_its_retry_gets_the_receipt(tmp_path):
+def test_payment_whose_client_left_is_charged_and_its_retry_gets_receipt(tmp_path):
     url = f"sqlite:///{tmp_path}/payments.db"
     with uvicorn("payments_fastapi:app", LEDGER=url, BANK_SECONDS="1") as server:
         request = ("/payments", payment("a"), keyed("k"))
@@ -108,7 +108,7 @@ def test_a_payment_whose_client_left_is_charged_and_its_retry_gets_the_receipt(t
         assert (again[0], again[2]) == (201, body)
 
 
-def test_a_server_that_is_told_to_stop_waits_for_a_payment_whose_client_has_left(tmp_path):
+def test_a_server_told_to_stop_waits_for_a_payment_whose_client_has_left(tmp_path):
     url = f"sqlite:///{tmp_path}/payments.db"
     with uvicorn("payments_fastapi:app", LEDGER=url, BANK_SECONDS="1") as server:
         with pytest.raises(TimeoutError):

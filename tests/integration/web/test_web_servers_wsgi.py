@@ -134,7 +134,7 @@ def test_a_server_that_is_killed_and_restarted_leaves_one_charge_per_key(store, 
 # --- clients that leave, servers that stop --------------------------------------------------------------------------
 
 
-def test_a_payment_whose_client_left_is_charged_and_its_retry_gets_the_receipt(tmp_path, served):
+def test_payment_whose_client_left_is_charged_and_its_retry_gets_receipt(tmp_path, served):
     with served(LEDGER=f"sqlite:///{tmp_path}/payments.db", BANK_SECONDS="1") as server:
         with pytest.raises(TimeoutError):
             server.post("/payments", payment("a"), keyed("k"), 0.4)
@@ -144,7 +144,7 @@ def test_a_payment_whose_client_left_is_charged_and_its_retry_gets_the_receipt(t
         assert server.post("/payments", payment("a"), keyed("k"))[2] == body
 
 
-def test_a_server_that_is_told_to_stop_waits_for_a_payment_whose_client_has_left(tmp_path, served):
+def test_a_server_told_to_stop_waits_for_a_payment_whose_client_has_left(tmp_path, served):
     url = f"sqlite:///{tmp_path}/payments.db"
     with served(LEDGER=url, BANK_SECONDS="1") as server:
         with pytest.raises(TimeoutError):
@@ -154,7 +154,7 @@ def test_a_server_that_is_told_to_stop_waits_for_a_payment_whose_client_has_left
     assert [record.status for record, _ in Once(url).ledger.records()] == [COMPLETED]
 
 
-def test_a_worker_that_takes_too_long_for_gunicorn_leaves_the_key_to_the_lease(tmp_path):
+def test_a_worker_that_takes_too_long_for_gunicorn_leaves_key_to_lease(tmp_path):
     url = f"sqlite:///{tmp_path}/payments.db"
     with gunicorn(FLASK, "--timeout", "1", LEDGER=url, BANK_SECONDS="60", LEASE="60") as server:
         with contextlib.suppress(http.client.HTTPException, OSError):
@@ -195,7 +195,7 @@ def test_a_streamed_answer_arrives_as_it_is_made_and_is_replayed(app, path):
 
 
 @pytest.mark.parametrize("path", ["/streamed", "/written"])
-def test_a_client_that_leaves_in_the_middle_of_an_answer_does_not_lose_the_effect(app, path):
+def test_a_client_that_leaves_amid_an_answer_does_not_lose_the_effect(app, path):
     with app.connection() as connection:
         connection.request("POST", path, headers={"Idempotency-Key": "k"})
         reply = connection.getresponse()
@@ -208,7 +208,7 @@ def test_a_client_that_leaves_in_the_middle_of_an_answer_does_not_lose_the_effec
     assert len(app.effects()) == 1
 
 
-def test_an_answer_that_fails_in_the_middle_is_torn_and_gives_the_key_back(app):
+def test_an_answer_that_fails_midway_is_torn_and_gives_the_key_back(app):
     for _ in range(2):
         with pytest.raises(http.client.IncompleteRead):
             app.post("/failing", headers={"Idempotency-Key": "k"})
@@ -242,7 +242,7 @@ def test_a_request_whose_sender_leaves_before_its_end_is_not_carried_out(app):
 
 
 @pytest.mark.parametrize("store", ["sqlite", "dynamodb"])
-def test_a_ledger_that_was_used_before_the_workers_were_forked_works_in_them(store, request, tmp_path):
+def test_a_ledger_used_before_the_workers_were_forked_works_in_them(store, request, tmp_path):
     url = f"sqlite:///{tmp_path}/ledger.db" if store == "sqlite" else request.getfixturevalue("url")
     log = tmp_path / "log"
     log.touch()

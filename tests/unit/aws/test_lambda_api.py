@@ -425,7 +425,7 @@ def test_a_coroutine_functions_5xx_and_exceptions_give_the_key_back(once):
     assert handler(keyed(http))["statusCode"] == 201
 
 
-def test_a_coroutine_functions_duplicate_is_409_while_another_worker_has_the_key(once):
+def test_a_coroutine_functions_duplicate_is_409_while_the_key_is_held(once):
     slow = SlowShop()
 
     async def function(event, context):
@@ -439,7 +439,7 @@ def test_a_coroutine_functions_duplicate_is_409_while_another_worker_has_the_key
         first.result(30)
 
 
-def test_a_plain_function_that_returns_a_coroutine_is_refused_and_nothing_is_recorded(once):
+def test_a_plain_function_that_returns_a_coroutine_is_refused_unrecorded(once):
     async def later():
         return {"statusCode": 200}
 

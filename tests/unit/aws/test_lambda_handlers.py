@@ -147,7 +147,7 @@ def test_an_event_of_which_all_failed_is_reported_or_raised_as_asked(once, effec
     assert failed(raising(event)) == ["m-0"]
 
 
-def test_an_event_that_is_only_busy_or_deferred_is_no_failure_of_the_function(once, effects):
+def test_an_event_that_is_only_busy_or_deferred_is_no_failure_of_function(once, effects):
     claim = once.acquire(1, name="n")
     handle = on_sqs(once, key="order.id", all_failed="raise")(effects.make)
     assert failed(handle(events.sqs({"id": 1}))) == ["m-0"]
@@ -210,7 +210,7 @@ def test_a_context_that_tells_no_time_is_no_limit(once, effects):
 
 
 @pytest.mark.parametrize(("stop", "left"), [("group", ["m-1", "m-3"]), ("batch", ["m-1", "m-2", "m-3", "m-4"])])
-def test_a_fifo_queue_stops_at_the_first_failure_of_the_group_or_of_the_batch(once, effects, stop, left):
+def test_a_fifo_queue_stops_at_the_first_failure_of_the_group_or_of_batch(once, effects, stop, left):
     handle = on_sqs_fifo(once, key="order.id", stop=stop)(effects.make)
     event = events.fifo(*zip("aabab", orders(1, 2, 3, 4, 5), strict=True))
     effects.failing = {2}
@@ -250,7 +250,7 @@ def test_fifo_groups_are_handled_side_by_side(once):
 
 
 @pytest.mark.parametrize("kind", ["kinesis", "dynamodb"])
-def test_a_stream_answers_with_the_first_that_failed_and_claims_nothing_after_it(once, effects, kind):
+def test_stream_answers_with_its_first_failure_and_claims_nothing_after_it(once, effects, kind):
     if kind == "kinesis":
         handle = on_kinesis(once, key="order.id")(effects.make)
         event = events.kinesis(*orders(0, 1, 2, 3))
@@ -271,7 +271,7 @@ def test_a_stream_answers_with_the_first_that_failed_and_claims_nothing_after_it
     assert effects == [0, 1, 2, 3]
 
 
-def test_a_record_in_an_aggregate_that_failed_is_named_by_the_record_around_it(once, effects):
+def test_a_record_in_aggregate_that_failed_is_named_by_record_around_it(once, effects):
     from test_lambda_reading import THREE
 
     effects.failing = {2}
@@ -286,7 +286,7 @@ def test_a_record_in_an_aggregate_that_failed_is_named_by_the_record_around_it(o
     assert effects == [0, 1, 2, "plain text", 9]
 
 
-def test_kafka_answers_with_partition_and_offset_and_keeps_each_partitions_order(once, effects):
+def test_kafka_answers_with_partition_and_offset_and_keeps_order(once, effects):
     effects.failing = {2}
     handle = on_kafka(once, key="order.id")(effects.make)
     event = events.kafka({0: orders(1, 2, 3), 1: orders(4, 5)})
@@ -626,7 +626,7 @@ def test_a_delivery_tells_what_it_is():
 TENANT = ContextVar("tenant")
 
 
-def test_a_handler_that_is_called_out_of_another_ones_thread_does_not_wait_for_it(once):
+def test_a_handler_called_out_of_another_ones_thread_does_not_wait_for_it(once):
     @on_invoke(once, key="event.inner")
     async def inner(event):
         return threading.current_thread() is threading.main_thread()
@@ -644,7 +644,7 @@ def test_a_handler_that_is_called_out_of_another_ones_thread_does_not_wait_for_i
     assert answers == [False]
 
 
-def test_each_invocation_of_a_coroutine_function_has_the_context_of_its_own_caller(once):
+def test_each_call_of_a_coroutine_function_has_its_own_callers_context(once):
     @on_invoke(once, key="event.id")
     async def tenant(event):
         found = TENANT.get()
@@ -674,7 +674,7 @@ def test_a_duplicate_of_another_groups_message_stops_its_own_group_too(once, bef
     assert made == []
 
 
-def test_a_message_under_a_forged_key_does_not_pass_for_the_real_one_when_inputs_are_compared(once):
+def test_a_message_under_a_forged_key_is_not_the_real_one_if_inputs_count(once):
     made = []
     handle = on_sqs(once, fingerprint=True)(made.append)
     forged = events.sqs_record("forged", {"id": 0})
@@ -685,7 +685,7 @@ def test_a_message_under_a_forged_key_does_not_pass_for_the_real_one_when_inputs
     assert made == [{"id": 0}]
 
 
-def test_another_input_under_the_key_of_a_record_before_it_stops_the_shard(once):
+def test_another_input_under_the_key_of_a_record_before_it_stops_shard(once):
     made = []
     handle = on_kinesis(once, key="order.id", fingerprint=True)(lambda order: made.append((order["id"], order["v"])))
     answer = handle(events.kinesis({"id": 1, "v": 1}, {"id": 1, "v": 2}, {"id": 2, "v": 1}))

@@ -109,7 +109,7 @@ def test_an_envelope_of_sns_in_sqs_is_taken_off_when_asked_for(once):
     assert "unwrapped:d88d4479-6ec0-54fe-b63f-1cf9df4bb16e" in keys(once)
 
 
-def test_a_message_without_an_envelope_is_malformed_when_one_is_to_be_taken_off(once):
+def test_a_message_without_the_envelope_to_take_off_is_malformed(once):
     outcomes = []
 
     @on_sqs(once, unwrap="sns", on_outcome=outcomes.append)
@@ -124,7 +124,7 @@ def test_a_message_without_an_envelope_is_malformed_when_one_is_to_be_taken_off(
     ] * 2
 
 
-def test_kinesis_gives_json_text_or_bytes_and_keys_by_stream_shard_and_number(once):
+def test_kinesis_gives_json_text_or_bytes_and_keys_by_stream_and_shard(once):
     payloads, deliveries = given(once, on_kinesis, events.kinesis({"id": 1}, "Hello", b"\xff\x00"))
     assert payloads == [{"id": 1}, "Hello", b"\xff\x00"]
     assert deliveries[0].id == str(events.FIRST)
@@ -261,7 +261,7 @@ def test_a_change_that_is_none_is_malformed(once, value):
     assert [o.status for o in outcomes] == ["malformed", "deferred"]
 
 
-def test_kafka_gives_values_and_keys_by_cluster_topic_partition_offset_and_time(once):
+def test_kafka_gives_values_and_keys_by_cluster_topic_partition_and_offset(once):
     payloads, deliveries = given(once, on_kafka, events.kafka({0: [{"id": 1}, None], 1: ["text"]}))
     found = {d.id: (d.group, payload) for payload, d in zip(payloads, deliveries, strict=True)}
     assert found == {
@@ -407,7 +407,7 @@ def test_a_record_of_another_source_among_right_ones_is_malformed_alone(once, wr
     assert len(keys(once)) == 1
 
 
-def test_a_message_of_another_kind_of_queue_among_right_ones_is_reported_alone(once):
+def test_a_message_of_another_kind_of_queue_is_reported_alone(once):
     (strange,) = events.fifo(("a", "strange"))["Records"]
     payloads = []
     strange["messageId"] = "strange"
@@ -470,7 +470,7 @@ def test_a_record_that_cannot_be_read_harms_no_other(once, wrapper, event, statu
         (on_firehose, changed(events.firehose("x", "y"), "records", 0, "recordId")),
     ],
 )
-def test_a_record_without_an_identifier_fails_the_invocation_after_all_others_are_done(once, wrapper, event):
+def test_a_record_without_an_identifier_fails_the_invocation_at_its_end(once, wrapper, event):
     ran = []
 
     @wrapper(once)
@@ -487,7 +487,7 @@ def test_a_record_without_an_identifier_fails_the_invocation_after_all_others_ar
     assert ran == ["y"]
 
 
-def test_a_stream_record_without_a_number_fails_the_invocation_and_nothing_after_it_runs(once):
+def test_a_stream_record_without_a_number_fails_the_invocation_at_once(once):
     ran = []
     handle = on_kinesis(once, key="payload.id")(lambda payload: ran.append(payload["id"]))
     event = changed(events.kinesis({"id": 1}, {}, {"id": 3}), "Records", 1, "kinesis", "sequenceNumber")
@@ -663,7 +663,7 @@ def test_parameters_are_filled_by_what_they_are_annotated_with(once):
     ]
 
 
-def test_a_function_that_takes_what_nobody_gives_is_refused_when_decorated(once):
+def test_function_that_takes_what_nobody_gives_is_refused_when_decorated(once):
     def two(payload, context): ...
     def named(payload, *, context): ...
     def late(payload, flag=True, *, delivery: Delivery = None): ...

@@ -169,7 +169,7 @@ def test_each_kind_of_trouble_is_its_own_records(form, once):
     held.complete()
 
 
-def test_what_failed_runs_again_in_the_next_batch_and_parks_when_attempts_are_used_up(form, once):
+def test_what_failed_runs_again_in_next_batch_until_attempts_are_used_up(form, once):
     def handle(order):
         raise ValueError("never")
 
@@ -728,7 +728,7 @@ def test_a_record_that_the_store_refuses_harms_no_other(form):
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_an_interrupt_records_what_is_finished_and_gives_back_what_has_not_begun(once, interrupt, concurrency):
+def test_an_interrupt_records_what_is_finished_and_gives_back_the_rest(once, interrupt, concurrency):
     ran = []
 
     def handle(order):
@@ -875,7 +875,7 @@ def start():
         yield starter
 
 
-def test_a_batch_that_is_killed_leaves_its_leases_and_what_it_had_recorded(start, tmp_path):
+def test_a_batch_killed_leaves_its_leases_and_what_it_had_recorded(start, tmp_path):
     path, log = tmp_path / "ledger.db", tmp_path / "log"
     log.touch()
     first = start(path, log, "hang")

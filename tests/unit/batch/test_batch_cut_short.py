@@ -118,7 +118,7 @@ def test_a_batch_that_is_cancelled_at_any_point_leaves_nothing_undecided(concurr
     asyncio.run(main())
 
 
-def test_a_handler_that_is_cancelled_after_it_has_completed_its_claim_is_told_as_done(once):
+def test_a_handler_cancelled_after_it_completed_its_claim_is_told_as_done(once):
     told = []
 
     async def handle(order):

@@ -34,7 +34,7 @@ def quiet(caplog):
 # --- handlers that raise what a handler should not ------------------------------------------------------------------
 
 
-def test_a_plain_handler_that_raises_stop_iteration_in_a_thread_does_not_hang_the_batch(once):
+def test_a_plain_handler_that_raises_stop_iteration_does_not_hang_batch(once):
     def handle(order):
         return next(iter(())) if order["id"] == "x" else 1
 
@@ -85,7 +85,7 @@ def test_handlers_of_two_batches_may_run_each_others(once):
     assert [one[0].value for one in within_patience(both())] == [["done"], ["done"]]
 
 
-def test_a_plain_handler_in_a_thread_may_run_its_own_batch_in_a_loop_of_its_own(once):
+def test_plain_handler_in_thread_may_run_its_own_batch_in_loop_of_its_own(once):
     def handle(order):
         if order["id"] == "outer":
             return statuses(asyncio.run(asyncio.wait_for(batch.run_async(orders("inner")), 2)))
@@ -95,7 +95,7 @@ def test_a_plain_handler_in_a_thread_may_run_its_own_batch_in_a_loop_of_its_own(
     assert within_patience(batch.run_async(orders("outer")))[0].value == ["done"]
 
 
-def test_a_handler_that_hangs_in_a_thread_does_not_keep_later_batches_from_running(once):
+def test_a_handler_that_hangs_in_a_thread_does_not_stop_later_batches(once):
     go_on = threading.Event()
 
     def handle(order):
@@ -166,7 +166,7 @@ class Strange:
         raise ValueError("not comparable")
 
 
-def test_groups_that_cannot_be_compared_are_malformed_and_nothing_stays_claimed(once):
+def test_groups_that_cannot_be_compared_are_malformed_and_all_is_given_back(once):
     records = [{"id": "a"}, {"id": "x", "group": Strange()}, {"id": "y", "group": Strange()}]
     outcomes = batch_of(once, lambda order: 1, group=lambda order: order.get("group")).run(records)
     assert statuses(outcomes) == ["done", "done", "malformed"]
@@ -176,7 +176,7 @@ def test_groups_that_cannot_be_compared_are_malformed_and_nothing_stays_claimed(
 # --- duplicates -----------------------------------------------------------------------------------------------------
 
 
-def test_a_record_does_not_get_the_mismatch_of_another_input_under_its_key(once):
+def test_a_record_does_not_get_mismatch_of_another_input_under_its_key(once):
     batch = batch_of(once, lambda order: "made", fingerprint="order.sum")
     batch.run([{"id": "a", "sum": 1}])
     records = [{"id": "a", "sum": 2}, {"id": "a", "sum": 1}]
@@ -184,7 +184,7 @@ def test_a_record_does_not_get_the_mismatch_of_another_input_under_its_key(once)
     assert statuses(batch.run(records[1:])) == ["replayed"]
 
 
-def test_a_group_waits_for_a_key_that_another_group_has_and_that_is_not_done(once):
+def test_a_group_waits_for_an_unfinished_key_that_another_group_has(once):
     ran = []
 
     def handle(order):

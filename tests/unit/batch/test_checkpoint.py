@@ -157,7 +157,7 @@ def test_what_was_completed_before_is_replayed_and_not_flushed_again(once, sink,
     assert sink.flushes == [items(1, 2)]
 
 
-def test_what_was_completed_without_a_result_to_replay_is_replayed_all_the_same(once, sink, form):
+def test_what_was_completed_without_a_result_to_replay_is_replayed_anyway(once, sink, form):
     with pytest.warns(UserWarning, match="not stored"):
         once.acquire(1, name=NAME, max_result=1).complete("too long")
     with form.open(once, sink) as checkpoint:
@@ -165,7 +165,7 @@ def test_what_was_completed_without_a_result_to_replay_is_replayed_all_the_same(
     assert sink.flushes == []
 
 
-def test_a_key_that_is_buffered_already_is_flushed_once_and_both_are_told_done(once, sink, form):
+def test_a_key_buffered_already_is_flushed_once_and_both_are_told_done(once, sink, form):
     with form.open(once, sink) as checkpoint:
         assert checkpoint.add({"id": 1, "delivery": "a"}) == "added"
         assert checkpoint.add({"id": 1, "delivery": "b"}) == "buffered"
@@ -173,7 +173,7 @@ def test_a_key_that_is_buffered_already_is_flushed_once_and_both_are_told_done(o
     assert [item["delivery"] for item in sink.done] == ["a", "b"]
 
 
-def test_a_buffered_key_with_another_fingerprint_is_a_mismatch_and_harms_no_other(once, sink, form):
+def test_a_buffered_key_with_another_fingerprint_is_a_mismatch_alone(once, sink, form):
     with form.open(once, sink, fingerprint=True) as checkpoint:
         checkpoint.add({"id": 1, "sum": 5})
         with pytest.raises(Mismatch):
@@ -260,7 +260,7 @@ def test_duplicates_and_replays_do_not_count(once, sink, form):
     [((4, 6), [[0, 1]]), ((4, 7), [[0]]), ((11,), [[0]]), ((4, 11), [[0], [1]]), ((4, 5), []), ((10,), [[0]])],
     ids=str,
 )
-def test_it_flushes_before_there_are_more_bytes_and_when_there_are_as_many(once, sink, form, sizes, flushed):
+def test_it_flushes_before_there_are_too_many_bytes_and_when_it_is_full(once, sink, form, sizes, flushed):
     with form.open(once, sink, key=lambda text: text[:1], bytes=10) as checkpoint:
         for number, size in enumerate(sizes):
             checkpoint.add(str(number) * size)
@@ -277,7 +277,7 @@ def test_bytes_are_those_of_bytes_of_utf8_and_of_json(once, sink, form, item, si
         assert sink.flushes == [[item]]
 
 
-def test_what_cannot_be_counted_is_refused_before_it_is_claimed_unless_size_counts_it(once, sink, form):
+def test_what_cannot_be_counted_is_refused_unclaimed_unless_size_counts_it(once, sink, form):
     strange = {"id": 1, "what": object()}
     with form.open(once, sink, bytes=10) as checkpoint:
         with pytest.raises(TypeError, match="size="):
@@ -357,7 +357,7 @@ def test_an_error_of_a_flush_by_age_is_a_note_at_an_error_of_the_block(once, sin
 # --- flushes that fail ------------------------------------------------------------------------------------------------
 
 
-def test_a_flush_that_fails_gives_all_back_with_an_attempt_counted_and_the_error_goes_on(once, sink, form):
+def test_a_failing_flush_gives_all_back_counts_an_attempt_and_raises(once, sink, form):
     sink.error = Refused("no")
     with pytest.raises(Refused):
         with form.open(once, sink) as checkpoint:
@@ -402,7 +402,7 @@ def test_after_a_failure_nothing_is_claimed_any_more(once, sink, form):
     assert sink.flushes == []
 
 
-def test_a_block_that_swallowed_the_failure_cannot_be_left_as_if_all_were_well(once, sink, form):
+def test_block_that_swallowed_failure_cannot_be_left_as_if_all_were_well(once, sink, form):
     sink.error = Refused("no")
     with pytest.raises(OncewardError, match="failed before"):
         with form.open(once, sink) as checkpoint:
@@ -497,7 +497,7 @@ def test_an_error_in_the_block_gives_all_back_and_counts_no_attempt(once, sink, 
         assert checkpoint.add({"id": 1}) == "added"
 
 
-def test_when_they_cannot_be_given_back_the_error_of_the_block_goes_on_with_a_note(sink, form):
+def test_when_they_cannot_be_given_back_error_of_block_goes_on_with_note(sink, form):
     store = Faults(MemoryStore(), when(settling, fail_before(StoreError)))
     with pytest.raises(ZeroDivisionError) as caught:
         with form.open(Once(store), sink) as checkpoint:
@@ -537,7 +537,7 @@ def test_claims_are_renewed_while_the_flush_runs(sink, form):
     assert statuses(once) == {"1": COMPLETED}
 
 
-def test_when_a_claim_was_lost_nothing_is_flushed_and_the_others_are_given_back(sink, form):
+def test_when_claim_was_lost_nothing_is_flushed_and_others_are_given_back(sink, form):
     clock = ManualClock()
     once = Once(MemoryStore(clock), clock=clock)
     with pytest.raises(LeaseLost, match="sink:1"):
@@ -553,7 +553,7 @@ def test_when_a_claim_was_lost_nothing_is_flushed_and_the_others_are_given_back(
     rival.complete()
 
 
-def test_claims_lost_while_the_flush_runs_are_told_and_the_others_are_recorded(sink, form):
+def test_claims_lost_while_flush_runs_are_told_and_others_are_recorded(sink, form):
     clock = ManualClock()
     once = Once(MemoryStore(clock), clock=clock)
     rival = []
@@ -574,7 +574,7 @@ def test_claims_lost_while_the_flush_runs_are_told_and_the_others_are_recorded(s
     rival[0].complete("theirs")
 
 
-def test_after_a_flush_that_could_not_be_recorded_nothing_is_claimed_any_more(sink, form):
+def test_after_a_flush_that_could_not_be_recorded_nothing_more_is_claimed(sink, form):
     once = Once(Faults(MemoryStore(), when(settling, fail_before(StoreError))))
     with pytest.raises(OncewardError, match="failed before"):
         with form.open(once, sink) as checkpoint:
@@ -600,7 +600,7 @@ def test_an_error_about_many_keys_names_the_others(sink, form):
 
 
 @pytest.mark.parametrize("fault", [fail_before(), fail_after()], ids=lambda fault: fault.kind.name)
-def test_a_recording_that_fails_for_a_while_is_made_again_and_the_flush_is_not(sink, form, fault):
+def test_a_recording_that_fails_for_a_while_is_repeated_the_flush_not(sink, form, fault):
     store = Faults(MemoryStore(), when(settling, fault, times=3))
     once = Once(store)
     with form.open(once, sink) as checkpoint:
@@ -611,7 +611,7 @@ def test_a_recording_that_fails_for_a_while_is_made_again_and_the_flush_is_not(s
     assert statuses(once) == dict.fromkeys("123", COMPLETED)
 
 
-def test_when_the_store_stays_away_after_a_flush_the_caller_is_told_that_it_is_not_recorded(sink, form):
+def test_when_the_store_stays_away_after_a_flush_the_caller_is_told(sink, form):
     store = Faults(MemoryStore(), when(settling, fail_before()))
     with pytest.raises(ResultNotRecorded) as caught:
         with form.open(Once(store), sink, lease=0.4, heartbeat=0) as checkpoint:
@@ -730,7 +730,7 @@ def test_an_interrupt_while_it_is_recorded_waits_for_the_record(sink, form):
     assert statuses(once) == {"1": COMPLETED, "2": COMPLETED}
 
 
-def test_the_keys_of_an_interrupted_flush_are_free_when_their_leases_are_over(sink, form):
+def test_keys_of_interrupted_flush_are_free_when_their_leases_are_over(sink, form):
     once = Once("memory:")
 
     def interrupt():
@@ -755,7 +755,7 @@ def test_a_recording_that_is_interrupted_for_good_is_a_failure(sink, form):
     assert statuses(once) == {"1": IN_PROGRESS}
 
 
-def test_a_cancelled_flush_leaves_its_keys_claimed_and_nothing_more_is_taken(once):
+def test_a_cancelled_flush_leaves_its_keys_claimed_and_takes_no_more(once):
     begun = asyncio.Event()
 
     async def write(items):
@@ -1014,7 +1014,7 @@ def test_a_checkpoint_on_dynamodb_records_its_keys_in_few_requests(url, proxy, s
     once.close()
 
 
-def test_killed_before_or_after_the_flush_the_items_come_again_and_none_is_lost(tmp_path):
+def test_killed_before_or_after_flush_items_come_again_and_none_is_lost(tmp_path):
     ledger, log = tmp_path / "ledger.db", tmp_path / "log"
     once = Once(f"sqlite:///{ledger}")
     with workers("checkpoint_worker.py") as start:

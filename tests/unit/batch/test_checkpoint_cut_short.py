@@ -50,7 +50,7 @@ def test_a_plain_flush_that_raises_stop_iteration_does_not_hang_its_block(once):
 
 
 @pytest.mark.parametrize("how", ["task", "thread"])
-def test_a_flush_that_uses_its_checkpoint_by_another_task_is_told_and_does_not_hang(once, how):
+def test_a_flush_that_uses_its_checkpoint_in_another_task_does_not_hang(once, how):
     async def write_in_a_task(items):
         await asyncio.gather(sink.add(item("b")))
 
@@ -96,7 +96,7 @@ def test_a_task_that_a_flush_has_started_may_add_when_the_flush_is_over(once):
     assert written == [["a"], ["b"]]
 
 
-def test_a_signal_handler_that_flushes_does_not_flush_twice_what_is_being_flushed(once):
+def test_a_signal_handler_that_flushes_does_not_flush_anything_twice(once):
     written, refused, sent = [], [], []
 
     class Items(dict):
@@ -137,7 +137,7 @@ class Slow(MemoryStore):
 
 
 @pytest.mark.parametrize("cancels", [1, 2])
-def test_a_checkpoint_that_is_cancelled_at_any_point_leaves_nothing_undecided(cancels):
+def test_a_checkpoint_cancelled_at_any_point_leaves_nothing_undecided(cancels):
     names = ["a", "b", "c", "d", "e"]
 
     async def trial(turns):

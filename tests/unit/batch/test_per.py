@@ -152,7 +152,7 @@ def test_cron_jobs_on_machines_a_little_ahead_and_behind_share_a_window(started,
     assert job.runs == 3
 
 
-def test_what_the_imprecision_of_the_ledgers_clock_may_hide_counts_to_the_next_window_too(clock, job):
+def test_what_the_ledgers_imprecise_clock_may_hide_counts_to_next_window(clock, job):
     store = MemoryStore(clock)
     store.resolution = 1.0
     once = Once(store, clock=clock)
@@ -362,7 +362,7 @@ def test_workers_whose_clocks_are_hours_off_start_nothing_twice(tmp_path, faketi
         check_skewed(f"sqlite:///{tmp_path}/ledger.db", start, faketime, tmp_path / "log")
 
 
-def test_workers_whose_clocks_are_hours_off_start_nothing_twice_on_dynamodb(url, tmp_path, faketime):
+def test_workers_whose_clocks_are_hours_off_start_nothing_twice_on_dynamo(url, tmp_path, faketime):
     with workers("per_worker.py") as start:
         check_skewed(url, start, faketime, tmp_path / "log")
 

@@ -380,7 +380,7 @@ def test_current_is_the_claim_in_a_with_block(once):
         current()
 
 
-def test_the_derived_key_is_the_same_on_every_attempt_and_another_for_others(once):
+def test_the_derived_key_is_same_on_every_attempt_and_another_for_others(once):
     keys = []
 
     def handle():
@@ -477,7 +477,7 @@ def test_a_coroutine_that_asks_for_its_own_key_is_told_at_once(once):
     assert asyncio.run(asyncio.wait_for(handle(1), 10)) == "ok"
 
 
-def test_a_claim_that_asks_for_its_own_key_two_levels_down_is_told_at_once(once):
+def test_claim_that_asks_for_its_own_key_two_levels_down_is_told_at_once(once):
     with once.claim("a"), once.claim("b"), pytest.raises(Reentrant), once.claim("a"):
         pass
 
@@ -646,7 +646,7 @@ class Mute(Exception):
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("form", ["run", "run_async", "claim"])
-def test_any_exception_of_a_handler_comes_out_as_it_is_and_gives_the_key_back(tmp_path, error, form):
+def test_any_exception_of_a_handler_comes_out_as_it_is_and_gives_key_back(tmp_path, error, form):
     once = Once(f"sqlite:///{tmp_path}/ledger.db")
 
     def handle():
@@ -773,7 +773,7 @@ def call(request):
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_store_that_is_away_at_the_claim_means_that_the_handler_does_not_run(clock, when, call):
+def test_a_store_that_is_away_at_the_claim_keeps_the_handler_from_running(clock, when, call):
     store = Broken(clock)
     store.down = when
     with pytest.raises(StoreError, match="away"):
@@ -786,7 +786,7 @@ def lambda_free():
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_store_that_is_away_at_the_end_means_that_the_caller_gets_the_result_in_the_error(clock, when, call):
+def test_a_store_that_is_away_at_the_end_gives_the_result_in_the_error(clock, when, call):
     store = Broken(clock)
 
     def handle():
@@ -800,7 +800,7 @@ def test_a_store_that_is_away_at_the_end_means_that_the_caller_gets_the_result_i
     assert isinstance(raised.value.__cause__, StoreError)
 
 
-def test_a_store_that_is_away_at_the_release_never_replaces_the_handlers_exception(clock, call):
+def test_a_store_away_at_the_release_never_replaces_handlers_exception(clock, call):
     store = Broken(clock)
 
     def handle():

@@ -150,7 +150,7 @@ def test_renewals_that_fail_are_retried_until_the_lease_is_over():
     assert once.run("k", handle) is False
 
 
-def test_a_store_that_stays_away_makes_the_claim_lost_before_anybody_may_take_it_over():
+def test_a_store_that_stays_away_loses_claim_before_takeover_may_begin():
     store = Counting()
     once = Once(store, lease=0.3)
 
@@ -166,7 +166,7 @@ def test_a_store_that_stays_away_makes_the_claim_lost_before_anybody_may_take_it
 
 
 @pytest.mark.parametrize("how", ["park", "clear"])
-def test_a_key_that_an_operator_takes_away_is_lost_and_not_asked_for_again_and_again(how):
+def test_a_key_that_operator_takes_away_is_lost_and_not_asked_for_again(how):
     store = Counting()
     once = Once(store, lease=0.6)
 
@@ -243,7 +243,7 @@ def test_handlers_in_a_forked_child_are_renewed_too(tmp_path):
     once.close()
 
 
-def test_a_handler_that_forks_keeps_its_claim_and_the_child_does_not_renew_it(tmp_path):
+def test_a_handler_that_forks_keeps_its_claim_and_child_does_not_renew_it(tmp_path):
     once = Once(f"sqlite:///{tmp_path}/ledger.db", lease=0.3)
 
     def handle():
@@ -325,7 +325,7 @@ def test_a_claim_that_cannot_be_renewed_takes_no_other_with_it(transient, caplog
         assert "this record cannot be read" in warned[0].getMessage()
 
 
-def test_a_claim_that_cannot_be_renewed_is_tried_more_often_than_its_neighbours():
+def test_a_claim_that_cannot_be_renewed_is_tried_more_often_than_others():
     store = Choosy(transient=True)
     once = Once(store, lease=0.9)
     with once.claim("good"), once.claim("bad"):

@@ -221,7 +221,7 @@ def test_a_stop_waits_for_what_runs_and_gives_back_what_has_not_begun(once):
     assert broker.closed
 
 
-def test_handlers_that_outlast_the_grace_leave_their_messages_to_the_broker(once):
+def test_handlers_that_outlast_the_grace_leave_their_messages_to_broker(once):
     begun, go = threading.Event(), threading.Event()
 
     def handler(order):
@@ -237,7 +237,7 @@ def test_handlers_that_outlast_the_grace_leave_their_messages_to_the_broker(once
     assert broker.left == ["m-0"]
 
 
-def test_a_broker_that_fails_is_asked_again_and_one_that_is_gone_ends_the_worker(once):
+def test_a_broker_that_fails_is_asked_again_and_one_gone_ends_the_worker(once):
     broker, gone = ToyBroker(order(1)), BrokerError("the queue is deleted")
     gone.gone = True
     broker.trouble = [BrokerError("no answer")]

@@ -78,7 +78,7 @@ def test_the_defaults_are_safe():
         ),
     ],
 )
-def test_a_contradiction_is_refused_with_both_values_when_the_guard_is_made(once, options, named):
+def test_a_contradiction_is_refused_with_both_values_at_decorating(once, options, named):
     for make in (
         lambda: Once(MemoryStore(), **options),
         lambda: once(key="x", **options),
@@ -245,7 +245,7 @@ def test_a_waiter_runs_the_handler_itself_when_the_run_it_waits_for_fails(tmp_pa
     assert attempts == ["first", "MainThread"]
 
 
-def test_a_waiter_runs_the_handler_itself_when_the_run_it_waits_for_lapses():
+def test_a_waiter_runs_the_handler_itself_when_run_it_waits_for_lapses():
     once = Once(MemoryStore())
     vanish(once, lease=0.15)
     guarded = once(key="k", name="n", on_busy=10)(lambda k: "mine")
@@ -349,7 +349,7 @@ class DeclinedForGood(Declined):
     pass
 
 
-def test_a_final_exception_is_recorded_and_raised_again_for_every_duplicate(once):
+def test_final_exception_is_recorded_and_raised_again_for_every_duplicate(once):
     runs = []
 
     @once(key="order", final=(Declined,))

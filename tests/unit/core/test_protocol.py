@@ -496,7 +496,7 @@ def test_6_the_lease_is_counted_from_before_the_request(stage):
     assert end.value.value.until == pytest.approx(sent + LEASE * 0.99)
 
 
-def test_6_the_belief_is_short_of_the_lease_by_a_hundredth_and_the_stores_resolution(stage):
+def test_6_the_belief_ends_a_hundredth_and_the_resolution_before_lease(stage):
     stage.store.resolution = 2.0
     won = stage.claim("a")
     assert won.until == pytest.approx(stage.record.lease_until - 0.6 - 2.0)
@@ -520,7 +520,7 @@ def test_6_a_claim_whose_reply_is_slow_is_renewed_before_the_handler_runs(stage)
     assert end.value.value.until > stage.clock() + LEASE / 2
 
 
-def test_6_a_claim_that_was_taken_over_while_its_reply_was_on_its_way_is_busy(stage):
+def test_6_a_claim_taken_over_while_its_reply_was_on_its_way_is_busy(stage):
     asking = steps.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
     reply = stage.store.exchange(next(asking))
     stage.clock.advance(61.0)
@@ -571,7 +571,7 @@ def test_7_a_settle_is_retried_while_the_store_is_away(stage, face):
     assert stage.record.status == COMPLETED
 
 
-def test_7_if_the_store_stays_away_the_caller_gets_the_result_in_the_error(stage, face):
+def test_7_if_the_store_stays_away_the_error_has_the_result(stage, face):
     away = fail_before()._replace(seconds=20.0, sleep=stage.clock.advance)
     stage.plan(when(settling, away))
     with pytest.raises(ResultNotRecorded) as caught:
@@ -697,7 +697,7 @@ def test_9_a_cancelled_handler_leaves_the_key_claimed(stage):
 
 @pytest.mark.parametrize("kind", [Kind.FAIL_BEFORE, Kind.FAIL_AFTER])
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_an_interrupted_claim_gives_the_key_back_without_counting_an_attempt(stage, kind, interrupt):
+def test_an_interrupted_claim_gives_the_key_back_without_counting_attempt(stage, kind, interrupt):
     fault = (fail_before if kind is Kind.FAIL_BEFORE else fail_after)(interrupt)
     stage.fail_next(fault)
     with pytest.raises(interrupt):
@@ -769,7 +769,7 @@ class Stalls(MemoryStore):
 
 
 @pytest.mark.parametrize(("number", "status", "attempts"), [(1, RELEASED, 0), (2, COMPLETED, 1)])
-def test_a_cancelled_claim_is_given_back_and_a_cancelled_settle_is_recorded(number, status, attempts):
+def test_a_cancelled_claim_is_given_back_and_cancelled_settle_is_recorded(number, status, attempts):
     async def handle():
         return "result"
 
@@ -888,7 +888,7 @@ def test_a_heartbeat_reply_that_comes_after_the_end_does_not_undo_it(stage):
     assert claim.record.result == '"result"'
 
 
-def test_a_cancelled_claim_of_a_released_key_is_given_back_though_its_write_still_waits_for_the_file(tmp_path):
+def test_a_cancelled_claim_of_released_key_is_given_back_behind_its_write(tmp_path):
     import contextlib
     import sqlite3
 

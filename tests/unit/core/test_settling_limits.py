@@ -94,7 +94,7 @@ def test_after_two_leases_the_caller_is_told_that_it_was_not_recorded(form):
 
 
 @pytest.mark.parametrize("form", ["run", "run_async"])
-def test_a_key_that_was_completed_in_vain_is_not_given_back_for_another_run(form):
+def test_a_key_completed_in_vain_is_not_given_back_for_another_run(form):
     left = [fail_before(StoreError)] * 3
     store = Faults(MemoryStore(), lambda ask: left.pop() if left and settling(ask) else None)
     once = Once(store, name="n")

@@ -65,7 +65,7 @@ def test_it_cannot_be_parked_or_unparked_and_is_not_purged(once):
     assert once.ledger.show("n:k")[0].status == "QUEUED"
 
 
-def test_it_can_be_cleared_by_hand_and_while_its_lease_lasts_only_when_that_is_said(once):
+def test_it_can_be_cleared_by_hand_during_its_lease_only_if_that_is_said(once):
     held, _ = once.ledger.show("n:k")
     assert is_live(held._replace(lease_until=10.0), 5.0)
     assert once.ledger.clear("n:k").status == "QUEUED"
@@ -95,7 +95,7 @@ def needing(once, needs):
     return once.ledger.show("n:k")[0]
 
 
-def test_a_key_that_needs_an_unknown_feature_is_refused_and_the_error_says_what_to_deploy(once):
+def test_a_key_that_needs_unknown_feature_is_refused_with_what_to_deploy(once):
     held = needing(once, "chunks sagas")
     with pytest.raises(
         UnknownNeed, match=r"n:k: its record needs chunks, sagas,.*deploy the newer version on all workers"
@@ -109,7 +109,7 @@ def test_a_key_that_needs_an_unknown_feature_is_refused_and_the_error_says_what_
     assert once.ledger.show("n:k")[0] == held
 
 
-def test_only_clearing_by_hand_changes_a_record_that_needs_an_unknown_feature(once):
+def test_only_clearing_by_hand_changes_record_that_needs_unknown_feature(once):
     held = needing(once, "chunks")
     for change in (once.ledger.park, once.ledger.unpark):
         with pytest.raises(UnknownNeed):

@@ -31,7 +31,7 @@ def stands(once):
     return once.ledger.show("n:k")[0]
 
 
-def test_a_record_has_the_host_and_the_process_of_its_claim_and_the_time_of_its_last_write(once, clock):
+def test_a_record_has_host_and_process_of_its_claim_and_its_last_write(once, clock):
     claim = once.acquire("k")
     assert (stands(once).worker, stands(once).updated_at) == (HERE, clock())
     clock.advance(5)
@@ -85,7 +85,7 @@ def test_no_http_answer_tells_the_worker():
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
-def test_on_lambda_it_is_the_function_and_its_request_for_as_long_as_that_takes(once, kind):
+def test_on_lambda_the_worker_is_the_function_and_its_request(once, kind):
     def plain(order):
         return 1
 

@@ -193,7 +193,7 @@ def test_paths(pattern, path, covered):
     assert Route(pattern).covers("POST", path) is covered
 
 
-def test_post_and_patch_are_covered_by_default_and_what_is_idempotent_is_not():
+def test_post_and_patch_are_covered_by_default_and_idempotent_methods_not():
     covered = [m for m in ("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH") if Route().covers(m, "/")]
     assert covered == ["POST", "PATCH"]
 
@@ -375,7 +375,7 @@ def token(**claims):
     )
 
 
-def test_a_token_that_expires_is_warned_of_once_for_its_renewal_is_another_caller(caplog):
+def test_a_token_that_expires_is_warned_of_once(caplog):
     rules = Rules(scope=Scope.credential("Authorization"))
     for opaque in ("Bearer abc", "Bearer a.b.c", f"Bearer {token(sub='ann')}", "Basic YTpi"):
         rules.begin(keyed(UUID, ("authorization", opaque)))
@@ -414,7 +414,7 @@ def test_a_scope_may_be_a_cookie():
     assert Rules(scope="cookie:session").begin(keyed(UUID, ("cookie", "sessions=1"))).status == 400
 
 
-def test_a_cookie_that_another_site_has_planted_before_the_callers_own_is_not_the_caller():
+def test_a_cookie_planted_by_another_site_is_not_the_caller():
     def mine(line):
         return scope_of(keyed(UUID, ("cookie", line)), scope="cookie:session")
 
@@ -641,7 +641,7 @@ def test_no_path_or_query_breaks_it(path, query):
 # --- size -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_body_over_the_limit_is_413_before_it_is_read_where_its_length_is_told():
+def test_a_body_over_the_limit_is_413_unread_if_its_length_is_told():
     rules = Rules(max_request=10)
     assert rules.begin(keyed(UUID, ("content-length", "11"))).status == 413
     assert asked(rules, keyed(), b"x" * 11).status == 413
@@ -715,7 +715,7 @@ def test_an_answer_is_readable_in_the_ledger():
     assert json.loads(text) == {"status": 201, "headers": [["content-type", "application/json"]], "body": '{"id": 7}'}
 
 
-def test_a_body_over_the_limit_is_recorded_without_it_and_the_duplicate_is_told():
+def test_a_body_over_limit_is_recorded_without_it_and_duplicate_is_told():
     told = []
     rules = Rules(max_response=3, on_event=lambda *event: told.append(event))
     kept = rules.keep(Answer(201, [("a", "b")], b"1234"), 10**6)
@@ -819,7 +819,7 @@ def test_a_later_client_gets_the_replay(exchange, told):
     assert told == [("replayed", ROUTE)]
 
 
-def test_an_answer_that_may_pass_gives_the_key_back_and_reaches_its_client(exchange):
+def test_an_answer_that_may_pass_gives_key_back_and_reaches_its_client(exchange):
     with pytest.raises(Unrecorded, match="503") as caught:
         exchange.answered(Answer(503))
     assert exchange.refused(caught.value) is None
@@ -840,13 +840,13 @@ def test_what_is_no_refusal_goes_on(exchange, error):
         exchange.refused(error)
 
 
-def test_an_answer_that_could_not_be_recorded_reaches_its_client_and_the_log(exchange, caplog):
+def test_an_answer_that_could_not_be_recorded_reaches_its_client_and_log(exchange, caplog):
     exchange.answered(Answer(201))
     assert exchange.refused(ResultNotRecorded("k", None, "the store is away")) is None
     assert "the store is away" in caplog.text
 
 
-def test_a_worker_that_lost_its_claim_sends_its_client_to_the_one_who_has_it(exchange):
+def test_a_worker_that_lost_its_claim_sends_its_client_to_one_who_has_it(exchange):
     exchange.answered(Answer(201))
     assert exchange.refused(LeaseLost("k", "record its result")).status == 409
 
@@ -925,7 +925,7 @@ def test_paths_that_frameworks_route_alike_are_covered_alike(path):
     assert Route("/v1/orders/{id}").covers("POST", "//v1//orders/7")
 
 
-def test_a_slash_at_the_end_makes_another_request_or_key_as_little_as_another_route():
+def test_a_slash_at_the_end_makes_no_other_request_key_or_route():
     one, other = post("/orders"), post("//orders/")
     assert fingerprint(one, b"a") == fingerprint(other, b"a")
     rules = Rules(Route("/orders", key="body.id"))

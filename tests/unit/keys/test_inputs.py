@@ -113,7 +113,7 @@ def test_a_projection_is_refused_when_decorated(once, key):
 
 
 @pytest.mark.parametrize("key", ["'constant'", "`1`"])
-def test_an_expression_that_is_the_same_for_every_call_is_refused_when_decorated(once, key):
+def test_an_expression_that_never_changes_is_refused_when_decorated(once, key):
     with pytest.raises(ValueError, match="the same for every input"):
         once(key=key)(handler)
 
@@ -130,7 +130,7 @@ def test_a_key_that_is_neither_expression_nor_callable_is_refused(once, key):
         once(key=key)(handler)
 
 
-def test_a_callable_that_asks_for_other_arguments_is_refused_when_decorated(once):
+def test_callable_that_asks_for_other_arguments_is_refused_when_decorated(once):
     with pytest.raises(ValueError, match="order, region"):
         once(key=lambda customer, country: customer)(handler)
 
@@ -240,7 +240,7 @@ def test_switching_the_fingerprint_on_later_does_not_reject_older_records(once):
     assert after({"id": 1, "new": 1}) == 1
 
 
-def test_switching_the_fingerprint_off_later_does_not_reject_older_records(once):
+def test_switching_fingerprint_off_later_does_not_reject_older_records(once):
     once(key="order.id", fingerprint=True)(handler)({"id": 1})
     assert once(key="order.id")(handler)({"id": 1, "new": 1}) == 1
 
@@ -251,7 +251,7 @@ def test_no_fingerprint_compares_nothing(once, fingerprint):
     assert handle({"id": 1, "a": 1}) == handle({"id": 1, "a": 2}) == 1
 
 
-def test_a_fingerprint_that_cannot_be_taken_is_an_error_before_anything_runs(once):
+def test_a_fingerprint_that_cannot_be_taken_is_an_error_beforehand(once):
     guarded = once(key="order.id", fingerprint=True)(handler)
     with pytest.raises(TypeError, match="fingerprint"):
         guarded({"id": 1, "file": object()})
@@ -281,7 +281,7 @@ def test_annotations_for_type_checkers_only_do_not_matter_in_parameters(once):
     assert handle({"id": 1}) == handle({"id": 1}) == (1, True)
 
 
-def test_a_result_annotated_for_type_checkers_only_is_refused_before_anything_runs(once):
+def test_a_result_annotated_for_type_checkers_only_is_refused_beforehand(once):
     runs = []
 
     @once(key="order.id")

@@ -45,7 +45,7 @@ def test_different_keys_never_share_a_ledger_key(one, other):
 
 
 @given(keys)
-def test_the_same_key_always_gives_the_same_ledger_key_and_it_can_be_stored(key):
+def test_the_same_key_always_gives_same_ledger_key_and_it_can_be_stored(key):
     full = ledger_key("n", key)
     assert full == ledger_key("n", key)
     assert full.encode().decode() == full
@@ -105,7 +105,7 @@ class Ratio(float, enum.Enum):
     HALF = 0.5
 
 
-def test_a_member_that_is_a_value_itself_is_the_key_of_that_value_in_every_form():
+def test_a_member_that_is_a_value_is_its_own_key_in_every_form():
     once = Once(MemoryStore())
 
     @dataclass

@@ -100,7 +100,7 @@ def contents(factory, name):
 # --- closures of one factory -------------------------------------------------------------------------------------------
 
 
-def test_two_closures_of_one_factory_are_refused_when_the_second_is_decorated(once):
+def test_two_closures_of_one_factory_are_refused_when_second_is_decorated(once):
     sent = []
     sms = once(key="n")(sender("sms", sent))
     assert sms(1) == "sms"
@@ -290,7 +290,7 @@ def test_a_function_and_what_wraps_it_share_their_keys(once):
     assert once.run(1, send, 1) == once.run(1, logged, 2) == once(key="n")(logged)(1) == 1
 
 
-def test_a_module_that_is_loaded_again_while_its_functions_are_in_use_keeps_working(once, tmp_path, monkeypatch):
+def test_module_loaded_again_while_its_functions_are_in_use_keeps_working(once, tmp_path, monkeypatch):
     text = '@once(key="n")\ndef job(n):\n    return RATE\n'
     module = run_module(tmp_path, monkeypatch, once, text.replace("RATE", "1"))
     kept = module.job
@@ -319,7 +319,7 @@ def test_two_applications_on_two_ledgers_keep_working():
     assert [app(1) for app in apps] == ["EUR", "USD"]
 
 
-def test_an_application_that_is_made_again_after_the_first_is_gone_keeps_working(once):
+def test_an_application_made_again_after_the_first_is_gone_keeps_working(once):
     for connection in ([], ["used"], []):
         app = application(once, {"currency": "EUR"}, connection)
         assert app(len(once.store.records)) == "EUR"
@@ -327,7 +327,7 @@ def test_an_application_that_is_made_again_after_the_first_is_gone_keeps_working
         del app
 
 
-def test_an_application_that_is_made_again_of_the_same_parts_keeps_working(tmp_path):
+def test_an_application_made_again_of_the_same_parts_keeps_working(tmp_path):
     connection = []
     apps = [application(Once(f"sqlite:///{tmp_path}/ledger.db"), {"currency": "EUR"}, connection) for _ in range(2)]
     assert [app(1) for app in apps] == ["EUR", "EUR"]

@@ -104,7 +104,7 @@ def test_a_duplicate_is_replayed(house):
     assert house.heard[2].attempt == 1
 
 
-def test_a_duplicate_that_memory_answers_is_replayed_without_asking_the_ledger(house):
+def test_duplicate_that_memory_answers_is_replayed_without_asking_ledger(house):
     once = house.once.using(cache=10)
     if house.awaiting:
         handler = once(key="id")(make_async())
@@ -152,7 +152,7 @@ def test_a_final_exception_completes(house):
     assert isinstance(house.heard[1].error, ValueError)
 
 
-def test_a_key_that_is_parked_by_a_failure_is_told_once_and_each_delivery_of_it_again(house):
+def test_key_parked_by_failure_is_told_once_and_each_delivery_of_it_again(house):
     with pytest.raises(ValueError, match="the payload"):
         house.run(boom, on_error="park")
     for _ in range(2):
@@ -193,7 +193,7 @@ def test_an_expired_record_is_claimed_and_not_taken_over(house):
     assert house.heard.kinds == ["claimed", "completed"] * 2
 
 
-def test_a_busy_key_is_told_with_the_lease_that_is_left_and_the_time_that_was_waited(house):
+def test_a_busy_key_is_told_with_the_lease_left_and_the_time_waited(house):
     house.acquire(lease=40)
     house.clock.advance(1)
     with pytest.raises(Busy):
@@ -354,7 +354,7 @@ def test_heartbeats_are_told_in_their_own_thread():
     assert threads == {"onceward-renewal"}
 
 
-def test_a_heartbeat_that_finds_another_owner_tells_that_the_lease_is_lost():
+def test_a_heartbeat_that_finds_another_owner_tells_that_lease_is_lost():
     store, heard = MemoryStore(), Heard()
     once = Once(store, name="n", observe=[heard], lease=2, heartbeat=0.05)
 
@@ -451,7 +451,7 @@ def test_a_transaction_of_a_claim_is_told_when_it_is_over(shop):
 # --- who hears ----------------------------------------------------------------------------------------------------
 
 
-def test_an_observer_that_raises_changes_nothing_and_is_told_of_once_a_kind(house, caplog):
+def test_an_observer_that_raises_changes_nothing_and_is_told_of_once(house, caplog):
     def fail(event):
         raise RuntimeError("the observer's own")
 

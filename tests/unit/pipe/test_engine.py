@@ -38,7 +38,7 @@ def charge(line: dict) -> str:
     return f"charged {line['n']}"
 
 
-def test_a_function_handles_each_key_once_and_the_reporter_is_told_of_each_line(lines, tmp_path):
+def test_function_handles_each_key_once_and_reporter_is_told_of_each_line(lines, tmp_path):
     heard = Heard()
     rejects = tmp_path / "rejects"
     end = Pipe(Once("memory:"), Function(charge), key="line.id").run([lines], reporter=heard, rejects=str(rejects))

@@ -240,7 +240,7 @@ RECEIPT = Receipt(uuid.UUID(int=1), Money(decimal.Decimal("9.90")), NOW, (Row(1,
         (dt.timedelta, dt.timedelta(days=-1, microseconds=1)),
     ],
 )
-def test_a_result_of_its_annotated_type_replays_with_and_without_the_annotation(annotation, value):
+def test_result_of_its_annotated_type_replays_with_and_without_annotation(annotation, value):
     for stated in (annotation, object):
         back = replay(value, stated)
         assert back == value
@@ -263,7 +263,7 @@ def test_a_result_of_its_annotated_type_replays_with_and_without_the_annotation(
         (Money, Money(decimal.Decimal(1), Colour.RED)),
     ],
 )
-def test_a_part_that_only_equals_its_annotated_type_is_not_changed_into_it(annotation, value):
+def test_part_that_only_equals_its_annotated_type_is_not_changed_into_it(annotation, value):
     assert exact(replay(value, annotation)) == exact(value)
     assert repr(replay(value, annotation)) == repr(value)
 
@@ -549,7 +549,7 @@ def test_a_stored_result_that_is_no_text_or_makes_no_sense_is_unavailable(stored
         once.run("k", int)
 
 
-def test_a_record_of_an_older_release_gets_the_defaults_of_new_fields_or_is_refused():
+def test_a_record_of_older_release_gets_new_fields_defaults_or_is_refused():
     old = Codec().encode(Money(decimal.Decimal(1))).replace(',"currency":"EUR"', "")
     assert Codec().decode(old) == Money(decimal.Decimal(1), "EUR")
     older = old.replace('"amount":{"$decimal":"1"}', "")
@@ -585,7 +585,7 @@ def with_item(value, name, given):
         {with_attribute(Frozen(1), "extra", 5)},
     ],
 )
-def test_an_object_that_has_more_than_its_fields_is_refused_and_never_loses_it(value):
+def test_an_object_with_more_than_its_fields_is_refused_and_not_cut(value):
     with pytest.raises(NotReplayable):
         Codec().encode(value)
 
@@ -635,7 +635,7 @@ class NotEncodable:
 @pytest.mark.parametrize(
     "annotation", [NotEncodable, list[NotEncodable], dict[str, NotEncodable], NotEncodable | None, type, complex]
 )
-def test_an_annotation_that_cannot_be_encoded_fails_when_the_function_is_decorated(annotation):
+def test_an_annotation_that_cannot_be_encoded_fails_at_decorating(annotation):
     def handle(order):
         raise AssertionError
 
@@ -700,7 +700,7 @@ class Mute(Exception):
         StopIteration(3),
     ],
 )
-def test_an_exception_comes_back_with_its_type_text_arguments_and_attributes(error):
+def test_exception_comes_back_with_its_type_text_arguments_and_attributes(error):
     back = decode_exception(encode_exception(error), [Exception])
     assert type(back) is type(error)
     assert (back.args, str(back), back.__dict__) == (error.args, str(error), error.__dict__)
@@ -844,7 +844,7 @@ SCRIPTS = [(["worker.py"], "worker"), (["-m", "worker"], "worker"), (["-m", "sho
 
 
 @pytest.mark.parametrize(("arguments", "module"), SCRIPTS)
-def test_a_class_of_a_script_replays_in_the_script_and_where_it_is_imported(tmp_path, arguments, module):
+def test_a_class_of_a_script_replays_in_script_and_where_it_is_imported(tmp_path, arguments, module):
     (tmp_path / "shop").mkdir()
     for path in ("worker.py", "shop/worker.py", "shop/__init__.py"):
         (tmp_path / path).write_text(PROGRAM if "worker" in path else "")
@@ -863,14 +863,14 @@ def test_a_class_of_a_module_replays_where_it_runs_as_a_script(tmp_path, argumen
 
 
 @pytest.mark.parametrize("name", ["my-worker.py", "json.py", "__main__.py"])
-def test_a_class_of_a_script_that_cannot_be_imported_replays_in_that_script(tmp_path, name):
+def test_a_class_of_script_that_cannot_be_imported_replays_in_that_script(tmp_path, name):
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / name).write_text("import sys; sys.path.pop(0)\n" + PROGRAM)
     for _ in range(2):
         assert run_program(tmp_path, f"scripts/{name}") == ["True", "True"]
 
 
-def test_a_record_of_a_script_by_an_earlier_version_replays_in_that_script(tmp_path):
+def test_a_record_of_a_script_by_earlier_version_replays_in_that_script(tmp_path):
     (tmp_path / "worker.py").write_text(PROGRAM)
     assert run_program(tmp_path, "worker.py") == ["True", "True"]
     with sqlite3.connect(tmp_path / "ledger.db") as connection:

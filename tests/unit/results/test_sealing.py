@@ -143,7 +143,7 @@ def broken(data):
 
 
 @pytest.mark.parametrize("seal", [broken, lambda data: data.decode(), lambda data: None])
-def test_what_cannot_be_sealed_completes_without_a_result_and_never_in_plain_text(once, seal):
+def test_what_cannot_be_sealed_completes_without_result_never_in_the_open(once, seal):
     runs = []
 
     def pay():

@@ -30,7 +30,7 @@ def toy(monkeypatch):
 
 
 @pytest.mark.parametrize("scheme", STORES)
-def test_each_capability_of_a_store_is_one_that_somebody_asks_for_and_is_there(scheme):
+def test_each_capability_of_a_store_is_there_and_asked_for(scheme):
     told = importlib.import_module(STORES[scheme]).CAPABILITIES
     assert told.keys() <= NAMES
     for where in told.values():
@@ -38,7 +38,7 @@ def test_each_capability_of_a_store_is_one_that_somebody_asks_for_and_is_there(s
         assert callable(getattr(importlib.import_module(module), function))
 
 
-def test_a_capability_that_a_store_lacks_is_none_or_an_error_that_names_those_which_have_it():
+def test_a_capability_that_a_store_lacks_is_none_or_a_clear_error():
     store = Once("memory:").store
     assert TRANSACT.of(store) is None
     with pytest.raises(TypeError, match=r"^memory: cannot commit other writes .* Use a store that can: dynamodb$"):
@@ -78,7 +78,7 @@ def test_the_toy_store_conforms(check, mode, toy, tmp_path):
     )
 
 
-def test_a_store_of_another_package_is_opened_by_its_url_and_named_where_others_are(toy, tmp_path):
+def test_a_store_of_another_package_is_opened_by_its_url_and_named(toy, tmp_path):
     once = Once(f"toy://{tmp_path}/ledger")
     assert once.run("k", len, "abc") == once.run("k", len, "other") == 3
     assert PROVISION.needed(once.store) is not None
@@ -101,7 +101,7 @@ def test_an_effect_commits_with_its_record_in_a_store_of_another_package(toy, tm
     assert once.ledger.show("claim:k")[0].result == "7"
 
 
-def test_the_command_line_makes_looks_at_and_uses_a_store_of_another_package(tmp_path):
+def test_command_line_makes_looks_at_and_uses_store_of_another_package(tmp_path):
     cli = Cli(tmp_path)
     cli.env["PYTHONPATH"] += os.pathsep + TOY
     url = f"toy://{tmp_path}/ledger"

@@ -111,7 +111,7 @@ def test_other_verbs_pass_through(do, memory):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_under_random_faults_every_handler_succeeds_exactly_once_or_is_refused(seed):
+def test_under_random_faults_every_handler_succeeds_once_or_is_refused(seed):
     clock = ManualClock()
     memory = MemoryStore(clock)
     once = Once(Faults(memory, randomly(seed, 0.3)), clock=clock)

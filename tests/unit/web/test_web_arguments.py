@@ -98,7 +98,7 @@ def test_a_wait_that_is_no_number_of_seconds_is_refused_by_its_own_name(guard, w
 
 
 @pytest.mark.parametrize("guard", GUARDS[:-1])
-def test_a_guard_without_a_name_is_refused_for_two_services_would_share_their_keys(guard, once):
+def test_a_guard_without_a_name_is_refused(guard, once):
     with pytest.raises(TypeError, match=r"^name= is missing: give the namespace"):
         guard(once, rules=Rules())
     guard(once, rules=Rules(), name="shop")

@@ -57,7 +57,7 @@ def test_what_carries_no_key_reaches_the_application_as_it_is(once, given):
     assert records(once) == []
 
 
-def test_a_body_without_its_key_reaches_the_application_and_what_follows_it(once):
+def test_a_body_without_its_key_reaches_application_and_what_follows_it(once):
     seen = []
 
     async def app(scope, receive, send):
@@ -205,7 +205,7 @@ def test_what_the_application_sets_in_its_context_is_seen_outside(once):
     assert seen == ["inner", "inner", "inner"]
 
 
-def test_a_mounted_application_is_guarded_by_the_path_it_sees_and_told_from_another(once):
+def test_a_mounted_application_is_guarded_by_the_path_it_sees(once):
     async def main():
         first = await ask(guarded, path="/a/orders", root_path="/a")
         assert first.body == b'{"run":1}'
@@ -222,7 +222,7 @@ def test_a_mounted_application_is_guarded_by_the_path_it_sees_and_told_from_anot
 # --- requests that are refused --------------------------------------------------------------------------------------
 
 
-def test_a_request_without_a_key_or_with_too_long_a_body_is_refused_unread(once):
+def test_a_request_without_a_key_or_with_too_long_body_is_refused_unread(once):
     async def main():
         missing = await ask(guarded, b"x", headers=[])
         assert (missing.status, missing.problem, missing.received) == (400, "missing", 0)
@@ -238,7 +238,7 @@ def test_a_request_without_a_key_or_with_too_long_a_body_is_refused_unread(once)
     assert app.runs == 1
 
 
-def test_a_client_that_leaves_before_all_of_its_request_is_there_has_nothing_done(once):
+def test_client_that_leaves_before_its_request_is_complete_starts_nothing(once):
     async def main():
         client = Client(b"half", b"never")
         client.pending.pop()
@@ -324,7 +324,7 @@ def test_the_chunk_that_completes_the_length_is_the_end(once):
     ]
 
 
-def test_each_chunk_of_a_stream_reaches_the_client_before_the_next_is_made(once):
+def test_each_chunk_of_a_stream_reaches_the_client_before_next_is_made(once):
     async def before(number):
         assert len(client.sent) == (number + 1 if number else 0)
 
@@ -473,7 +473,7 @@ def test_an_exception_gives_the_key_back_and_goes_on(once):
     assert runs == 2
 
 
-def test_an_exception_in_the_middle_of_an_answer_breaks_it_off_and_gives_the_key_back(once):
+def test_an_exception_amid_an_answer_breaks_it_off_and_gives_the_key_back(once):
     async def before(number):
         if number:
             raise LookupError
@@ -490,7 +490,7 @@ def test_an_exception_in_the_middle_of_an_answer_breaks_it_off_and_gives_the_key
     assert statuses(once) == [RELEASED]
 
 
-def test_an_answer_begun_and_not_yet_sent_is_dropped_when_its_handler_fails(once):
+def test_answer_begun_and_not_yet_sent_is_dropped_when_its_handler_fails(once):
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 201, "headers": []})
         raise LookupError
@@ -585,7 +585,7 @@ def test_a_stream_whose_claim_was_lost_is_broken_off(once, caplog):
     assert [message.get("more_body") for message in client.sent] == [None, True, True]  # and no end
 
 
-def test_an_answer_that_cannot_be_recorded_reaches_its_client_and_the_key_is_not_given_back(caplog):
+def test_an_answer_that_cannot_be_recorded_is_sent_and_its_key_stays_held(caplog):
     store, is_away = MemoryStore(), True
     away = Once(Faults(store, when(lambda ask: is_away and settling(ask), fail_before())), lease=0.5)
 
@@ -650,7 +650,7 @@ def test_a_claim_completed_with_what_is_no_answer_is_not_run_again(once):
 # --- clients that leave ---------------------------------------------------------------------------------------------
 
 
-def test_a_handler_is_not_told_that_its_client_has_left_before_it_has_answered(once):
+def test_a_handler_is_not_told_that_its_client_left_before_it_answered(once):
     async def app(scope, receive, send):
         await read(receive)
         told = asyncio.create_task(receive())
@@ -671,7 +671,7 @@ def test_a_handler_is_not_told_that_its_client_has_left_before_it_has_answered(o
     assert statuses(once) == [COMPLETED]
 
 
-def test_a_handler_whose_request_is_cancelled_goes_on_and_its_answer_is_recorded(once):
+def test_a_handler_whose_request_is_cancelled_goes_on_and_is_recorded(once):
     async def app(scope, receive, send):
         nonlocal runs
         runs += 1
@@ -723,7 +723,7 @@ def test_a_handler_that_fails_after_its_request_was_cancelled_is_logged(once, ca
     assert "nobody waits for me" in caplog.text
 
 
-def test_a_request_that_is_cancelled_while_it_waits_for_another_runs_nothing(once):
+def test_a_request_cancelled_while_it_waits_for_another_runs_nothing(once):
     async def app(scope, receive, send):
         nonlocal runs
         runs += 1
@@ -754,7 +754,7 @@ def test_a_request_that_is_cancelled_while_it_waits_for_another_runs_nothing(onc
     assert runs == 1
 
 
-def test_a_handler_that_its_server_stops_with_the_loop_leaves_the_key_claimed(once):
+def test_a_handler_that_its_server_stops_with_the_loop_leaves_key_claimed(once):
     async def app(scope, receive, send):
         begun.set()
         await asyncio.sleep(PATIENCE)
@@ -798,7 +798,7 @@ async def events(scope, receive, send):
     assert told.result()["type"] == "http.disconnect"
 
 
-def test_server_sent_events_end_when_their_client_leaves_and_are_not_begun_again(once):
+def test_server_sent_events_end_with_their_client_and_do_not_begin_again(once):
     async def main():
         def watch(message):
             if len(client.sent) == 3:
@@ -815,7 +815,7 @@ def test_server_sent_events_end_when_their_client_leaves_and_are_not_begun_again
     run(main())
 
 
-def test_server_sent_events_whose_request_is_cancelled_end_and_are_not_begun_again(once):
+def test_server_sent_events_of_cancelled_request_end_and_do_not_begin_again(once):
     async def main():
         client = Client()
         request = asyncio.create_task(guarded(scope(), client.receive, client.send))
@@ -856,7 +856,7 @@ def test_server_sent_events_that_come_to_their_end_are_replayed(once):
     assert run(ask(guarded)).body == run(ask(guarded)).body == b"data: 1\n\ndata: 2\n\n"
 
 
-def test_a_stream_that_is_too_long_to_be_recorded_ends_when_its_client_leaves(once):
+def test_a_stream_too_long_to_be_recorded_ends_when_its_client_leaves(once):
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await read(receive)
@@ -926,7 +926,7 @@ class SlowStore(MemoryStore):
         return self.exchange(request)
 
 
-def test_an_answer_is_recorded_although_its_framework_cancels_it_when_the_client_leaves_at_the_end():
+def test_an_answer_is_recorded_though_its_framework_cancels_it_at_the_end():
     once = Once(SlowStore())
     runs = []
 
@@ -961,7 +961,7 @@ def test_an_answer_is_recorded_although_its_framework_cancels_it_when_the_client
     once.close()
 
 
-def test_an_answer_is_recorded_although_the_time_that_its_framework_gives_it_is_over():
+def test_an_answer_is_recorded_though_its_frameworks_time_is_over():
     once = Once(SlowStore())
     counter = Counter()
 
@@ -999,7 +999,7 @@ def test_a_body_in_small_chunks_takes_no_more_memory_than_in_large_ones(once):
     assert int(client.body) < 4_000_000  # of 400,000 bytes
 
 
-def test_a_response_that_nobody_takes_is_made_also_when_its_request_is_cancelled_twice():
+def test_a_response_that_nobody_takes_is_made_though_cancelled_twice():
     made = []
 
     async def work():
@@ -1027,7 +1027,7 @@ def test_a_response_that_nobody_takes_is_made_also_when_its_request_is_cancelled
 
 
 @pytest.mark.parametrize("in_a_task_of_its_own", [False, True])
-def test_a_request_that_is_cancelled_while_a_part_of_its_answer_waits_to_be_taken_goes_on(once, in_a_task_of_its_own):
+def test_a_request_cancelled_while_a_part_of_its_answer_waits_goes_on(once, in_a_task_of_its_own):
     runs, waiting = [], asyncio.Event()
 
     async def stream(send):
@@ -1064,7 +1064,7 @@ def test_a_request_that_is_cancelled_while_a_part_of_its_answer_waits_to_be_take
     assert runs == [1]
 
 
-def test_events_that_begin_after_their_request_was_cancelled_come_to_an_end(once):
+def test_events_that_begin_after_their_request_was_cancelled_come_to_end(once):
     begun = asyncio.Event()
 
     async def app(scope, receive, send):
@@ -1092,7 +1092,7 @@ def test_events_that_begin_after_their_request_was_cancelled_come_to_an_end(once
 # --- header lines ---------------------------------------------------------------------------------------------------
 
 
-def test_a_request_is_guarded_also_by_a_server_that_leaves_the_names_of_headers_as_they_were_sent(once):
+def test_a_request_is_guarded_whatever_case_its_headers_names_have(once):
     counter = Counter()
     guarded = AsgiIdempotency(counter, once, Rules(Route("/orders", required=False)))
     for more in ([], [(b"Accept", b"text/html"), (b"accept", b"text/plain")]):
@@ -1100,7 +1100,7 @@ def test_a_request_is_guarded_also_by_a_server_that_leaves_the_names_of_headers_
     assert counter.runs == 1
 
 
-def test_header_lines_that_can_be_read_once_only_are_there_for_the_application_too(once):
+def test_header_lines_that_can_be_read_only_once_reach_the_application(once):
     seen = []
 
     async def app(scope, receive, send):

@@ -63,7 +63,7 @@ def test_handlers_that_begin_together_may_wait_for_one_and_the_same_thing(once):
     assert run(main()) == [201] * 3
 
 
-def test_a_scope_that_is_cancelled_as_its_handler_has_just_begun_ends_there(once):
+def test_a_scope_cancelled_as_its_handler_has_just_begun_ends_there(once):
     async def app(scope, receive, send):
         with anyio.CancelScope() as giving_up:
             asyncio.get_running_loop().call_soon(giving_up.cancel)
@@ -93,7 +93,7 @@ def test_a_handler_that_cancels_its_task_at_its_end_cancels_the_request(once):
 # --- what its server sees of it -------------------------------------------------------------------------------------
 
 
-def test_who_gives_a_request_up_does_not_hold_its_claim_and_may_send_it_again(once):
+def test_who_gives_a_request_up_holds_no_claim_and_may_send_it_again(once):
     async def app(scope, receive, send):
         await asyncio.sleep(0.05)
         await asgi.answer(send)

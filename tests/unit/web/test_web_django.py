@@ -351,7 +351,7 @@ def test_under_asgi_a_client_that_leaves_does_not_stop_the_view(site, once, url)
     assert (run(main()), log, statuses(once)) == (b"done", ["effect"], [COMPLETED])
 
 
-def test_under_asgi_a_client_that_leaves_in_the_middle_of_a_stream_does_not_stop_it(site, once):
+def test_under_asgi_a_client_that_leaves_amid_a_stream_does_not_stop_it(site, once):
     log = []
 
     async def stream(request, number):
@@ -397,7 +397,7 @@ def test_under_asgi_events_without_end_are_ended_when_their_client_leaves(site, 
     assert (run(main()), log) == ("unavailable", ["effect", "ended"])
 
 
-def test_under_asgi_an_exception_in_a_stream_gives_the_key_back_and_goes_on(site, once):
+def test_under_asgi_an_exception_in_a_stream_gives_key_back_and_goes_on(site, once):
     async def stream(request, number):
         async def parts():
             yield "a"
@@ -416,7 +416,7 @@ def test_under_asgi_an_exception_in_a_stream_gives_the_key_back_and_goes_on(site
     assert statuses(once) == [RELEASED]
 
 
-def test_under_asgi_a_stream_that_nobody_begins_to_take_is_made_all_the_same(site, once):
+def test_under_asgi_a_stream_that_nobody_begins_to_take_is_made_anyway(site, once):
     log = []
 
     async def stream(request, number):
@@ -519,7 +519,7 @@ def test_what_django_answers_for_a_decorated_views_exception_is_recorded(once, e
     assert (runs, statuses(once)) == ([1], [COMPLETED])
 
 
-def test_what_a_decorated_view_had_written_before_it_was_answered_so_is_rolled_back(once, atomic):
+def test_what_a_decorated_view_wrote_before_it_was_so_answered_is_undone(once, atomic):
     def missing(request, number):
         with connection.cursor() as cursor:
             cursor.execute("CREATE TABLE left_behind (id INTEGER)")
@@ -530,7 +530,7 @@ def test_what_a_decorated_view_had_written_before_it_was_answered_so_is_rolled_b
     assert statuses(once) == [COMPLETED]
 
 
-def test_a_body_that_was_read_and_not_kept_before_is_told_before_anything_has_run(once):
+def test_a_body_read_before_and_not_kept_is_told_before_anything_runs(once):
     order = Order()
     request = RequestFactory().post("/orders/7", {"a": "1"}, headers={"Idempotency-Key": '"k"'})
     assert request.POST["a"] == "1"
@@ -576,7 +576,7 @@ def atomic():
     connection.close()
 
 
-def test_with_atomic_requests_the_effect_is_committed_before_the_response_is_recorded(once, atomic):
+def test_with_atomic_requests_the_effect_commits_before_its_record(once, atomic):
     seen = []
 
     def order(request, number):
@@ -612,7 +612,7 @@ def test_a_view_that_has_asked_for_no_transaction_gets_none(once, atomic):
     assert seen == [False, False]
 
 
-def test_a_transaction_around_a_guarded_view_is_refused_before_anything_has_run(once):
+def test_a_transaction_around_a_guarded_view_is_refused_beforehand(once):
     order = Order()
     with pytest.raises(ImproperlyConfigured, match="a transaction on the database 'default' is open"):
         called(transaction.atomic(idempotent(once)(order)))

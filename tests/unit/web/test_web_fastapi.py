@@ -128,7 +128,7 @@ def test_the_dependency_that_is_nearest_to_the_endpoint_counts(once):
     assert sorted(names) == ["class", "endpoint", "router"]
 
 
-def test_a_dependency_that_guards_nothing_says_so_before_the_endpoint_runs(once, runs):
+def test_a_dependency_that_guards_nothing_says_so_before_endpoint_runs(once, runs):
     guard = idempotent(once)
     app = FastAPI()
 
@@ -231,7 +231,7 @@ def test_a_request_that_the_middleware_guards_is_not_guarded_again(once, runs, r
     assert second.headers["idempotent-replayed"] == "true"
 
 
-def test_under_the_middleware_the_smaller_limit_of_an_endpoint_still_counts(once, runs):
+def test_under_the_middleware_the_smaller_limit_of_endpoint_still_counts(once, runs):
     router = APIRouter(route_class=idempotent_route(once, Rules(max_request=10)))
 
     @router.post("/a")
@@ -260,7 +260,7 @@ def test_under_the_middleware_an_endpoint_with_keys_of_its_own_has_both(once, ru
     assert len(runs) == 1
 
 
-def test_a_request_under_the_same_key_out_of_the_endpoint_itself_is_still_refused(once):
+def test_a_request_under_same_key_out_of_endpoint_itself_is_still_refused(once):
     app = FastAPI()
     app.router.route_class = idempotent_route(once)
 
@@ -273,7 +273,7 @@ def test_a_request_under_the_same_key_out_of_the_endpoint_itself_is_still_refuse
         call(app, post("/a", "k"))
 
 
-def test_a_sender_that_leaves_while_another_claim_is_held_is_told_from_one_that_stays(once, runs):
+def test_sender_that_leaves_during_another_claim_is_told_from_one_that_stays(once, runs):
     app = FastAPI()
     app.router.route_class = idempotent_route(once)
 

@@ -108,7 +108,7 @@ def test_a_body_that_was_read_and_kept_before_counts(app, view):
     assert [post(json=1).json, post(json=1).json, problem(post(json=2))] == [[1], [1], "reused"]
 
 
-def test_a_body_that_was_read_and_not_kept_before_is_told_before_anything_has_run(app, view, once):
+def test_a_body_read_before_and_not_kept_is_told_before_anything_runs(app, view, once):
     app.before_request(lambda: request.form and None)
     app.testing = True
     post = view(lambda number: "done")
@@ -150,7 +150,7 @@ def test_any_other_exception_gives_the_key_back_and_goes_on(app, view, once):
     ]
 
 
-def test_after_request_sees_replays_as_it_sees_answers_and_is_not_recorded(app, view):
+def test_after_request_sees_replays_like_answers_and_is_not_recorded(app, view):
     seen = []
 
     @app.after_request
@@ -190,7 +190,7 @@ def test_a_coroutine_view_runs_once(app, once):
     assert runs == [1]
 
 
-def test_a_streamed_response_is_sent_as_it_is_made_and_ends_when_it_is_recorded(app, view, once):
+def test_a_streamed_response_is_sent_as_made_and_ends_when_it_is_recorded(app, view, once):
     log = []
 
     def stream(number):

@@ -99,7 +99,7 @@ def test_an_endpoint_of_the_route_class_answers_once_for_each_key(app, runs):
     assert runs == ["http:k:*"]
 
 
-def test_an_endpoints_http_errors_are_outcomes_and_its_other_errors_are_not(app, runs):
+def test_endpoints_http_errors_are_outcomes_and_its_other_errors_are_not(app, runs):
     unknown = call(app, *[post("/v1/orders/unknown/payments", "a", json={})] * 2)
     assert [reply.status_code for reply in unknown] == [404, 404]
     assert len(runs) == 1
@@ -109,7 +109,7 @@ def test_an_endpoints_http_errors_are_outcomes_and_its_other_errors_are_not(app,
     assert len(runs) == 3
 
 
-def test_a_dependency_that_fails_to_commit_before_the_answer_gives_the_key_back(once, runs):
+def test_a_dependency_that_fails_to_commit_before_answer_gives_key_back(once, runs):
     def session():
         yield
         raise ConnectionError("the commit failed")

@@ -317,7 +317,7 @@ def test_a_request_that_is_not_valid_may_be_corrected_under_its_key(serve, face,
 
 
 @pytest.mark.parametrize("face", [fastapi_route, fastapi_dependency])
-def test_a_request_that_a_dependency_refuses_may_be_corrected_under_its_key(serve, face):
+def test_a_request_that_dependency_refuses_may_be_corrected_under_its_key(serve, face):
     service, send = serve(face)
     assert send("/orders?nobody", b'{"amount": 1}') == 403
     assert send("/orders", b'{"amount": 1}') == 201
@@ -353,7 +353,7 @@ def twice(app, runs):
     return first
 
 
-def test_a_validation_error_that_an_endpoint_raises_after_its_effect_is_recorded(serve):
+def test_a_validation_error_raised_after_an_endpoints_effect_is_recorded(serve):
     service, _ = serve(asgi)
     runs = []
     app = FastAPI()
@@ -368,7 +368,7 @@ def test_a_validation_error_that_an_endpoint_raises_after_its_effect_is_recorded
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_a_validation_error_that_a_handler_of_litestar_raises_after_its_effect_is_recorded(serve, sync):
+def test_validation_error_raised_by_litestar_after_its_effect_is_recorded(serve, sync):
     service, _ = serve(asgi)
     runs = []
 
@@ -385,7 +385,7 @@ def test_a_validation_error_that_a_handler_of_litestar_raises_after_its_effect_i
 
 
 @pytest.mark.filterwarnings("ignore:.*deprecated inferred style")
-def test_a_request_that_litestar_does_not_take_may_be_corrected_under_its_key(serve):
+def test_a_request_that_litestar_refuses_may_be_corrected_under_its_key(serve):
     service, _ = serve(asgi)
     runs = []
 
@@ -400,7 +400,7 @@ def test_a_request_that_litestar_does_not_take_may_be_corrected_under_its_key(se
 
 
 @pytest.mark.parametrize("status", [404, 405])
-def test_an_endpoint_behind_middleware_that_copies_the_scope_is_not_taken_for_missing(serve, status):
+def test_an_endpoint_behind_middleware_that_copies_the_scope_is_found(serve, status):
     service, _ = serve(asgi)
     runs = []
 
@@ -435,7 +435,7 @@ def charging(service, runs):
     return app
 
 
-def test_an_endpoint_is_known_to_have_begun_when_an_integration_wraps_its_handler(serve, monkeypatch):
+def test_an_endpoint_is_known_to_have_begun_behind_a_wrapping_integration(serve, monkeypatch):
     make = fastapi_routing.get_request_handler
 
     def patched(*args, **settings):
@@ -452,7 +452,7 @@ def test_an_endpoint_is_known_to_have_begun_when_an_integration_wraps_its_handle
     assert twice(charging(service, runs), runs) == 404
 
 
-def test_nobody_claims_to_know_whether_an_endpoint_began_that_was_replaced_later(serve, monkeypatch):
+def test_whether_an_endpoint_began_is_unknown_if_it_was_replaced_later(serve, monkeypatch):
     handlers, make = [], fastapi_routing.get_request_handler
 
     def noted(*args, **settings):

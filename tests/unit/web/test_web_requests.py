@@ -31,7 +31,7 @@ def once():
 
 
 @pytest.mark.parametrize("guarded_by", ["middleware", "route"])
-def test_a_client_may_follow_a_redirect_that_asks_for_the_same_request_elsewhere(once, guarded_by):
+def test_client_may_follow_redirect_that_asks_for_same_request_elsewhere(once, guarded_by):
     app, runs = FastAPI(), []
     router = APIRouter(route_class=idempotent_route(once)) if guarded_by == "route" else APIRouter()
 
@@ -56,7 +56,7 @@ def test_a_client_may_follow_a_redirect_that_asks_for_the_same_request_elsewhere
     assert [(answer.status_code, answer.text) for answer in asgi.run(main())] == [(201, "1")] * 3
 
 
-def test_a_method_in_small_letters_is_not_let_through_for_frameworks_make_it_capital(once):
+def test_a_method_in_small_letters_is_guarded_as_frameworks_capitalize_it(once):
     shop = wsgi.Shop()
     guarded = WsgiIdempotency(shop, once)
     for _ in range(2):
@@ -80,7 +80,7 @@ def test_under_django_too_a_method_in_small_letters_is_not_let_through(site):
 
 @pytest.mark.parametrize("target", ["http://test/orders", "http://test//orders", "orders", "/orders"])
 @pytest.mark.parametrize("framework", ["quart", "litestar", "flask"])
-def test_a_whole_url_or_a_path_without_its_slash_does_not_go_round_the_guard(once, framework, target):
+def test_a_whole_url_or_a_path_without_its_slash_does_not_go_round_guard(once, framework, target):
     runs = []
 
     def order() -> str:
@@ -125,7 +125,7 @@ def broken(status):
 
 
 @pytest.mark.parametrize("shell", ["asgi", "wsgi", "lambda"])
-def test_an_effect_is_not_repeated_because_the_callable_that_says_what_is_recorded_raises(once, caplog, shell):
+def test_an_effect_is_not_repeated_because_record_raises(once, caplog, shell):
     rules = Rules(record=broken)
     if shell == "asgi":
         app = asgi.Counter()

@@ -57,7 +57,7 @@ def test_a_lease_that_fits_starts(tmp_path):
         assert server.post("/")[0] == 400  # its key is missing
 
 
-def test_a_start_that_fails_raises_the_error_itself_as_clients_of_tests_expect(once):
+def test_a_start_that_fails_raises_the_error_itself(once):
     app = Starlette()
     app.add_middleware(AsgiIdempotency, once=once, rules=Rules())
     with pytest.raises(TypeError, match="name= is missing"):
@@ -175,7 +175,7 @@ def told(caplog):
 
 
 @FRAMEWORKS
-def test_a_route_that_matches_nothing_is_told_of_when_the_application_starts(once, framework, caplog):
+def test_a_route_that_matches_nothing_is_told_of_when_application_starts(once, framework, caplog):
     framework(once, Rules(Route("/orders/{id}"), Route("/order/{id}"), Route("/v2/*"), Route("/v1/notes")))
     assert [re.match(r"Route\('(.*?)'", text)[1] for text in told(caplog)] == ["/order/{id}", "/v2/*"]
     assert all("matches no route of the application, so it guards nothing" in text for text in told(caplog))
@@ -211,7 +211,7 @@ def test_whether_two_paths_may_be_those_of_one_request(ours, theirs, meet, caplo
     assert (told(caplog) == []) is meet
 
 
-def test_a_route_whose_methods_the_application_does_not_take_matches_nothing(caplog):
+def test_a_route_whose_methods_application_does_not_take_matches_nothing(caplog):
     Coverage([Route("/a", methods=["PATCH"])]).compare([Known("/a", {"POST"}), Known("/b", None)])
     assert "The application has /b" in caplog.text
 

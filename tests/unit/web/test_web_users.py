@@ -90,14 +90,14 @@ def test_starlettes_user_is_the_scope_and_nobody_gets_nothing(once):
     assert (kind(answers[3]), runs, keys(once)) == ("unscoped", ["ann", "bob"], ["shop:k:ann", "shop:k:bob"])
 
 
-def test_starlettes_user_that_is_not_there_yet_is_refused_with_the_order_of_the_middleware(once):
+def test_starlettes_missing_user_is_refused_with_the_middlewares_order(once):
     app, runs = starlette(once, starlette_user(), authenticates=False)
     with pytest.raises(RuntimeError, match="Add AuthenticationMiddleware after AsgiIdempotency"):
         call(app, as_user("ann"))
     assert runs == keys(once) == []
 
 
-def test_starlettes_user_without_an_identity_is_refused_unless_told_apart_otherwise(once, monkeypatch):
+def test_starlettes_user_without_an_identity_is_refused_by_default(once, monkeypatch):
     class User(BaseUser):
         is_authenticated, display_name = True, "Ann"
 
@@ -121,7 +121,7 @@ def test_starlettes_user_without_an_identity_is_refused_unless_told_apart_otherw
 @pytest.mark.parametrize(
     "face", ["asgi", "wsgi", "flask", "django", "django later", "fastapi", "lambda", "lambda later"]
 )
-def test_a_request_that_passes_gets_the_applications_answer_and_anything_but_4xx_is_logged(once, face, status, caplog):
+def test_a_request_that_passes_gets_its_answer_and_all_but_4xx_is_logged(once, face, status, caplog):
     runs = []
     rules = Rules(scope=Scope.CREDENTIAL.or_pass())
     for number in (1, 2):
@@ -316,7 +316,7 @@ def test_djangos_user_under_asgi(guarded_site, once):
     assert (asyncio.run(main()), keys(once)) == ([1, 2, 1], ["shop:k:(shop,7)", "shop:k:(shop,8)"])
 
 
-def test_djangos_user_that_is_not_there_yet_is_told_with_the_order_of_the_middleware(guarded_site, once, caplog):
+def test_djangos_user_not_there_yet_is_told_with_the_order_of_middleware(guarded_site, once, caplog):
     guarded_site(site.Order(), django_user())
     with override_settings(MIDDLEWARE=[site.MIDDLEWARE]):
         assert site.post().status_code == 500
@@ -355,7 +355,7 @@ urlpatterns = [
 ]
 
 
-def test_the_rest_frameworks_user_is_the_scope_and_its_refusals_are_the_views_own(once, monkeypatch):
+def test_the_rest_frameworks_user_is_the_scope_and_may_be_refused(once, monkeypatch):
     monkeypatch.setattr(Orders, "runs", 0)
     rules = Rules(scope=rest_framework_user())
     given = {"once": once, "name": "shop", "rules": rules}
@@ -466,7 +466,7 @@ def test_a_dependency_may_read_the_path_and_be_replaced(payments, once):
     assert keys(once) == ["shop:k:acme", "shop:k:test"]
 
 
-def test_a_dependency_in_the_middleware_is_refused_before_anything_has_run(once):
+def test_a_dependency_in_the_middleware_is_refused_beforehand(once):
     async def app(scope, receive, send):
         raise AssertionError("ran")
 
@@ -476,7 +476,7 @@ def test_a_dependency_in_the_middleware_is_refused_before_anything_has_run(once)
 
 
 @pytest.mark.parametrize("scheme", [OAuth2PasswordBearer("token"), APIKeyHeader(name="X-Key"), HTTPBearer()])
-def test_a_dependency_that_only_reads_a_credential_is_refused_for_it_would_stand_in_the_ledger(scheme):
+def test_a_dependency_that_only_reads_a_credential_is_refused(scheme):
     with pytest.raises(TypeError, match=r"only reads the credential.*scope=Scope\.CREDENTIAL"):
         dependency(scheme)
     assert dependency(scheme, lambda credential: 7) is not None

@@ -45,7 +45,7 @@ def streaming(*parts, headers=JSON, log=None, status="200 OK"):
 # --- once ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_request_that_is_sent_again_gets_the_first_answer_and_pep_3333_is_kept_on_either_side(once):
+def test_a_repeated_request_gets_the_first_answer_and_pep_3333_is_kept(once):
     shop = Shop(headers=[*JSON, ("Set-Cookie", "a=b"), ("X-Order", "7")])
 
     def checked(environ, start_response):  # the validator allows no Content-Length of its own for read()
@@ -84,7 +84,7 @@ def test_a_request_that_no_route_covers_passes_through_untouched(once):
     assert given["wsgi.input"].left == b"{}"
 
 
-def test_a_request_without_an_optional_key_in_its_body_gets_through_with_its_body(once):
+def test_a_request_without_an_optional_key_in_its_body_gets_through_whole(once):
     shop = Shop()
     app = WsgiIdempotency(shop, once, Rules(Route(key="body.id", required=False)))
     assert ask(app, body=b'{"a":1}', key=None).sent == b'{"run":1}'
@@ -106,7 +106,7 @@ def test_a_request_without_an_optional_key_in_its_body_gets_through_with_its_bod
         ({"CONTENT_LENGTH": "-1"}, 400, "unreadable"),
     ],
 )
-def test_a_request_that_cannot_be_done_once_is_refused_before_anything_has_run(once, how, status, problem):
+def test_a_request_that_cannot_be_done_once_is_refused_beforehand(once, how, status, problem):
     shop = Shop()
     answer = ask(WsgiIdempotency(shop, once, Rules(max_request=100, scope="header:Host")), **how)
     assert (answer.status, answer.problem) == (status, problem)
@@ -132,7 +132,7 @@ def test_of_a_chunked_body_no_more_is_read_than_tells_that_it_is_too_long(once):
     assert len(pipe.left) == 100_000 - 1001
 
 
-def test_a_chunked_body_reaches_the_application_and_counts_for_the_fingerprint(once):
+def test_a_chunked_body_reaches_application_and_counts_for_fingerprint(once):
     shop = Shop()
     app = WsgiIdempotency(shop, once)
     assert ask(app, body=b"x" * 50, chunked=True).status == 201
@@ -296,7 +296,7 @@ def test_what_an_application_writes_is_sent_at_once(once):
     assert seen == [b"one"]
 
 
-def test_a_client_that_leaves_while_the_application_writes_does_not_stop_it(once):
+def test_a_client_that_leaves_while_application_writes_does_not_stop_it(once):
     def app(environ, start_response):
         write = start_response("200 OK", [])
         for part in (b"one ", b"two ", b"three"):
@@ -314,7 +314,7 @@ def test_a_client_that_leaves_while_the_application_writes_does_not_stop_it(once
     assert (ask(app).sent, statuses(once)) == (b"one two three", [COMPLETED])
 
 
-def test_an_application_may_begin_another_answer_while_nothing_of_the_first_is_made(once):
+def test_an_application_may_begin_another_answer_before_first_has_parts(once):
     def app(environ, start_response):
         start_response("200 OK", [("X-A", "1")])
         try:
@@ -327,7 +327,7 @@ def test_an_application_may_begin_another_answer_while_nothing_of_the_first_is_m
     assert [(answer.status, answer.sent) for answer in (ask(app), ask(app))] == [(404, b"nothing")] * 2
 
 
-def test_an_application_that_begins_another_answer_too_late_gets_its_exception_back(once):
+def test_an_application_that_begins_anew_too_late_gets_its_exception_back(once):
     def app(environ, start_response):
         start_response("200 OK", [])
         yield b"one"
@@ -432,7 +432,7 @@ def test_a_worker_that_is_stopped_in_the_middle_leaves_the_key_claimed(once):
     assert statuses(once) == [IN_PROGRESS]
 
 
-def test_the_claim_is_at_hand_in_the_application_and_while_its_answer_is_made_and_not_around_it(once):
+def test_the_claim_is_at_hand_in_the_application_and_its_answer_only(once):
     keys = []
 
     def app(environ, start_response):
@@ -455,7 +455,7 @@ def test_the_claim_is_at_hand_in_the_application_and_while_its_answer_is_made_an
     assert keys == ["http:k:*"] * 3
 
 
-def test_a_handler_may_complete_the_claim_itself_with_the_answer_it_is_going_to_give(once):
+def test_a_handler_may_complete_its_claim_with_the_answer_it_will_give(once):
     def app(environ, start_response):
         current().complete(Answer(201, [("X-Order", "7")], b"order 7"))
         start_response("201 Created", [("X-Order", "7")])
@@ -467,7 +467,7 @@ def test_a_handler_may_complete_the_claim_itself_with_the_answer_it_is_going_to_
     assert (second.status, second.sent, second.header("x-order"), second.replayed) == (201, b"order 7", ["7"], True)
 
 
-def test_the_answer_of_a_claim_that_was_completed_with_something_else_cannot_be_repeated(once):
+def test_answer_of_claim_completed_with_something_else_cannot_be_repeated(once):
     def app(environ, start_response):
         current().complete({"order": 7})
         start_response("201 Created", [])
@@ -481,7 +481,7 @@ def test_the_answer_of_a_claim_that_was_completed_with_something_else_cannot_be_
 # --- streamed answers --------------------------------------------------------------------------------------------
 
 
-def test_a_streamed_answer_is_sent_as_it_is_made_and_ends_when_it_is_recorded(once):
+def test_a_streamed_answer_is_sent_as_made_and_ends_when_it_is_recorded(once):
     log = []
     exchange = Exchange(WsgiIdempotency(streaming(b"a", b"b", b"c", b"d", log=log), once))
     assert log == [b"a", b"b"]  # the second tells that the first is not all
@@ -491,7 +491,7 @@ def test_a_streamed_answer_is_sent_as_it_is_made_and_ends_when_it_is_recorded(on
     assert [exchange.part(), statuses(once)] == [None, [COMPLETED]]
 
 
-def test_the_part_that_completes_the_content_length_is_sent_when_the_answer_is_recorded(once):
+def test_the_part_that_completes_the_content_length_waits_for_the_record(once):
     exchange = Exchange(WsgiIdempotency(streaming(b"ab", b"cd", b"ef", headers=[("Content-Length", "6")]), once))
     assert [exchange.part(), exchange.part(), statuses(once)] == [b"ab", b"cd", [IN_PROGRESS]]
     assert [exchange.part(), statuses(once)] == [b"ef", [COMPLETED]]
@@ -534,7 +534,7 @@ def test_a_client_that_leaves_in_the_middle_does_not_lose_the_effect(once):
     assert (ask(app).sent, log) == (b"abcd", ["effect", "closed"])
 
 
-def test_an_exception_after_the_client_has_left_gives_the_key_back_and_goes_on(once):
+def test_an_exception_after_client_has_left_gives_key_back_and_goes_on(once):
     def app(environ, start_response):
         start_response("200 OK", [])
         yield b"a"
@@ -548,7 +548,7 @@ def test_an_exception_after_the_client_has_left_gives_the_key_back_and_goes_on(o
     assert statuses(once) == [RELEASED]
 
 
-def test_events_without_end_are_ended_when_their_client_leaves_and_do_not_run_again(once):
+def test_events_without_end_end_with_their_client_and_do_not_run_again(once):
     log = []
 
     def app(environ, start_response):
@@ -568,7 +568,7 @@ def test_events_without_end_are_ended_when_their_client_leaves_and_do_not_run_ag
     assert (ask(app).problem, log) == ("unavailable", ["effect", "ended"])
 
 
-def test_a_long_answer_is_sent_in_bounded_memory_and_recorded_without_its_body(once):
+def test_a_long_answer_is_sent_in_bounded_memory_and_recorded_bodiless(once):
     part = bytes(100_000)
 
     def app(environ, start_response):
@@ -621,7 +621,7 @@ def test_a_worker_that_has_lost_its_claim_does_not_give_its_answer(once):
     assert (answer.status, answer.problem) == (409, "in-flight")
 
 
-def test_a_worker_that_has_lost_its_claim_in_the_middle_does_not_end_its_answer(once):
+def test_a_worker_that_has_lost_its_claim_midway_does_not_end_its_answer(once):
     def app(environ, start_response):
         stolen(once, environ, start_response)
         yield b"mine"

@@ -189,7 +189,7 @@ def settings(monkeypatch):
 # --- what is sent and answered ----------------------------------------------------------------------------------------
 
 
-def test_an_answer_has_the_status_the_document_the_date_and_the_times_around_it(carrier):
+def test_an_answer_has_the_status_the_document_date_and_times_around_it(carrier):
     with Server(serve(answer(b'{"Item": {"n": {"N": "1"}}}'), answer(b'{"__type": "x#Y"}', "400 Bad"))) as server:
         ticks = iter(range(100))
         made = carrier.wire(server.url, clock=lambda: float(next(ticks)))
@@ -270,7 +270,7 @@ def test_answers_come_in_many_forms(carrier, parts, body, kept):
 @pytest.mark.parametrize(
     "end", [[answer(b'{"Item": {"unasked": {"S": "x"}}}')], [b"x"], []], ids=["answer", "byte", "end"]
 )
-def test_what_comes_unasked_on_a_kept_connection_is_not_the_answer_to_the_next_request(carrier, end):
+def test_what_comes_unasked_on_a_kept_connection_answers_no_later_request(carrier, end):
     told, said = threading.Event(), threading.Event()
 
     def script(server, connection):
@@ -337,7 +337,7 @@ def test_objects_go_to_s3_and_come_back(carrier):
     assert server.requests[0][1] == b"\x00\xff"
 
 
-def test_a_request_larger_than_what_the_network_takes_at_once_arrives_whole(carrier):
+def test_a_request_larger_than_what_network_takes_at_once_arrives_whole(carrier):
     content = os.urandom(8_000_000)
     with Server(serve(answer(b""))) as server:
         made = carrier.wire(server.url)
@@ -368,7 +368,7 @@ def test_a_session_token_that_an_error_quotes_is_not_passed_on(carrier):
 # --- what is sent again -------------------------------------------------------------------------------------------------
 
 
-def test_a_connection_that_the_server_closed_while_it_was_idle_is_replaced(carrier):
+def test_a_connection_that_server_closed_while_it_was_idle_is_replaced(carrier):
     with Server(once(answer()), serve(answer(b'{"second": 1}'))) as server:
         made = carrier.wire(server.url)
         carrier.send(made)
@@ -419,7 +419,7 @@ def hasty(server, connection):
     reset(connection)
 
 
-def test_a_connection_that_breaks_while_the_request_is_sent_is_a_passing_error_and_the_wire_goes_on(carrier):
+def test_a_connection_that_breaks_while_sending_is_a_passing_error(carrier):
     with Server(hasty, serve(answer(b""))) as server:
         made = carrier.wire(server.url)
         begun = time.monotonic()
@@ -444,7 +444,7 @@ def refused(carrier, made, call=CALL):
 
 @pytest.mark.parametrize("part", [b"", b"HTTP/1.1 200 OK\r\nConte", answer(b'{"a": "b"}')[:-3]])
 @pytest.mark.parametrize("end", [socket.socket.close, reset])
-def test_a_fresh_connection_that_ends_within_the_answer_is_a_passing_error(carrier, part, end):
+def test_a_fresh_connection_that_ends_within_the_answer_is_passing_error(carrier, part, end):
     def script(server, connection):
         server.request(connection)
         connection.sendall(part)
@@ -466,7 +466,7 @@ def test_nobody_listening_is_a_passing_error(carrier):
     assert str(error).startswith(f"PutItem at {server.url}: ")
 
 
-def test_a_host_without_an_address_is_a_passing_error_and_one_without_a_possible_name_is_not(carrier):
+def test_a_host_without_an_address_is_a_passing_error_a_bad_name_is_not(carrier):
     assert refused(carrier, carrier.wire("http://nowhere.invalid:1")).transient
     assert not refused(carrier, carrier.wire(f"http://{'a' * 70}.invalid:1")).transient
 
@@ -757,7 +757,7 @@ def test_a_child_process_uses_connections_of_its_own():
     assert list(by.values()) == [[b'{"who":"parent"}'] * 2, [b'{"who":"child"}']]
 
 
-def test_coroutines_share_so_many_connections_and_the_others_wait_for_their_turn():
+def test_coroutines_share_so_many_connections_and_the_others_wait():
     async def main(url):
         made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=url), CredentialSource(), connections=3)
         await asyncio.gather(*(made.send(CALL, 1e9) for _ in range(30)))
@@ -801,7 +801,7 @@ def test_a_cancelled_send_closes_its_connection_and_gives_back_its_turn():
         asyncio.run(main(server))
 
 
-def test_each_event_loop_has_connections_of_its_own_and_those_of_a_closed_one_are_closed():
+def test_each_event_loop_has_its_own_connections_until_it_is_closed():
     with Server(serve(answer())) as server:
         made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
         for number in range(3):
@@ -971,7 +971,7 @@ def damaged(seed):
     return bytes(data)
 
 
-def test_a_damaged_answer_is_an_answer_or_a_store_error_and_never_another_error(carrier):
+def test_damaged_answer_is_answer_or_store_error_and_never_another_error(carrier):
     seeds = iter(range(400))
 
     def script(server, connection):

@@ -219,7 +219,7 @@ def test_credentials_that_last_are_kept(tmp_path):
     assert len(count.read_text()) == 1
 
 
-def test_credentials_that_were_refused_are_replaced_once_however_many_requests_were_refused(tmp_path):
+def test_credentials_refused_many_times_at_once_are_replaced_once(tmp_path):
     clock = Time()
     count = process(tmp_path, lasts=3600)
     source = CredentialSource(clock=clock)
@@ -294,7 +294,7 @@ class Ending:
 
 
 @pytest.mark.parametrize(("left", "goes_on"), [(300, True), (30, False)])
-def test_while_one_thread_renews_the_others_go_on_with_credentials_that_last_a_while(monkeypatch, left, goes_on):
+def test_while_one_thread_renews_others_use_credentials_that_still_last(monkeypatch, left, goes_on):
     clock = Time()
     chain = Ending(3600)
     monkeypatch.setattr(module, "_chain", lambda profile: chain)

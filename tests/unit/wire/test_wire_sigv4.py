@@ -126,7 +126,7 @@ def test_a_request_to_s3_is_signed_as_botocore_signs_it(botos):
         ),
     ],
 )
-def test_the_examples_of_the_documentation_have_the_signatures_that_it_gives(method, path, headers, content, signature):
+def test_the_examples_of_the_documentation_have_signatures_that_it_gives(method, path, headers, content, signature):
     example = Credentials("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
     digest = sha256(content).hexdigest()
     all_headers = {"host": "examplebucket.s3.amazonaws.com", "x-amz-content-sha256": digest, **headers}
