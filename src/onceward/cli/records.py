@@ -1,4 +1,4 @@
-"""Records as people read them, and as programs do."""
+"""Shows records to people, and to programs as JSON."""
 
 import shutil
 import sys
@@ -94,7 +94,7 @@ def _recorded(record: Record) -> dict[str, str | None]:
 
 
 def relative(time: float, now: float) -> str:
-    """Return a time as people say it: ``12 s ago``, ``in 3 h``."""
+    """Return a time beside the present: ``12 s ago``, ``in 3 h``."""
     seconds = abs(time - now)
     size, unit = next((step for step in _STEPS if seconds >= step[0]), _STEPS[-1])
     span = f"{seconds / size:.0f} {unit}"

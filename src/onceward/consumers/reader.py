@@ -67,8 +67,10 @@ class DeliveryReader:
         named: dict[str, object] = {}
         given: dict[str, object] = {DELIVERY_NAME: delivery}
         for argument, value in zip(self._arguments, args, strict=True):
-            seen = fields_of(delivery) if value is delivery else delivery.data
-            named[argument.name], given[argument.name] = ([seen], [value]) if argument.several else (seen, value)
+            given[argument.name] = [value] if argument.several else value
+            if self._keys.by_path:  # or a payload that is converted is never decoded besides
+                seen = fields_of(delivery) if argument.delivery else delivery.data
+                named[argument.name] = [seen] if argument.several else seen
         return Reading(args, self._keys.key(named, given), self._keys.fingerprint(named, given))
 
 

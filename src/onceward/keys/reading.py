@@ -25,6 +25,8 @@ class KeyReader:
 
     Attributes:
         chain: the names that the key's path goes down by, as in ``order.id``; empty for any other key.
+        prints: whether a fingerprint is asked for.
+        by_path: whether the key or the fingerprint is a path; if not, nobody looks at what paths see.
 
     Raises:
         TypeError, ValueError: an option is neither, or names what is no input.
@@ -47,6 +49,7 @@ class KeyReader:
         elif fingerprint is not None and fingerprint is not False:
             self._fingerprint, _ = _reader("fingerprint", fingerprint, roots, more)
         self.prints = self._fingerprint is not None
+        self.by_path = isinstance(key, str) or isinstance(fingerprint, str)
 
     def key(self, named: Named, given: Named) -> object:
         """Return the key of an input.

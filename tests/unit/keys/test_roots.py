@@ -205,3 +205,16 @@ def test_another_annotation_makes_no_other_keys(once):
         function.__annotations__ = {"order": dict[str, float]} if once.store.records else {}
         on_sqs(once, key="order.id", name="n")(function)(events.sqs({"id": 7}))
     assert list(once.store.records) == ["n:7"]
+
+
+def test_a_payload_that_no_path_asks_for_is_decoded_once(once, monkeypatch):
+    decoded = []
+    monkeypatch.setattr(Delivery, "data", property(lambda delivery: decoded.append(delivery) or {"id": 7}))
+    made = []
+
+    @on_sqs(once, key=lambda order: order["id"])
+    def handle(order: dict[str, int], delivery: Delivery):
+        made.append(order)
+
+    handle(events.sqs({"id": 7}))
+    assert (made, decoded) == ([{"id": 7}], [])
