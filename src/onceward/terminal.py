@@ -1,10 +1,10 @@
-"""What stands between hostile text and a terminal: everything that the command line writes passes here.
+"""Makes text harmless before it reaches a terminal. All output of the command line passes here.
 
-Keys, errors, results and messages come from elsewhere, and a terminal obeys what stands in them: escape sequences change
-its clipboard, C1 controls begin others, bidi overrides show text in another order, and newlines forge lines of ours.
+Keys, errors, results and messages come from others, and a terminal obeys them: escape sequences change its clipboard, C1
+controls start other sequences, bidi overrides reorder text, and newlines forge lines of ours.
 
-``guard`` puts a filter into the standard output and error, so nobody can go around it. What writes to a file descriptor
-itself (``pipe``'s output, progress bars) calls ``lines``. Text of others that is part of a line of ours goes through ``line``.
+``guard`` puts a filter into the standard output and error, so no code can bypass it. Code that writes to a file descriptor
+itself (``pipe``'s output, progress bars) calls ``lines``. Call ``line`` for the text of others inside a line of ours.
 """
 
 import codecs
@@ -22,18 +22,18 @@ _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")  # all that typer's and rich's own tex
 
 
 def line(text: str) -> str:
-    """Return a text as a part of one line: every run of white space is a space, and what is not printable is escaped."""
+    """Return a text for use inside one line: white space becomes single spaces, unprintable characters are escaped."""
     return text if text.isprintable() else _visible(" ".join(text.split()))
 
 
 def lines(text: str) -> str:
-    r"""Return a text with its newlines and tabs; everything else that is not printable is escaped as ``\u001b``.
+    r"""Return a text with its newlines and tabs. Other unprintable characters are escaped, as in ``\u001b``.
 
-    That is how JSON writes it, so JSON stays the same JSON.
+    JSON writes them the same way, so JSON stays the same JSON.
     """
     if text.isprintable():
         return text
-    text = text.replace("\r\n", "\n").replace("\r", "\n")  # what stands before a \r would be written over
+    text = text.replace("\r\n", "\n").replace("\r", "\n")  # text after a \r would overwrite the text before it
     return "\n".join("\t".join(map(_visible, one.split("\t"))) for one in text.split("\n"))
 
 
@@ -43,7 +43,7 @@ def json(value: object) -> str:
 
 
 def quoted(key: str) -> str:
-    r"""Return a key as a shell takes it: as it is, in quotes, or as ``$'\033'`` when a part of it is not printable."""
+    r"""Return a key as a shell takes it: plain, in quotes, or as ``$'\033'`` if it is not printable."""
     if key.isprintable():
         return shlex.quote(key)
     data = key.encode("utf-8", "surrogateescape" if _is_argument(key) else "surrogatepass")
@@ -52,7 +52,7 @@ def quoted(key: str) -> str:
 
 
 def guard() -> None:
-    """Let nothing but text and colours through the standard output and error of this process."""
+    """Let only text and colours pass the standard output and error of this process."""
     sys.stdout = cast("TextIO", Screen(sys.stdout))
     sys.stderr = cast("TextIO", Screen(sys.stderr))
 
@@ -80,7 +80,7 @@ class Screen(io.TextIOWrapper):
 
 
 def drawn(stream: TextIO) -> TextIO:
-    """Return the stream for a program that moves the cursor, which filters its text itself."""
+    """Return the unfiltered stream, for a program that moves the cursor and filters its text itself."""
     return stream.raw_stream if isinstance(stream, Screen) else stream
 
 

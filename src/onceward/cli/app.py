@@ -69,7 +69,7 @@ for _command in (
 
 
 def run() -> None:
-    """Run the command line. What follows ``--`` after ``pipe`` is the command to run, and none of typer's business."""
+    """Run the command line. typer must not parse what follows ``--`` after ``pipe``: that is the command to run."""
     _open_standard_streams()
     terminal.guard()
     arguments, command = sys.argv[1:], []
@@ -81,12 +81,12 @@ def run() -> None:
         app(args=arguments, obj=command, prog_name="onceward")
     except SystemExit as end:
         status = end.code
-    # Raised anew, for the caught one holds on to the frames, and they to the store, until the interpreter is torn down.
+    # The caught exception holds the frames, and these the store, until the interpreter ends. So raise a new one.
     sys.exit(status)
 
 
 def _open_standard_streams() -> None:
-    """Give those that this process was started without a place, before a file of ours takes their numbers."""
+    """Open standard streams that this process was started without, before a file of ours takes their numbers."""
     for fd in range(3):
         try:
             os.fstat(fd)

@@ -1,4 +1,4 @@
-"""``onceward demo``: workers that are killed and paused in the middle of their work, and the proof that it does no harm."""
+"""``onceward demo``: kills and pauses workers in the middle of their work, and proves that this does no harm."""
 
 import sys
 import tempfile
@@ -21,10 +21,10 @@ DUPLICATES = 0.3  # of the messages are sent twice
 _LINE_EVERY = 2.0  # seconds, where there is no terminal
 _PATIENCE = 30.0  # seconds beyond the given ones after which something is wrong
 
-MessagesOption = Annotated[int, typer.Option(min=1, metavar="N", help="Messages to send, each to take effect once.")]
-SecondsOption = Annotated[float, typer.Option(min=1, metavar="S", help="About how long to kill and pause workers.")]
+MessagesOption = Annotated[int, typer.Option(min=1, metavar="N", help="Messages to send.")]
+SecondsOption = Annotated[float, typer.Option(min=1, metavar="S", help="Seconds, roughly, to kill and pause workers.")]
 WorkersOption = Annotated[int, typer.Option(min=2, metavar="N", help="Worker processes.")]
-KeepOption = Annotated[bool, typer.Option("--keep", help="Leave the files, for a look of your own.")]
+KeepOption = Annotated[bool, typer.Option("--keep", help="Keep the files, so that you can look at them.")]
 
 
 class Counts(NamedTuple):

@@ -13,11 +13,11 @@ KILL_EVERY, PAUSE_EVERY = 0.5, 0.9  # seconds, on average
 
 
 class Chaos:
-    """A number of worker processes, all of them children of this one, and none left alone.
+    """Worker processes, all of them children of this one.
 
     Attributes:
         kills: how many were killed.
-        pauses: how many were stopped, to go on as zombies.
+        pauses: how many were stopped, and went on as zombies.
     """
 
     def __init__(self, folder: Path, queue: DemoQueue, workers: int, work: float) -> None:
@@ -29,7 +29,7 @@ class Chaos:
         self._next_kill, self._next_pause = now + 1, now + 1
 
     def step(self, *, gentle: bool) -> None:
-        """Do what is due; when ``gentle``, only mend."""
+        """Do what is due; when ``gentle``, only replace workers that ended."""
         now = time.monotonic()
         self._go_on(now)
         self._workers = [w if w.poll() is None else self._start() for w in self._workers]
@@ -47,7 +47,7 @@ class Chaos:
             self._next_pause = now + PAUSE_EVERY * random.uniform(0.5, 1.5)
 
     def end(self) -> None:
-        """Let the paused go on and the rest come to its end; kill what does not."""
+        """Resume paused workers and wait for all; kill those that do not end."""
         while self._paused:
             self._go_on(time.monotonic())
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The demo's message queue: at least once, with visibility timeouts, in an SQLite file; and what happened to it all."""
+"""The demo's message queue in an SQLite file: at least once, with visibility timeouts, and a log of events."""
 
 import random
 import sqlite3
@@ -42,7 +42,7 @@ class DemoQueue:
         self._worker = worker
 
     def create(self, messages: Sequence[str], duplicates: float) -> int:
-        """Make the queue, with a share of the messages sent twice; return how many were."""
+        """Make the queue. Send a share of the messages twice, and return how many."""
         for statement in _SCHEMA:
             self._db.execute(statement)
         twice = random.sample(messages, int(len(messages) * duplicates))
@@ -54,7 +54,7 @@ class DemoQueue:
         return len(twice)
 
     def receive(self) -> DemoDelivery | None:
-        """Return the next visible message, invisible to others for a while; None when there is none now."""
+        """Return the next visible message and hide it from others for a while; None when there is none."""
         now = time.time()
         self._db.execute("BEGIN IMMEDIATE")
         row = self._db.execute(
@@ -94,7 +94,7 @@ class DemoQueue:
 
 
 def connected(path: Path) -> sqlite3.Connection:
-    """Open one of the demo's files; waits long for its lock, for a stopped worker may hold it."""
+    """Open one of the demo's files. It waits long for a lock, because a stopped worker may hold it."""
     connection = sqlite3.connect(path, timeout=30, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     return connection

@@ -64,13 +64,13 @@ def doctor(
 ) -> None:
     """Look at the settings of a queue, its dead-letter queue, its Lambda functions and a ledger, and say what is unsafe.
 
-    Nothing is changed. The exit status is 0 when nothing is unsafe (there may be warnings), 1 when something is, and 2 when
-    something could not be looked at. What is skipped could not be looked at either, and nobody has asked for it by name.
+    It changes nothing. The exit status is 0 when nothing is unsafe (there may be warnings), 1 when something is unsafe, and 2
+    when doctor could not read a setting that you named. "skipped" means that doctor could not read this setting.
     """
     if queue is None and store is None:
         refuse("name what to look at: --queue, --store, or both", USAGE)
     if function is not None and queue is None:
-        refuse("--function needs --queue, whose event source mappings are looked at", USAGE)
+        refuse("--function needs --queue: doctor looks at the event source mappings of that queue", USAGE)
     try:
         policy = Policy(lease=lease, retention=_seconds(retention), max_attempts=max_attempts).checked()
         look = Inspection(policy, function)

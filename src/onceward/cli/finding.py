@@ -1,4 +1,4 @@
-"""Finding a record by the key that a client gave, of which the ledger's key is made."""
+"""Finds a record by the key that a client gave. The ledger's key contains it."""
 
 import json
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from onceward.stores.ledger import Ledger
 
 
 def records_of(ledger: Ledger, key: str) -> Iterator[tuple[Record, float]]:
-    """Yield each record whose key is made of ``key``, in any namespace, with the store's time. Reads the whole ledger.
+    """Yield each record of the client's ``key``, in any namespace, with the store's time. This reads the whole ledger.
 
-    A ledger's key is its namespace and what the client gave, and over HTTP a path and a scope after that, with colons in
-    between. A tuple is written (a,b), and counts as made of its first part.
+    A ledger's key is the namespace, a colon, and the client's key. Over HTTP a path and a scope follow, each after a colon.
+    A tuple is written (a,b): its first part is compared.
     """
     forms = _forms(key)
     around = (("", ":"), ("(", ","), ("(", ")"))
@@ -25,7 +25,7 @@ def records_of(ledger: Ledger, key: str) -> Iterator[tuple[Record, float]]:
 
 
 def _forms(key: str) -> set[str]:
-    """Return how a key may be written in the ledger: as it is, as text that needs quotes, or as a digest of long text."""
+    """Return the forms of a key in the ledger: plain, quoted as JSON, or the digest of a long text."""
     try:
         return {key, json.dumps(key), ledger_key("", key)[1:]}
     except OncewardError:  # it is empty

@@ -31,9 +31,9 @@ def init(
     print_: PrintOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make the ledger, such as a DynamoDB table on demand with its TTL, or an SQLite file. What is there already is left as it is.
+    """Make the ledger, such as a DynamoDB table on demand with its TTL, or an SQLite file. It does not change what exists.
 
-    A DynamoDB table that has items and no TTL gets none without --ttl, for it would delete those of others, too.
+    A DynamoDB table with items gets a TTL only if you pass --ttl, because the TTL would delete items of others, too.
     """
     once = opened(store)
     options = {name for name, given in (("pitr", pitr), ("ttl", ttl)) if given}

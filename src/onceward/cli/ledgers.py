@@ -1,4 +1,4 @@
-"""Opening the ledger that a command was told to use, and ending a command with one clear line."""
+"""Opens the ledger of a command, and ends a command with one clear line."""
 
 import sys
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def opened(url: str) -> Once:
 
 
 def existing(url: str) -> Once:
-    """As :func:`opened`, for commands that look at a ledger: refuses to make one."""
+    """As :func:`opened`, but refuses to make a ledger that does not exist."""
     once = opened(url)
     found = FOUND.of(once.store)
     if found is not None and not found():
@@ -50,7 +50,7 @@ def existing(url: str) -> Once:
 
 @contextmanager
 def looking_at(url: str) -> Iterator[Ledger]:
-    """Open the ledger that is there; its errors end the command with one line."""
+    """Open an existing ledger. Its errors end the command with one line."""
     once = existing(url)
     try:
         yield once.ledger

@@ -1,4 +1,4 @@
-"""The commands for those who look after single keys: show, clear, park and unpark."""
+"""The commands for single keys: show, clear, park and unpark."""
 
 import os
 import sys
@@ -27,24 +27,24 @@ AnyKeyArgument = Annotated[
     str,
     typer.Argument(metavar="KEY", help="The key as `onceward ls` shows it, or the client's own, as of an HTTP header."),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it although a worker holds the key.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it even if a worker holds the key.")]
 ClearOption = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do it although a worker holds the key, or it keeps a message.")
+    bool, typer.Option("--yes", "-y", help="Do it even if a worker holds the key, or the key keeps a message.")
 ]
 ToOption = Annotated[
     str | None,
     typer.Option(
-        "--to", metavar="QUEUE", help="Send the message that it keeps there: URL, ARN or name.", show_default=False
+        "--to", metavar="QUEUE", help="The queue to send its message to: URL, ARN or name.", show_default=False
     ),
 ]
-ReasonOption = Annotated[str, typer.Option(metavar="TEXT", help="What to tell those who meet the key.")]
+ReasonOption = Annotated[str, typer.Option(metavar="TEXT", help="The reason that callers of this key are told.")]
 
 
 def show(key: AnyKeyArgument, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
-    """Show all that is recorded of a key, and what can be done next.
+    """Show what is recorded of a key, and what you can do next.
 
-    A key that is not in the ledger is looked for as a client's own: the key of an HTTP request, without the namespace and the
-    scope that the ledger adds. That reads the whole ledger. When several records have it, their keys are listed.
+    If the ledger has no such key, it is searched as a client's own key: the key of an HTTP request, without the namespace and
+    the scope that the ledger adds. This reads the whole ledger. If several records have it, their keys are listed.
     """
     with looking_at(store) as ledger:
         options = "" if store == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(store)}"
@@ -69,7 +69,7 @@ def _found(ledger: Ledger, key: str, options: str) -> tuple[Record, float]:
 def clear(
     key: KeyArgument, yes: ClearOption = False, store: StoreOption = DEFAULT_STORE, json: JsonOption = False
 ) -> None:
-    """Forget a key, so that its next delivery runs again. Asks first when a worker holds it, or it keeps a message."""
+    """Forget a key: its next delivery runs again. It asks first if a worker holds the key or the key keeps a message."""
     with looking_at(store) as ledger:
         record = _asking(
             lambda live, message: ledger.clear(key, live=live, message=message), "Clear it", live=yes, message=yes
@@ -85,7 +85,7 @@ def park(
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Stop retrying a key until it is unparked or cleared. Asks first when a worker holds it."""
+    """Stop retrying a key until you unpark or clear it. It asks first if a worker holds the key."""
     with looking_at(store) as ledger:
         record = _asking(lambda live, _: ledger.park(key, reason, live=live), "Park it", live=yes)
         _tell(record, f"parked: {reason}", json=json)
@@ -94,8 +94,8 @@ def park(
 def unpark(key: KeyArgument, to: ToOption = None, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
     """Let a parked key run again, with all its attempts.
 
-    A key that keeps the message of a queue is unparked with --to, which sends that message again. Interrupted or killed, the
-    same command goes on where it was.
+    If the key keeps the message of a queue, pass --to: it sends that message again. After an interrupt or a kill, run the
+    same command again: it continues.
     """
     with looking_at(store) as ledger:
         if to is None:
@@ -116,7 +116,7 @@ def _send_again(ledger: Ledger, key: str, to: str, *, json: bool) -> None:
 
 
 def _asking(change: Callable[[bool, bool], T], what: str, *, live: bool = False, message: bool = False) -> T:
-    """Make a change, after asking when a worker holds the key, or a message goes with it."""
+    """Make a change. Ask first if a worker holds the key, or a message would be lost."""
     try:
         return change(live, message)
     except Busy as busy:

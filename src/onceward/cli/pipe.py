@@ -28,22 +28,22 @@ STATUS: Final[dict[Why, int]] = {
 }
 
 HELP = r"""
-Run COMMAND once for each key in a stream of NDJSON lines, ever.
+Run COMMAND exactly once for each key in a stream of NDJSON lines.
 
-The line is the command's standard input. {line.id} in its arguments is replaced by the id of the line, never
-through a shell ({{ and }} are literal braces). Code for a shell must be the same for every line: give it arguments, as in
-[bold]-- sh -c 'charge "$1"' sh '{line.id}'[/bold]. Its output is recorded and printed; a duplicate prints the recorded output.
-When the command fails, its key is given back, and the next run tries it again. Stopped by ctrl-C, kill -9 or a reboot, the
-same command line again does only what is left; several at once, on one ledger, share the work.
+The command reads the line from its standard input. {line.id} in its arguments is replaced by the line's id, never
+through a shell. {{ and }} are literal braces. Code for a shell must be the same for every line: pass it arguments, as in
+[bold]-- sh -c 'charge "$1"' sh '{line.id}'[/bold]. The output is recorded and printed. A duplicate prints the recorded output.
+When the command fails, its key is given back, and the next run tries it again. After ctrl-C, kill -9 or a reboot, run the
+same command line again: it does only what is left. Several runs at once on one ledger share the work.
 
 The command finds ONCEWARD_KEY, ONCEWARD_ATTEMPT, ONCEWARD_FENCE and ONCEWARD_DERIVED_KEY in its environment. The last is a
-UUID that is the same on every attempt: hand it to services that take idempotency keys.
+UUID that is the same on every attempt: pass it to services that take idempotency keys.
 
 Example: [bold]onceward pipe orders.ndjson --key line.id -- ./charge.sh --amount '{line.amount}'[/bold]
 
 Exit status: [bold]0[/bold] every line is done; [bold]1[/bold] some failed, are parked or busy; [bold]2[/bold] usage;
 [bold]3[/bold] all are done but malformed lines; [bold]4[/bold] the ledger failed; [bold]130[/bold] interrupted;
-[bold]141[/bold] nobody reads the output any more.
+[bold]141[/bold] the reader of the output is gone.
 """
 
 FilesArgument = Annotated[
@@ -61,7 +61,7 @@ JobsOption = Annotated[
     int, typer.Option("--jobs", "-j", min=1, max=MOST_JOBS, metavar="N", help="Lines to handle at a time.")
 ]
 LeaseOption = Annotated[
-    float, typer.Option(metavar="S", help="Seconds after which a killed run's keys may be taken over.")
+    float, typer.Option(metavar="S", help="Seconds until another run may take over the keys of a killed one.")
 ]
 AttemptsOption = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Failures after which a key is parked.", show_default="no limit")
@@ -97,7 +97,7 @@ def pipe(
     as_json: JsonOption = False,
     rejects: RejectsOption = None,
 ) -> None:
-    """Handle every line; ends with the exit status that HELP tells of."""
+    """Handle every line. HELP lists the exit statuses."""
     once = opened(store)
     stop = Stop()
     sources = files or [STDIN]

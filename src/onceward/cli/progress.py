@@ -16,7 +16,7 @@ FIRST_LINE, LAST_LINE = 2.0, 60.0  # seconds until the first line, and between l
 
 
 class Shown(Protocol):
-    """How a run is shown meanwhile. The caller sees to it that only one thread is inside."""
+    """Shows a run while it goes on. The caller must let in one thread at a time."""
 
     def start(self) -> None:
         """Begin."""
@@ -35,7 +35,7 @@ class Shown(Protocol):
 
 
 class PlainProgress:
-    """For logs: a line after two seconds, then at doubling distances up to a minute."""
+    """For logs: a line after two seconds, then at intervals that double up to a minute."""
 
     def __init__(self, total: int | None) -> None:
         self._total = total
@@ -86,7 +86,7 @@ class BarProgress:
             transient=True,
         )
         self._task = self._progress.add_task("", total=total)
-        self._shared = os.isatty(1)  # else the standard output is elsewhere, and none of the bar's business
+        self._shared = os.isatty(1)  # else the output goes elsewhere, and cannot disturb the bar
 
     def start(self) -> None:
         """Show it."""

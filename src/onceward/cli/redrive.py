@@ -59,15 +59,15 @@ FingerprintOption = Annotated[
 CompletedOption = Annotated[
     Literal["keep", "drop", "rerun"],
     typer.Option(
-        help="A message whose key is completed: keep it there; drop it, for its effect is made; or clear its key and move it, "
-        "so that it runs again."
+        help="What to do with a message whose key is completed: keep it; drop it, because its effect is made; or rerun it: clear "
+        "its key and move it."
     ),
 ]
 DryOption = Annotated[
-    bool, typer.Option("--dry-run", help="Tell what would be done, and change nothing. SQS counts a receive.")
+    bool, typer.Option("--dry-run", help="Show what would be done, and change nothing. SQS counts a receive.")
 ]
 LimitOption = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Until N messages have left.", show_default="all")
+    int | None, typer.Option(min=1, metavar="N", help="Stop after N messages have left.", show_default="all")
 ]
 VisibilityOption = Annotated[
     int, typer.Option(min=1, max=43200, metavar="S", help="Seconds that messages stay hidden if this is killed.")
@@ -94,10 +94,10 @@ def redrive(
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Move the messages of a dead-letter queue back, by what the ledger says of each: parked keys are unparked.
+    """Move the messages of a dead-letter queue back. The ledger decides what becomes of each: parked keys are unparked.
 
-    Messages whose keys are completed, or held by a worker, stay. Interrupted or killed at any time, the same command goes on
-    where it was. The exit status is 0 when nothing is left but what --where excludes, 1 when something had to stay.
+    A message stays if its key is completed or a worker holds it. After an interrupt or a kill, run the same command again: it
+    continues. The exit status is 0 when only messages that --where excludes are left, and 1 when others had to stay.
     """
     with looking_at(store) as ledger:
         try:

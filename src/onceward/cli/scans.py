@@ -1,4 +1,4 @@
-"""The commands that read a whole ledger, or a part of it and tell how to go on: ls, purge and stats."""
+"""The commands that read a whole ledger, or a part of it: ls, purge and stats."""
 
 import sys
 import time
@@ -11,7 +11,8 @@ import typer
 from onceward import terminal
 from onceward.cli.ledgers import DEFAULT_STORE, INTERRUPTED, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, heading, relative, row
-from onceward.core.protocol import STATUSES, VIEWS, last_change
+from onceward.core.protocol import STATUSES
+from onceward.core.views import VIEWS, last_change
 from onceward.stores.contract import Damaged
 
 PrefixOption = Annotated[str, typer.Option(metavar="P", help="Only keys that start with P.")]
@@ -19,11 +20,11 @@ _STATUSES = [*sorted(STATUSES), *VIEWS]
 StatusOption = Annotated[str | None, typer.Option(metavar="S", help=f"Only {', '.join(_STATUSES)}.")]
 NamespacesOption = Annotated[
     bool,
-    typer.Option("--namespaces", help="Count the records of each namespace, and tell when it was last written to."),
+    typer.Option("--namespaces", help="Count the records of each namespace, and show its last write."),
 ]
 LimitOption = Annotated[int | None, typer.Option(min=0, metavar="N", help="At most N records.", show_default="all")]
 AfterOption = Annotated[
-    str | None, typer.Option(metavar="TOKEN", help="Go on where an earlier command ended.", show_default="the start")
+    str | None, typer.Option(metavar="TOKEN", help="Continue where an earlier command ended.", show_default="the start")
 ]
 
 
@@ -37,12 +38,12 @@ def ls(
     namespaces: NamespacesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """List the records: in the order of their keys from SQLite, and in no order from DynamoDB.
+    """List the records. SQLite lists them in the order of their keys, DynamoDB in no order.
 
-    Told to stop, by --limit or ctrl-C, it says how to go on; with --json, the last line then has that as its `next`.
+    After --limit or ctrl-C it says how to continue. With --json the last line has that as its `next`.
 
-    With --namespaces it counts the records of each namespace instead, which reads the whole ledger. A namespace that nobody
-    writes to any more may be of a function that was renamed: name="OLD.NAME" gives it its keys back.
+    With --namespaces it counts the records of each namespace. This reads the whole ledger. If nobody writes to a namespace
+    any more, its function may have been renamed: name="OLD.NAME" gives the function its keys back.
     """
     if status is not None and status.upper() not in _STATUSES:
         refuse(f"--status {status}: there are {', '.join(_STATUSES)}", USAGE)
@@ -110,9 +111,9 @@ def purge(
     after: AfterOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete the expired records now; writes do the same, a few at a time, and in DynamoDB its TTL does within days.
+    """Delete the expired records now. Writes do the same, a few at a time. In DynamoDB the TTL does it within days.
 
-    Told to stop, by --limit or ctrl-C, it tells how many it has deleted and how to go on; with --json, that is `next`.
+    After --limit or ctrl-C it says how many it has deleted and how to continue. With --json that is `next`.
     """
     gone, point, stopped = 0, _point(after), False
     with looking_at(store) as ledger:
@@ -138,10 +139,10 @@ def stats(
     after: AfterOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Count the records by status; `lapsed` are in progress with nobody at work, `expired` await deletion.
+    """Count the records by status. `lapsed` records are in progress, but their worker is gone. `expired` ones await deletion.
 
-    This reads the whole ledger. Told to stop, by --limit or ctrl-C, it tells the counts so far and how to go on; with
-    --json, that is `next`. The counts of the parts add up to those of the whole.
+    This reads the whole ledger. After --limit or ctrl-C it prints the counts so far and says how to continue. With --json
+    that is `next`. Add up the counts of the parts to get those of the whole.
     """
     so_far: tuple[dict[str, int], str | None] = ({}, _point(after))
     stopped, shown = False, _Counted()
@@ -170,7 +171,7 @@ def stats(
 
 
 class _Counted:
-    """How many records are counted so far, once a second on a terminal."""
+    """Shows once a second on a terminal how many records are counted."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + 1 if sys.stderr.isatty() else float("inf")
@@ -191,7 +192,7 @@ class _Counted:
 
 
 def _damaged(damaged: Sequence[Damaged], *, json: bool) -> list[str]:
-    """Say which records cannot be read, and return what programs are told of them."""
+    """Say which records cannot be read, and return them as lines of JSON."""
     for one in damaged:
         _say(
             terminal.line(
@@ -202,7 +203,7 @@ def _damaged(damaged: Sequence[Damaged], *, json: bool) -> list[str]:
 
 
 def _token(point: str) -> str:
-    """Return where to go on as text that needs no quotes in a shell and cannot drive a terminal."""
+    """Return where to continue, as text that needs no quotes in a shell and is harmless to a terminal."""
     return quote(point, safe=":/@,+=.")
 
 
@@ -211,7 +212,7 @@ def _point(token: str | None) -> str | None:
 
 
 def _in_utf_8(option: str, text: str) -> str:
-    """Return a text; one that is not UTF-8 ends the command, for no ledger holds it."""
+    """Return a text. If it is not UTF-8, end the command: no ledger holds it."""
     if text.encode("utf-8", "replace").decode() != text:
         refuse(f"{option} {text}: give it in UTF-8", USAGE)
     return text

@@ -18,22 +18,23 @@ DONE, LEFT, ONLY_MALFORMED, FAILED, INTERRUPTED, BROKEN = 0, 1, 3, 4, 130, 141
 _TICK = 0.2  # seconds between two looks at what is in flight
 
 HELP = r"""
-Call a function once for each message of an SQS queue, ever.
+Call a function exactly once for each message of an SQS queue.
 
-QUEUE is the queue's URL, ARN or name. The function is given the message's body, decoded if it is JSON, and converted to what its
-parameter is annotated with; it may be async. When it returns, that is recorded, and the message is deleted; when it raises,
-the message comes again after a pause that doubles each time, until the queue's redrive policy takes it to the dead-letter
-queue. Without a redrive policy its key is parked after 10 calls, or --max-attempts; the ledger then keeps the message, and
-[bold]onceward unpark KEY --to QUEUE[/bold] sends it again. A message that comes again after its effect was recorded is deleted, and the function not called.
+QUEUE is the queue's URL, ARN or name. The function gets the message's body. JSON is decoded and converted to the annotation of
+its parameter. The function may be async. When it returns, its result is recorded and the message is deleted. When it raises,
+the message comes again after a pause that doubles each time, until the queue's redrive policy moves it to the dead-letter
+queue. Without a redrive policy the key is parked after 10 calls, or --max-attempts. The ledger then keeps the message, and
+[bold]onceward unpark KEY --to QUEUE[/bold] sends it again. A message that comes again after its effect was recorded is deleted
+without a call.
 
-SIGTERM or ctrl-C ends it: what runs is waited for, the rest given back. Region, credentials and endpoint are found as by AWS's own
-tools, as in AWS_REGION, AWS_PROFILE and AWS_ENDPOINT_URL_SQS.
+SIGTERM or ctrl-C ends it: running calls finish, and other messages are given back. Region, credentials and endpoint are found
+as AWS's own tools find them: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_SQS.
 
 Example: [bold]onceward sqs orders --call shop:charge --key order.id --store dynamodb://ledger[/bold]
 
 Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or busy;
 [bold]2[/bold] usage; [bold]3[/bold] empty, all done but malformed messages; [bold]4[/bold] the queue or the ledger failed;
-[bold]130[/bold] interrupted while functions were running; [bold]141[/bold] nobody reads the output any more.
+[bold]130[/bold] interrupted while functions were running; [bold]141[/bold] the reader of the output is gone.
 """
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Its URL, ARN or name.", show_default=False)]
@@ -68,7 +69,7 @@ ConcurrencyOption = Annotated[
     int, typer.Option("--concurrency", "-c", min=1, max=1000, metavar="N", help="Calls at a time.")
 ]
 LeaseOption = Annotated[
-    float, typer.Option(metavar="S", help="Seconds after which a killed worker's keys may be taken over.")
+    float, typer.Option(metavar="S", help="Seconds until another worker may take over the keys of a killed one.")
 ]
 AttemptsOption = Annotated[
     int | None,
@@ -82,13 +83,15 @@ AttemptsOption = Annotated[
 VisibilityOption = Annotated[
     int | None,
     typer.Option(
-        metavar="S", help="Seconds after which a killed worker's messages come again.", show_default="the queue's own"
+        metavar="S", help="Seconds until the messages of a killed worker come again.", show_default="the queue's own"
     ),
 ]
 WaitOption = Annotated[float, typer.Option(metavar="S", help="Seconds that a poll waits for a message, up to 20.")]
 GraceOption = Annotated[
     float | None,
-    typer.Option(metavar="S", help="Seconds to wait for what runs when stopped.", show_default="as long as it takes"),
+    typer.Option(
+        metavar="S", help="Seconds to wait for running calls when stopped.", show_default="as long as it takes"
+    ),
 ]
 EmptyOption = Annotated[bool, typer.Option("--until-empty", help="End when the queue has no more messages to give.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object per message, and per line of the log.")]
@@ -112,7 +115,7 @@ def sqs(
     until_empty: EmptyOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Work until told to stop; ends with the exit status that HELP tells of."""
+    """Work until told to stop. HELP lists the exit statuses."""
     once = opened(store)
     report = SqsReport(as_json=as_json)
     try:
@@ -148,7 +151,7 @@ def sqs(
 
 
 def _run(worker: SqsWorker, report: SqsReport, *, until_empty: bool) -> tuple[int, str]:
-    """Work; return the exit status and, if it was not the end of the queue, how it ended."""
+    """Work; return the exit status, and why it ended if the queue was not empty."""
     log = logging.getLogger("onceward")
     heard = Heard(report)
     log.addHandler(heard)

@@ -1,4 +1,4 @@
-"""What ``onceward sqs`` tells: a line of figures, the log, and with ``--json`` one object per message."""
+"""The output of ``onceward sqs``: a line of figures, the log, and with ``--json`` one object per message."""
 
 import logging
 import sys
@@ -19,15 +19,15 @@ _WINDOW = 5.0  # seconds over which the rate is taken
 
 
 class SqsReport:
-    """Counts and tells; safe to be used by many threads.
+    """Counts and prints. Many threads may use it.
 
     Args:
         as_json: one JSON object per message, and per line of the log, on the standard output.
 
     Attributes:
-        counts: messages by what became of them; one that came several times counts each time.
-        broken: why the standard output cannot be written to, once that is so.
-        stop: called then.
+        counts: messages by what became of them. A message that comes again counts again.
+        broken: why the standard output cannot be written; None while it can.
+        stop: called when ``broken`` is set.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -41,7 +41,7 @@ class SqsReport:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Show the figures from now on; what the called function prints goes to the standard error when JSON is asked for."""
+        """Show the figures from now on. With JSON, what the called function prints goes to the standard error."""
         self._shown.start()
         if self.as_json:
             sys.stdout = sys.stderr
@@ -81,7 +81,7 @@ class SqsReport:
             self._shown.update(0, f"{self._told()}; in flight {in_flight}, {rate:.0f}/s")
 
     def summary(self, end: str) -> None:
-        """Tell how it went; ``end`` says how it ended, if not by the end of the queue."""
+        """Print the summary; ``end`` says why it ended, empty when the queue is empty."""
         with self._lock:
             seconds = round(time.monotonic() - self._began, 3)
             self._shown.stop()
@@ -113,7 +113,7 @@ class Heard(logging.Handler):
         self._seen: set[tuple[type[BaseException], object, int]] = set()  # errors, and the lines that raised them
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass it on: as JSON with each traceback, as text with that of the first error of its kind."""
+        """Pass a record on: as JSON with its traceback, as text with the traceback of the first error of its kind."""
         error = record.exc_info[1] if record.exc_info else None
         text, trace = record.getMessage(), None
         if record.exc_info and error is not None:
@@ -124,7 +124,7 @@ class Heard(logging.Handler):
         self._report.log(record.levelname.lower(), text, trace)
 
     def _is_new(self, error: BaseException) -> bool:
-        """Tell whether nothing like an error was told of yet; ours say all there is to say without a traceback."""
+        """Tell whether an error is the first of its kind. Our own errors need no traceback."""
         frame = error.__traceback__
         if isinstance(error, OncewardError) or frame is None:
             return False

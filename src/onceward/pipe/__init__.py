@@ -4,7 +4,7 @@
     from onceward.pipe import Function, Pipe
 
     once = Once("sqlite:///orders.db")
-    end = Pipe(once, Function("shop:charge"), key="id").run(["orders.ndjson"])
+    end = Pipe(once, Function("shop:charge"), key="order.id").run(["orders.ndjson"])
     print(end.why, end.counts)
 
 Pass a :class:`Reporter` to be told of each line. Pass a :class:`Command` to run a program.

@@ -1,4 +1,4 @@
-"""One try at one line, as its handler and the report see it."""
+"""One attempt at one line."""
 
 import os
 from typing import BinaryIO, NamedTuple
@@ -21,10 +21,10 @@ class Attempt:
 
     Attributes:
         ran: whether the handler was entered.
-        output: what it wrote or returned, whole, even where that was too large to record.
+        output: all that it wrote or returned, also what is too large to record.
         errors: what a command wrote to its standard error.
         error: what the handler raised.
-        reason: the same in a few words, for a line of the report.
+        reason: the error in a few words, for people.
         unstored: whether the result could not be recorded.
         files: what a command wrote to; closed with the attempt.
     """

@@ -127,7 +127,7 @@ class Command:
 
 
 class _TooLarge(tuple[int, int]):
-    """Stands for an output that nobody should read into memory: recording it fails with a reason, as it shall."""
+    """Stands for an output that must not be read into memory. To record it fails, with the reason."""
 
     __slots__ = ()
     _fields = ("size", "limit")
@@ -137,12 +137,12 @@ class _TooLarge(tuple[int, int]):
 
 
 def _temporary() -> BinaryIO:
-    """Return a file without a name: a command that writes to one never waits for us to read, whatever it leaves behind."""
+    """Return a file without a name. Unlike with a pipe, a command that writes to it never waits for us to read."""
     return cast("BinaryIO", tempfile.TemporaryFile(buffering=0))
 
 
 def _executable(name: str) -> str:
-    """Return the path of the program; raises ValueError when the system would refuse to execute it."""
+    """Return the path of the program; raises ValueError if the system cannot execute it."""
     path = shutil.which(name)
     if path is None:
         if "/" in name and Path(name).exists():

@@ -1,4 +1,4 @@
-"""Calling a Python function for a line instead of running a command."""
+"""Calls a Python function for each line instead of running a command."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Which arguments of a command are code. Nothing from a line may be filled in there, or data would run as code."""
+"""Finds the arguments of a command that are code. A line must not be filled in there, or data would run as code."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,14 +6,14 @@ from typing import Final, NamedTuple
 
 
 class Interpreter(NamedTuple):
-    """A program that runs code which it is given in an argument.
+    """A program that runs code from an argument.
 
     Attributes:
-        names: what it is called.
-        code: letters of the options that code follows.
-        others: letters of the options that another argument follows.
-        long: its long options that code follows, or is joined to by ``=``.
-        anywhere: whether its options may also stand behind other arguments.
+        names: its names.
+        code: letters of its options that take code.
+        others: letters of its options that take another argument.
+        long: its long options that take code, as the next argument or after ``=``.
+        anywhere: whether its options may also follow other arguments.
     """
 
     names: re.Pattern[str]
@@ -36,7 +36,7 @@ _JOINING: Final = re.compile(r"ssh|rsh")  # what stands behind the host is joine
 
 
 def code_in(argv: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield which arguments are code, each with the program that runs it, which others may start: ``env sh -c``."""
+    """Yield the number of each argument that is code, and the program that runs it, also in ``env sh -c``."""
     for at, word in enumerate(argv):
         name = word.rpartition("/")[2]
         if _JOINING.fullmatch(name):

@@ -1,4 +1,4 @@
-"""From a line to a job: its key, and what its handler is given."""
+"""Makes a job of a line: its key, and the handler's input."""
 
 import time
 from collections import deque
@@ -17,7 +17,7 @@ from onceward.pipe.lines import LONGEST, Line
 
 
 class Malformed(Exception):
-    """The line cannot be handled, whatever is tried; the text says why."""
+    """The line can never be handled. The text says why."""
 
 
 class LineJob:
@@ -47,8 +47,8 @@ class JobReader(NamedTuple):
     Attributes:
         name: the namespace of the keys.
         key: where the key is in a line.
-        roots: how that calls the parsed line.
-        prepare: makes of the parsed line what the handler is given; may raise KeyMissing.
+        roots: the names that the key may begin with.
+        prepare: returns the handler's input for a parsed line; may raise KeyMissing.
     """
 
     name: str
@@ -76,10 +76,10 @@ class JobReader(NamedTuple):
 
 
 class Jobs:
-    """The jobs between the reader and the workers: a few fresh ones, and some put aside for a busy key.
+    """The jobs between the reader and the workers: a few fresh ones, and some put aside because their key is busy.
 
-    A job whose key is held elsewhere is put aside and tried again later, so that two processes on one file share its
-    lines instead of walking through it in step. Both parts are bounded, so memory is constant.
+    A job whose key another process holds is put aside and tried again later. So two processes on one file share its lines.
+    Both parts are bounded, so memory is constant.
 
     Args:
         size: how many fresh jobs to hold.
@@ -112,7 +112,7 @@ class Jobs:
             self._changed.notify_all()
 
     def take(self) -> LineJob | None:
-        """Return the next job to run, whose key no other worker here has; None when there is none any more."""
+        """Return the next job whose key no other worker here has; None when no job is left."""
         with self._changed:
             while not self._stop.asked:
                 job = self._next()
@@ -125,7 +125,7 @@ class Jobs:
             return None
 
     def done(self, job: LineJob, *, again_in: float | None = None) -> None:
-        """Give the job's key back; ``again_in`` puts it aside, to be tried again in so many seconds."""
+        """Give the job's key back. ``again_in`` puts the job aside: it is tried again in so many seconds."""
         with self._changed:
             self._running.discard(job.key)
             if again_in is not None:
@@ -134,7 +134,7 @@ class Jobs:
             self._changed.notify_all()
 
     def waiting(self) -> tuple[int, float]:
-        """Return how many jobs are left that wait for other workers, and for how long at most; 0 while there are others."""
+        """Return how many jobs wait for another process, and for how many seconds at most. 0 while other jobs are left."""
         with self._changed:
             if self._open or self._fresh or not self._aside:
                 return 0, 0.0

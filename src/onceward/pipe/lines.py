@@ -22,7 +22,7 @@ Spill = Callable[[bytes], object]
 class Line(NamedTuple):
     """One line with its end, as it stands in the input.
 
-    ``data`` is None when the line is longer than LONGEST: it went, piece by piece, to where spilled pieces go.
+    ``data`` is None when the line is longer than LONGEST: its pieces went to ``spill``.
     """
 
     file: str
@@ -35,7 +35,7 @@ class Lines:
 
     Args:
         files: paths; "-" is the standard input.
-        stop: when it is asked, a read that waits for more input ends, and so do the lines.
+        stop: ends a read that waits for more input, and the lines.
         spill: takes the pieces of a line that is too long.
 
     Attributes:
@@ -75,7 +75,7 @@ class Lines:
 
 
 class _Stream(io.RawIOBase):
-    """A file whose reads end, as at its end, when this process is told to stop."""
+    """A file that seems to end when this process is told to stop."""
 
     def __init__(self, name: str, stop: Stop) -> None:
         self._fd = os.dup(0) if name == STDIN else os.open(name, os.O_RDONLY)

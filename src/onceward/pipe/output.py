@@ -1,4 +1,4 @@
-"""What a handled line puts out: a command's bytes, however many, or a function's value."""
+"""The output of a handled line: a command's bytes, or a function's value."""
 
 import codecs
 import io
@@ -23,7 +23,7 @@ class Output(Protocol):
 
 
 class Bytes:
-    """What a command wrote, in a file of its own, so that its size does not matter."""
+    """What a command wrote, in a file, because it may be too large for memory."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -70,7 +70,7 @@ class Value(NamedTuple):
     value: object
 
     def raw(self) -> Iterator[bytes]:
-        """Yield a str as one or more lines, nothing for None, and all else as one line of JSON."""
+        """Yield a str as one or more lines, None as nothing, and all else as one line of JSON."""
         if isinstance(self.value, str):
             yield self.value.encode(errors="surrogateescape")
             if not self.value.endswith("\n"):
@@ -80,7 +80,7 @@ class Value(NamedTuple):
             yield b"\n"
 
     def json(self) -> Iterator[bytes]:
-        """Yield it as JSON; a type that JSON has no form for is written as its text."""
+        """Yield it as JSON. A type that JSON does not know is written as its text."""
         try:
             yield lines(msgspec.json.encode(self.value, enc_hook=_plain).decode()).encode()
         except (TypeError, ValueError, msgspec.MsgspecError, RecursionError):

@@ -1,4 +1,4 @@
-"""The workers: each takes a job, runs its handler once per key, and reports what it came to."""
+"""The workers: each takes a job, runs its handler once per key, and reports the outcome."""
 
 import threading
 import time
@@ -49,7 +49,7 @@ class Runner:
         wait: seconds to wait for a key that another worker holds.
 
     Attributes:
-        close: to be called at the end; warnings are shown as before again.
+        close: call it at the end. It restores how warnings are shown.
     """
 
     def __init__(self, guard: Guard, handler: LineHandler, wait: float) -> None:
@@ -117,11 +117,11 @@ class Runner:
 
 
 class Workers:
-    """Threads that run all jobs there are.
+    """Threads that run all jobs.
 
     Attributes:
-        trouble: why they stopped, when the ledger failed.
-        count: how many there are, which may be fewer than asked for.
+        trouble: why they stopped early; None otherwise.
+        count: how many threads there are. The system may give fewer than were asked for.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Workers:
 
 
 def _hear_result_warnings(heard: Callable[[], None]) -> Callable[[], None]:
-    """Call ``heard`` in the thread whose result was not stored, instead of a warning for each; return what ends that."""
+    """Call ``heard`` in the thread whose result was not stored, instead of warning. Return a function that ends this."""
     others = warnings.showwarning
 
     def show(

@@ -1,4 +1,4 @@
-"""A command's arguments with ``{jmespath}`` in them, filled in from each line; never through a shell."""
+"""Fills ``{jmespath}`` in a command's arguments in from each line, never through a shell."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ _QUOTES = "'\"`"
 
 
 class Template:
-    """One argument: literal text and JMESPath expressions by turns.
+    """One argument: literal text and JMESPath expressions in turn.
 
     Raises:
         ValueError: a brace is left open, or an expression is not valid.

@@ -1,18 +1,18 @@
-"""A small process that starts the commands of ``onceward pipe``, and kills those that still run when that one is gone.
+"""A small process that starts the commands of ``onceward pipe``. When onceward is gone, it kills commands that still run.
 
-Commands run in sessions of their own, so that ctrl-C does not hit them. Without a watchdog a command would go on after
-``kill -9`` of onceward, with nobody renewing its lease, and the next run would start it again beside it.
+Commands run in their own sessions, so ctrl-C does not hit them. Without a watchdog a command would go on after ``kill -9`` of
+onceward. Nobody would renew its lease, and the next run would start it a second time.
 
-The watchdog is the parent of every command. So it knows each of them from the moment it exists, and no kill of onceward,
-however timed, leaves one that nobody knows. It reads requests from a socket; at the socket's end it kills all that run.
+The watchdog is the parent of every command, so it knows each from its first moment. It reads requests from a socket. When the
+socket ends, it kills all commands.
 
-A request is two numbers of 4 bytes, with 4 file descriptors: standard input, output and error of the command, and the pipe
-for the answer. The first number is the length of what follows: the program's path, the variables of its environment and its
-arguments, divided by NULs. The second number is how many variables there are. The answer is ``+`` and the process id, then
-the status (negative for a signal); or ``!`` and the errno when the command cannot be started. Each is a line. An answer
+A request is two numbers of 4 bytes, with 4 file descriptors: the command's standard input, output and error, and a pipe for
+the answer. The first number is the length of the text that follows: the program's path, the environment's variables and the
+arguments, separated by NULs. The second number is how many variables there are. The answer is ``+`` and the process id, then
+the status (negative for a signal). If the command cannot be started, it is ``!`` and the errno. Each is a line. An answer
 without a status means that the watchdog is gone.
 
-The file is run as a script, without any import of onceward: it starts in some 10 ms, once per ``onceward pipe``.
+The file runs as a script and imports nothing of onceward: it starts in about 10 ms, once per ``onceward pipe``.
 """
 
 import os
@@ -24,8 +24,8 @@ import sys
 
 HEADER = struct.Struct("!II")
 _FDS = 4
-_PYTHONS_OWN = {signal.SIGPIPE, signal.SIGXFSZ}  # those that Python ignores, and a command must not inherit so
-_DEAF = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # meant for onceward, which says what becomes of the commands
+_PYTHONS_OWN = {signal.SIGPIPE, signal.SIGXFSZ}  # Python ignores them; a command must not inherit that
+_DEAF = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}  # meant for onceward, which decides about the commands
 
 
 class CommandWatch:
@@ -48,7 +48,7 @@ class CommandWatch:
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
 
     def run(self) -> None:
-        """Work until onceward is gone, or says that it is done, and until no command is left."""
+        """Work until the requests end and no command is left."""
         poll = select.poll()
         poll.register(self._requests, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
@@ -79,7 +79,7 @@ class CommandWatch:
         return True
 
     def _received(self, size: int) -> tuple[bytes, list[int]]:
-        """Return so many bytes, fewer at the end, and the file descriptors that came with them."""
+        """Return ``size`` bytes (fewer at the end) and the file descriptors that came with them."""
         data, fds = b"", []
         while len(data) < size:
             more, passed, _, _ = socket.recv_fds(self._requests, size - len(data), _FDS)

@@ -1,4 +1,4 @@
-"""Running commands under the watchdog, which kills them when this process is killed."""
+"""Runs commands under the watchdog, which kills them when this process is killed."""
 
 import os
 import signal
@@ -13,11 +13,11 @@ from onceward.pipe import watchdog
 
 
 class WatchdogGone(Exception):
-    """The watchdog ended before the command did, so how the command ended is not known."""
+    """The watchdog ended before the command, so nobody knows how the command ended."""
 
 
 class Watchdog:
-    """The process that starts the commands; safe to be used by many threads."""
+    """The process that starts the commands. Many threads may use it."""
 
     def __init__(self) -> None:
         self._requests, its = socket.socketpair()

@@ -8,6 +8,7 @@ import pytest
 
 import asgi_client as asgi
 from onceward import Once, OncewardError, current
+from onceward.claim import heartbeat
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from web_calls import AsgiIdempotency
 
@@ -75,6 +76,26 @@ def test_a_scope_cancelled_as_its_handler_has_just_begun_ends_there(once):
 
     assert run(main()) == b"gave up"
     assert asgi.statuses(once) == [COMPLETED]
+
+
+def test_a_request_that_is_cancelled_with_its_handler_before_that_begins_renews_its_claim_no_more(once):
+    async def app(scope, receive, send):
+        await asyncio.sleep(0)  # begun or not: nobody waits for the rest
+        pytest.fail("it went on")
+
+    async def main():
+        request = asyncio.ensure_future(serve(AsgiIdempotency(app, once)))
+        await asyncio.sleep(0)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        assert len(tasks) == 2
+        for task in tasks:  # as asyncio.run() does at its end
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert request.cancelled()
+
+    run(main())
+    assert asgi.statuses(once) == [IN_PROGRESS]
+    assert all(claim() is None for claim in heartbeat.HEARTBEAT._claims.values())
 
 
 def test_a_handler_that_cancels_its_task_at_its_end_cancels_the_request(once):
