@@ -141,7 +141,7 @@ def deploy(request, newer, tmp_path):
 
 
 @pytest.mark.parametrize("first", ["older", "newer"])
-def test_both_builds_work_at_once_on_one_ledger_and_each_effect_is_made_once(deploy, first):
+def test_both_builds_on_one_ledger_make_each_effect_once(deploy, first):
     deploy.run(first, 'once.run("first", effect, "first")')
     processes = [deploy.start(build, WORK, str(n)) for n, build in enumerate(["older", "newer"] * 2)]
     for process in processes:

@@ -6,7 +6,7 @@ while another handler runs, so a process that dies takes along only what has jus
 
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from onceward.batch.outcomes import BatchOutcome, Item, Reading, Status
 from onceward.batch.recorder import AsyncSettler, Settler
 from onceward.batch.runner import Run
+from onceward.batch.tasks import closed, joined
 from onceward.batch.threads import Helpers, awaitable
 from onceward.claim import called
 from onceward.claim.arguments import check_hook
 from onceward.claim.called import OVER, RAISED, RETURNED, Call
-from onceward.claim.factory import refuse_guarded
+from onceward.claim.factory import GuardFactory, refuse_guarded
 from onceward.claim.held import HeldClaim
 from onceward.claim.running import run_under, run_under_async
 from onceward.core import many
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
-    from onceward.once import Once
 
 __all__ = ["Batch", "BatchOutcome", "Reading", "Status"]
 
@@ -50,7 +50,7 @@ class Batch:
 
     def __init__(
         self,
-        once: "Once",
+        guards: GuardFactory,
         function: Callable[..., object],
         read: Read,
         *,
@@ -68,7 +68,7 @@ class Batch:
                 check_hook(option, hook)
         # Who is busy is reported, and nobody is answered from memory.
         refuse_guarded(function)
-        self.guard, handler = once.guards.for_function(function, name, {**options, "on_busy": "raise", "cache": 0})
+        self.guard, handler = guards.for_function(function, name, {**options, "on_busy": "raise", "cache": 0})
         self.name = self.guard.name
         self.read = read
         self.group = group
@@ -230,13 +230,13 @@ class Batch:
                 try:
                     for _ in range(min(self.concurrency, run.width)):
                         tasks.append(asyncio.create_task(self._work_async(run, settler, gate)))  # noqa: PERF401 - an interrupt keeps those that were made
-                    await _joined(run, tasks, met)
+                    await joined(run, tasks, met)
                     await settler.close()
                 except BaseException as error:
-                    await _closed(run, tasks, met, settler, error)
+                    await closed(run, tasks, met, settler, error)
                     raise
             except BaseException as error:  # a second interrupt came before the first was dealt with
-                await _closed(run, tasks, met, settler, error)
+                await closed(run, tasks, met, settler, error)
                 raise
         except GeneratorExit:
             run.stop()
@@ -298,42 +298,6 @@ class Batch:
 
             pool = self._pools.setdefault(os.getpid(), ThreadPoolExecutor(_THREADS, "onceward-batch"))
         return pool
-
-
-async def _joined(run: Run, tasks: "Sequence[asyncio.Task[None]]", met: list[BaseException]) -> None:
-    """Wait for ``tasks``; an interrupt stops and cancels them, and is one more of those that were ``met``."""
-    import asyncio
-
-    waiting = {task for task in tasks if not task.done()}
-    while waiting:
-        try:
-            _, waiting = await asyncio.wait(waiting)
-        except GeneratorExit:  # it is closed, and may not await any more
-            raise
-        except BaseException as error:  # raised when all is recorded
-            _stop(run, waiting, met, error)
-
-
-async def _closed(
-    run: Run,
-    tasks: "Sequence[asyncio.Task[None]]",
-    met: list[BaseException],
-    settler: AsyncSettler,
-    error: BaseException,
-) -> None:
-    """Record what is done after ``error``; it may be called anew when it was interrupted, or when all is recorded."""
-    if isinstance(error, GeneratorExit):
-        return
-    _stop(run, tasks, met, error)
-    await _joined(run, tasks, met)
-    await settler.close()
-
-
-def _stop(run: Run, tasks: "Iterable[asyncio.Task[None]]", met: list[BaseException], error: BaseException) -> None:
-    met.append(error)
-    run.stop()
-    for task in tasks:
-        task.cancel()
 
 
 def _is_handlers(error: BaseException) -> bool:

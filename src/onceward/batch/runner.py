@@ -10,8 +10,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from onceward.batch.outcomes import BatchOutcome, Item, Status
+from onceward.batch.telling import tell, warn
 from onceward.claim import forks, heartbeat
-from onceward.claim.held import HeldClaim
 from onceward.claim.replays import refusal
 from onceward.core import many, steps
 from onceward.core.drivers import Steps
@@ -22,13 +22,10 @@ from onceward.core.record import COMPLETED, PARKED, RELEASED, Elsewhere
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.errors import LeaseLost, Mismatch, OncewardError, ResultNotRecorded, ResultUnavailable
 from onceward.keys.ledger_keys import ledger_key
-from onceward.observe.logs import logger
 from onceward.results.firmly import firmly
-from onceward.results.outcomes import NO_TIME, describe
+from onceward.results.outcomes import NO_TIME
 
 if TYPE_CHECKING:
-    from logging import Logger
-
     from onceward.batch.batch import Batch
 
 CLAIMED: Final = 100  # records that are claimed together: what one of DynamoDB's batch reads takes
@@ -372,7 +369,7 @@ class Run:
             else:
                 error.add_note(f"onceward: and then {item.trouble}")
         elif status == "done":
-            _warn(claim)
+            warn(claim)
         self._report(item, BatchOutcome(status, item.record, item.key, item.value, error))
 
     def giving_back(self) -> Steps[None]:
@@ -433,16 +430,7 @@ class Run:
 
     def _report(self, item: Item, outcome: BatchOutcome) -> None:
         item.outcome = outcome
-        if outcome.ok and self._batch.on_outcome is None:
-            return
-        log = logger()
-        if not outcome.ok:
-            _log(log, outcome)
-        if self._batch.on_outcome is not None:
-            try:
-                self._batch.on_outcome(outcome)
-            except Exception:
-                log.exception("%s: on_outcome raised, which changes nothing", outcome.key)
+        tell(outcome, self._batch.on_outcome)
 
 
 def _end(item: Item) -> End:
@@ -469,44 +457,3 @@ def _checked(time_left: object) -> float | None:
 def _differ(item: Item, first: Item) -> bool:
     """Tell whether two records of one key have different inputs."""
     return None not in {item.fingerprint, first.fingerprint} and item.fingerprint != first.fingerprint
-
-
-def _log(log: "Logger", outcome: BatchOutcome) -> None:
-    where = outcome.key or _without_key(outcome.record)
-    if outcome.status == "malformed":
-        log.error("%s: malformed: %s", where, _without_payload(outcome.error))
-    elif outcome.status == "failed":
-        log.error("%s: %s", where, outcome.status, exc_info=outcome.error)
-    elif outcome.status in {"parked", "mismatch"}:
-        log.warning("%s: %s", where, describe(outcome.error) if outcome.error else outcome.status)
-    else:
-        log.info("%s: %s", where, outcome.status)
-
-
-def _without_key(record: object) -> str:
-    """Say which record has no key, where it has an id, as a delivery has."""
-    try:
-        own = getattr(record, "id", None)
-    except Exception:  # a user's property may raise anything
-        own = None
-    source = getattr(record, "source", None) if isinstance(own, str | int) and own != "" else None
-    named = f" of {source}" if isinstance(source, str) and source else ""
-    return f"the record {own}{named}" if isinstance(own, str | int) and own != "" else "a record without a key"
-
-
-def _without_payload(error: BaseException | None) -> str:
-    """Return why a record is malformed. A log is no place for payloads, and what an error was made of may quote them."""
-    if error is None or error.__cause__ is None:
-        return "" if error is None else describe(error)  # our own words
-    return (
-        f"{type(error).__name__} from {type(error.__cause__).__name__}, whose text may quote the payload and is not logged. "
-        "Look at the message where it came from; on_outcome= is given the error itself"
-    )
-
-
-def _warn(claim: HeldClaim) -> None:
-    """Warn of a result that is not stored, also where warnings are errors: its record is completed all the same."""
-    try:
-        claim.warn()
-    except Warning as warning:
-        logger().warning("%s", warning)

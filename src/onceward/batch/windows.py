@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from onceward.claim.factory import refuse_guarded
+from onceward.claim.factory import GuardFactory, refuse_guarded
 from onceward.core import steps
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
@@ -20,9 +20,6 @@ from onceward.core.register import Register
 from onceward.errors import KeyMissing
 from onceward.keys.ledger_keys import ledger_key
 from onceward.keys.signatures import CallReader, without
-
-if TYPE_CHECKING:
-    from onceward.once import Once
 
 At = str | Callable[..., object] | datetime | float
 Read = Callable[[tuple[object, ...], Mapping[str, object]], datetime]
@@ -70,17 +67,19 @@ class Windows:
 class Per:
     """What makes a function run once per window; see :meth:`Once.per`."""
 
-    def __init__(self, once: "Once", windows: Windows, name: str | None, at: At | None, options: Options) -> None:
-        self._once = once
+    def __init__(
+        self, guards: GuardFactory, windows: Windows, name: str | None, at: At | None, options: Options
+    ) -> None:
+        self._guards = guards
         self._windows = windows
         self._name = name
         self._at = None if at is None else _fixed(at)
-        keep = options.get("retention", once.policy.retention)
+        keep = options.get("retention", guards.defaults.retention)
         self._options: Options = {**options, "retention": None if keep is None else max(keep, 2 * windows.seconds)}
-        if windows.seconds < 10 * once.store.resolution:
+        if windows.seconds < 10 * guards.store.resolution:
             raise ValueError(
-                f"windows of {windows.seconds:g} s are too short for {once.store.url}, whose clock counts in steps of "
-                f"{once.store.resolution:g} s: give at least {10 * once.store.resolution:g} seconds"
+                f"windows of {windows.seconds:g} s are too short for {guards.store.url}, whose clock counts in steps of "
+                f"{guards.store.resolution:g} s: give at least {10 * guards.store.resolution:g} seconds"
             )
 
     def apply(self, function: Callable[..., object]) -> Callable[..., object]:
@@ -88,7 +87,7 @@ class Per:
         if isinstance(function, classmethod | staticmethod):
             return type(function)(self.apply(function.__func__))
         refuse_guarded(function)
-        guards = self._once.guards
+        guards = self._guards
         guard, handler = guards.for_function(function, self._name, self._options)
         name = guard.name
         check = guards.class_check(self._name, guard, function)

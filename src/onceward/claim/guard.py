@@ -1,12 +1,8 @@
 """Guards: claim, handler, settle; for functions, coroutines and ``with`` blocks.
 
-What happens on the ledger is in generators (``claim`` in core/steps.py, ``completing`` and ``failing`` in claim.py); the
-functions that come in two forms only drive them and run the user's code in between, where it was called.
-
-An interrupt (KeyboardInterrupt, SystemExit, a cancellation, a time limit) in the claim gives the key back, for the handler
-has not run; in the handler it leaves the key claimed until the lease is over, for work that was started may still go on,
-unless it is an ``Exception``, which is the handler's failure; in the settling it waits until the outcome is recorded. Each
-call has one ``try`` around handler and settling, so that no interrupt comes between the two.
+The steps on the ledger are generators (``core/steps.py``, ``held.py``); the functions here, in two forms each, drive them and
+call the handler in between. An interrupt in the claim gives the key back. One in the handler leaves the key claimed until the
+lease is over, unless it is an ``Exception``: that is a failure. One in the settling waits until the outcome is recorded.
 """
 
 import os
@@ -18,21 +14,19 @@ from onceward.claim import called, heartbeat
 from onceward.claim.called import OVER, RAISED, RETURNED, Call, ClaimParameter
 from onceward.claim.held import HeldClaim
 from onceward.claim.replays import CallOutcome, Replays, refusal
-from onceward.claim.running import CURRENT, run_under, run_under_async
+from onceward.claim.running import check_free, run_under, run_under_async
 from onceward.core import steps
 from onceward.core.clock import Clock
 from onceward.core.drivers import drive, drive_async, settle, settle_async
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
-from onceward.core.steps import Bid, Refused, Replay, Settled, Won
+from onceward.core.steps import Bid, Refused, Replay, Won
 from onceward.errors import (
     LeaseLost,
     OncewardError,
-    Reentrant,
 )
 from onceward.observe.events import Event, about, of_claiming, of_memory
 from onceward.observe.observers import UNOBSERVED, Observers
-from onceward.results.outcomes import completion, warn_of_missing
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
@@ -218,7 +212,7 @@ class Guard:
             except Exception:  # the interrupt is what the caller must hear of; the lease ends by itself
                 pass
             raise
-        return self._answer(outcome, since, told=told)
+        return self.answer(outcome, since, told=told)
 
     async def enter_async(
         self, key: str, fingerprint: str | None, *, value: bool = True
@@ -241,7 +235,7 @@ class Guard:
             except Exception:
                 pass
             raise
-        return self._answer(outcome, since, told=told)
+        return self.answer(outcome, since, told=told)
 
     def finish(self, claim: HeldClaim, value: object) -> None:
         """Record ``value``, unless the handler has ended the claim itself.
@@ -315,50 +309,18 @@ class Guard:
             claim.paused()  # as in fail()
         claim.tell()
 
-    # --- an effect that commits with its record -------------------------------------------------------------------
-
-    def commit(self, key: str, result: object, commit: steps.Commit) -> object:
-        """Claim, effect and completion in one write; return ``result`` or what was recorded before."""
-        since = self.clock()
-        effect = steps.Effect(completion(self.codec, self.policy, result), commit)
-        return self._committed(drive(steps.claim(self.store, self.bid(key, None), effect), self.store), result, since)
-
-    async def commit_async(self, key: str, result: object, commit: steps.Commit) -> object:
-        """As :meth:`commit`, for a coroutine."""
-        since = self.clock()
-        effect = steps.Effect(completion(self.codec, self.policy, result), commit)
-        outcome = await drive_async(steps.claim(self.store, self.bid(key, None), effect), self.store)
-        return self._committed(outcome, result, since)
-
-    def _committed(self, outcome: Settled | Replay | Refused, result: object, since: float) -> object:
-        if not isinstance(outcome, Settled):
-            return self._answer(outcome, since, told=self.observers.are_listening()).value
-        if self.observers.are_listening():
-            self.observers.tell(about("completed", outcome.record)._replace(waited=self.clock() - since))
-        warn_of_missing(outcome.record)
-        return result
-
     # --- claiming -------------------------------------------------------------------------------------------------
 
     def bid(self, key: str, fingerprint: str | None) -> Bid:
         """Return a bid for ``key`` as a new owner; raises Reentrant when the caller is handling that very key."""
-        outer = CURRENT.get()
-        while outer is not None:
-            if outer.store is self.store and outer.settled is None and not outer.lost:
-                if outer.record.key == key:
-                    raise Reentrant(key)
-                if outer.paused:
-                    raise OncewardError(
-                        f"{key}: asked for within the transaction of {outer.record.key}, which holds the ledger's file, so "
-                        "this could only wait for it in vain; do it before or after the transaction"
-                    )
-            outer = outer.outer
+        check_free(self.store, key)
         if self.codec.resolve is not None:
             self.codec.resolve()
         bid = (key, os.urandom(16).hex(), fingerprint, self.policy, self.clock)
         return tuple.__new__(Bid, bid)  # what Bid(...) does, in half the time
 
-    def _answer(self, outcome: Replay | Refused, since: float, *, told: bool) -> CallOutcome[object]:
+    def answer(self, outcome: Replay | Refused, since: float, *, told: bool) -> CallOutcome[object]:
+        """Return what a duplicate gets, or raise why it gets nothing; observers hear of it."""
         if told or (isinstance(outcome, Refused) and outcome.verdict is Verdict.PARKED):
             self._tell(outcome, since)
         return self.replays.answer(outcome, since)
@@ -381,11 +343,5 @@ class Guard:
         return claim
 
     def held(self, won: Won, policy: Policy, *, told: bool) -> HeldClaim:
-        """Return the claim that was won under ``policy``, which may differ from the guard's in its lease.
-
-        Args:
-            won: what the ledger answered.
-            policy: the options of this claim.
-            told: whether observers listen.
-        """
+        """Return the claim that was won under ``policy``, whose lease may differ; ``told`` is whether observers listen."""
         return HeldClaim(self.store, won, policy, self.clock, self.codec, self.observers, told=told)

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
 
 from onceward.core.clock import Clock
 from onceward.core.policy import Policy
-from onceward.core.protocol import Verdict, last_change, unknown_needs
+from onceward.core.protocol import Verdict, unknown_needs
 from onceward.core.record import COMPLETED, Elsewhere, Record
 from onceward.core.steps import Refused, Replay
+from onceward.core.views import last_change
 from onceward.errors import Busy, Mismatch, Parked, ResultUnavailable, UnknownNeed, UnknownStatus
 from onceward.results.firmly import firmly
 from onceward.results.outcomes import opened_note, sealing

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from onceward.claim.called import OVER, RAISED, RETURNED, Call, drop_unawaited
 from onceward.core.drivers import was_settled
-from onceward.errors import OncewardError
+from onceward.errors import OncewardError, Reentrant
 
 if TYPE_CHECKING:
     from onceward.claim.claim import Claim
     from onceward.claim.held import HeldClaim
+    from onceward.stores.contract import Store
 
 
 C = TypeVar("C", bound="HeldClaim | None")
@@ -37,6 +38,21 @@ def held() -> "HeldClaim":
     if claim is None:
         raise OncewardError("no claim is held here: onceward.current() works inside a guarded handler")
     return claim
+
+
+def check_free(store: "Store", key: str) -> None:
+    """Raise Reentrant when the caller is handling ``key`` of ``store`` itself."""
+    outer = CURRENT.get()
+    while outer is not None:
+        if outer.store is store and outer.settled is None and not outer.lost:
+            if outer.record.key == key:
+                raise Reentrant(key)
+            if outer.paused:
+                raise OncewardError(
+                    f"{key}: asked for within the transaction of {outer.record.key}, which holds the ledger's file, so "
+                    "this could only wait for it in vain; do it before or after the transaction"
+                )
+        outer = outer.outer
 
 
 class Under:

@@ -4,8 +4,9 @@ import shutil
 import sys
 
 from onceward.aws.sqs.kept import read_kept
-from onceward.core.protocol import Step, is_lapsed, is_live, last_change, message_in, next_step
+from onceward.core.protocol import is_lapsed, is_live, message_in
 from onceward.core.record import Record
+from onceward.core.views import NextStep, last_change, next_step
 from onceward.errors import OncewardError
 from onceward.stores.contract import Damaged
 from onceward.terminal import json, line, lines, quoted
@@ -14,14 +15,14 @@ _STEPS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _ROW = "{:<11}  {:>8}  {:>11}  {:>11}  {:<32}  {:<20}  {}"
 
 _NEXT = {
-    Step.WAIT: "wait for its worker; `onceward park KEY --yes` or `onceward clear KEY --yes` refuses that worker's result",
-    Step.TAKE_OVER: "deliver it again, which takes it over; or stop that with `onceward park KEY`",
-    Step.FORGOTTEN: "its next delivery runs again; `onceward purge` deletes what is expired",
-    Step.DONE: "nothing, duplicates are given this result; `onceward clear KEY` lets the next delivery run again",
-    Step.AGAIN: "deliver it again, which runs it; or stop that with `onceward park KEY`",
-    Step.UNPARK: "fix the cause, then `onceward unpark KEY` lets its next delivery run; `onceward clear KEY` forgets all of it",
-    Step.SEND: "fix the cause, then `onceward unpark KEY --to QUEUE` sends its message again",
-    Step.UPGRADE: "look at it with the version of onceward that wrote it: this one does not know its status, or a feature that it needs",
+    NextStep.WAIT: "wait for its worker; `onceward park KEY --yes` or `onceward clear KEY --yes` refuses that worker's result",
+    NextStep.TAKE_OVER: "deliver it again, which takes it over; or stop that with `onceward park KEY`",
+    NextStep.FORGOTTEN: "its next delivery runs again; `onceward purge` deletes what is expired",
+    NextStep.DONE: "nothing, duplicates are given this result; `onceward clear KEY` lets the next delivery run again",
+    NextStep.AGAIN: "deliver it again, which runs it; or stop that with `onceward park KEY`",
+    NextStep.UNPARK: "fix the cause, then `onceward unpark KEY` lets its next delivery run; `onceward clear KEY` forgets all of it",
+    NextStep.SEND: "fix the cause, then `onceward unpark KEY --to QUEUE` sends its message again",
+    NextStep.UPGRADE: "look at it with the version of onceward that wrote it: this one does not know its status, or a feature that it needs",
 }
 
 

@@ -11,7 +11,8 @@ import typer
 from onceward import terminal
 from onceward.cli.ledgers import DEFAULT_STORE, INTERRUPTED, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, heading, relative, row
-from onceward.core.protocol import STATUSES, VIEWS, last_change
+from onceward.core.protocol import STATUSES
+from onceward.core.views import VIEWS, last_change
 from onceward.stores.contract import Damaged
 
 PrefixOption = Annotated[str, typer.Option(metavar="P", help="Only keys that start with P.")]

@@ -74,7 +74,7 @@ class Worker(Generic[M]):
             raise ValueError(f"grace={grace!r}: give a number of seconds, or None to wait as long as handlers take")
         self._broker = broker
         self._batch = StoppableBatch(
-            once,
+            once.guards,
             handler,
             DeliveryReader(handler, key, fingerprint).read,
             name=name,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Write
-from onceward.core.writes import next_version
+from onceward.core.writes import ended, first_claim, next_version
 
 
 class Verdict(Enum):
@@ -299,20 +299,8 @@ def keeping(record: Record, message: str | None, reason: str | None = None) -> W
 
 def parked_anew(key: str, owner: str, message: str, reason: str) -> Write:
     """Return the write that parks a key without a record, and keeps a message there."""
-    return Write(
-        key=key,
-        status=PARKED,
-        owner=owner,
-        fence=0,
-        beat=0,
-        attempts=0,
-        fingerprint=None,
-        result=message,
-        error=reason,
-        created_at=None,
-        lease=0.0,
-        keep=None,
-    )
+    claim = first_claim(key, owner, None, Policy())
+    return ended(claim, PARKED, message, reason)._replace(attempts=0, keep=None, worker=None)
 
 
 # --- for those who look ---------------------------------------------------------------------------------------------
@@ -331,49 +319,3 @@ def is_lapsed(record: Record, now: float) -> bool:
 def is_expired(record: Record, now: float) -> bool:
     """Tell whether garbage collection may take this record, at the store's time ``now``, unless a worker holds it."""
     return record.expires_at is not None and record.expires_at <= now
-
-
-# What a record is besides its status, in the words of people.
-VIEWS: dict[str, Callable[[Record, float], bool]] = {"LAPSED": is_lapsed, "EXPIRED": is_expired}
-
-
-def is_in(record: Record, now: float, status: str) -> bool:
-    """Tell whether a record has a status, or is LAPSED or EXPIRED, at the store's time ``now``."""
-    view = VIEWS.get(status)
-    return record.status == status if view is None else view(record, now)
-
-
-def last_change(record: Record, now: float) -> float:
-    """Return when a record was written last; of a heartbeat by a version without ``updated_at`` nothing is known.
-
-    The write that ends a claim leaves no lease, so ``lease_until`` is the time of that write.
-    """
-    ended = record.created_at if record.status == IN_PROGRESS else record.lease_until
-    return min(max(ended, record.updated_at or record.created_at), now)
-
-
-class Step(Enum):
-    """What a person can do about a record."""
-
-    WAIT = "a worker holds it"
-    TAKE_OVER = "its worker has vanished"
-    FORGOTTEN = "it is expired"
-    DONE = "it is completed"
-    AGAIN = "it was given back"
-    UNPARK = "it is parked"
-    SEND = "it is parked, and keeps a message"
-    UPGRADE = "this version does not know its status, or a feature that it needs"
-
-
-def next_step(record: Record, now: float) -> Step:
-    """Return what a person can do about a record, at the store's time ``now``."""
-    if is_live(record, now):
-        return Step.WAIT
-    if not is_known(record):
-        return Step.UPGRADE
-    if is_expired(record, now):
-        return Step.FORGOTTEN
-    if message_in(record) is not None:
-        return Step.SEND
-    steps = {IN_PROGRESS: Step.TAKE_OVER, COMPLETED: Step.DONE, RELEASED: Step.AGAIN, PARKED: Step.UNPARK}
-    return steps[record.status]

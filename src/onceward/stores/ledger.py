@@ -8,6 +8,7 @@ from onceward.core.clock import boottime
 from onceward.core.drivers import drive
 from onceward.core.record import Elsewhere, Record, Write
 from onceward.core.steps import fetched
+from onceward.core.views import is_in
 from onceward.errors import Busy, OncewardError, UnknownNeed
 from onceward.observe.logs import logger
 from onceward.results.outcomes import storable
@@ -66,7 +67,7 @@ class Ledger:
         size = PAGE if limit is None else min(limit, PAGE)
         while limit is None or limit > 0:
             page = drive(self.store.scan(prefix, after, size), self.store)
-            records = [_plain(one) for one in page.records if status is None or protocol.is_in(one, page.now, status)]
+            records = [_plain(one) for one in page.records if status is None or is_in(one, page.now, status)]
             if limit is not None and len(records) > limit:
                 size = max(limit, size // 2)  # only a whole page has a next, so it is read again, and less of it
                 continue

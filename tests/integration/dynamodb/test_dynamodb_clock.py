@@ -490,7 +490,7 @@ def test_a_renewal_never_lowers_a_lease_though_server_shows_another_time(url, pr
 
 @pytest.mark.parametrize("back", [0.0, 0.9])
 @pytest.mark.parametrize("missed", [0.3, 0.5, 0.99, 1.0, 1.5, 1.99])
-def test_short_freeze_that_no_clock_shows_makes_no_lease_believed_too_long(url, table, dynoxide, missed, back):
+def test_a_short_freeze_that_no_clock_shows_extends_no_lease(url, table, dynoxide, missed, back):
     """A claim that is made, or renewed, after it; of one that was held meanwhile the owner cannot know before it asks."""
     run = Run(table, dynoxide.url, f"frozen{missed}{back}", [(0.0, 1.0), (5e5, 1.0)])
     for _ in range(30):  # it knows the time to a few hundredths of a second, and nothing tells it of the freeze

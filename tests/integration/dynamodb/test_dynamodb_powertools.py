@@ -481,7 +481,7 @@ def test_a_record_that_a_batch_wrote_reads_the_same_to_powertools(shop, replies)
     assert shop.run() == {"by": "ours"}
 
 
-def test_late_powertools_worker_that_fails_deletes_our_record_and_we_learn(shop):
+def test_a_late_powertools_worker_that_fails_deletes_our_record(shop):
     claim = shop.once.acquire(KEY)
     shop.client.delete_item(TableName=shop.table, Key={"id": {"S": ID}})
     with pytest.raises(LeaseLost):

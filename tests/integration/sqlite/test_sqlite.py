@@ -656,7 +656,7 @@ print(max(ended.values()), sorted(errors - {"Busy"}), n > 200)
 """
 
 
-def test_interrupts_at_any_moment_leave_no_lock_behind_and_run_nothing_twice(path):
+def test_interrupts_at_any_moment_leave_no_lock_and_run_nothing_twice(path):
     process = python(INTERRUPTS, path)
     out, errors = process.communicate(timeout=60)
     assert (out, errors) == ("1 [] True\n", "")

@@ -250,7 +250,7 @@ def test_fifo_groups_are_handled_side_by_side(once):
 
 
 @pytest.mark.parametrize("kind", ["kinesis", "dynamodb"])
-def test_stream_answers_with_its_first_failure_and_claims_nothing_after_it(once, effects, kind):
+def test_a_stream_answers_with_its_first_failure_and_claims_no_more(once, effects, kind):
     if kind == "kinesis":
         handle = on_kinesis(once, key="order.id")(effects.make)
         event = events.kinesis(*orders(0, 1, 2, 3))

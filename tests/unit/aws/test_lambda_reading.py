@@ -261,7 +261,7 @@ def test_a_change_that_is_none_is_malformed(once, value):
     assert [o.status for o in outcomes] == ["malformed", "deferred"]
 
 
-def test_kafka_gives_values_and_keys_by_cluster_topic_partition_and_offset(once):
+def test_kafka_gives_values_and_keys_by_topic_partition_and_offset(once):
     payloads, deliveries = given(once, on_kafka, events.kafka({0: [{"id": 1}, None], 1: ["text"]}))
     found = {d.id: (d.group, payload) for payload, d in zip(payloads, deliveries, strict=True)}
     assert found == {

@@ -166,7 +166,7 @@ class Strange:
         raise ValueError("not comparable")
 
 
-def test_groups_that_cannot_be_compared_are_malformed_and_all_is_given_back(once):
+def test_groups_that_cannot_be_compared_are_malformed_and_given_back(once):
     records = [{"id": "a"}, {"id": "x", "group": Strange()}, {"id": "y", "group": Strange()}]
     outcomes = batch_of(once, lambda order: 1, group=lambda order: order.get("group")).run(records)
     assert statuses(outcomes) == ["done", "done", "malformed"]

@@ -277,7 +277,7 @@ def test_bytes_are_those_of_bytes_of_utf8_and_of_json(once, sink, form, item, si
         assert sink.flushes == [[item]]
 
 
-def test_what_cannot_be_counted_is_refused_unclaimed_unless_size_counts_it(once, sink, form):
+def test_what_cannot_be_counted_is_refused_unless_size_counts_it(once, sink, form):
     strange = {"id": 1, "what": object()}
     with form.open(once, sink, bytes=10) as checkpoint:
         with pytest.raises(TypeError, match="size="):

@@ -8,7 +8,8 @@ import pytest
 from onceward import Busy, Once, OncewardError, UnknownNeed, UnknownStatus
 from onceward.core import protocol
 from onceward.core.policy import Policy
-from onceward.core.protocol import Step, Verdict, decide, is_live, is_mine, judge, keeping, next_step
+from onceward.core.protocol import Verdict, decide, is_live, is_mine, judge, keeping
+from onceward.core.views import NextStep, next_step
 from onceward.stores.memory import MemoryStore
 from onceward.testing.bench import claim_of
 
@@ -116,7 +117,7 @@ def test_only_clearing_by_hand_changes_record_that_needs_unknown_feature(once):
     assert keeping(held._replace(status="PARKED"), "message") is None
     assert once.ledger.purge() == 0
     assert once.ledger.show("n:k")[0] == held
-    assert next_step(held, 1e12) is Step.UPGRADE
+    assert next_step(held, 1e12) is NextStep.UPGRADE
     assert once.ledger.clear("n:k") == held
 
 

@@ -20,7 +20,7 @@ def holds(value, depth=3):
     return any(holds(part, depth - 1) for part in value)
 
 
-def test_a_key_goes_back_up_at_most_five_times_between_the_call_and_the_request():
+def test_a_key_goes_back_up_at_most_five_times_on_its_way_to_the_request():
     once = Once(MemoryStore())
     charge = once(key="order.id", name="n")(lambda order: 1)
     charge({"id": "warm"})

@@ -815,7 +815,7 @@ def test_server_sent_events_end_with_their_client_and_do_not_begin_again(once):
     run(main())
 
 
-def test_server_sent_events_of_cancelled_request_end_and_do_not_begin_again(once):
+def test_server_sent_events_of_a_cancelled_request_end_for_good(once):
     async def main():
         client = Client()
         request = asyncio.create_task(guarded(scope(), client.receive, client.send))

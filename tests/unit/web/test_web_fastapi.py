@@ -273,7 +273,7 @@ def test_a_request_under_same_key_out_of_endpoint_itself_is_still_refused(once):
         call(app, post("/a", "k"))
 
 
-def test_sender_that_leaves_during_another_claim_is_told_from_one_that_stays(once, runs):
+def test_a_sender_that_leaves_during_a_claim_differs_from_one_that_stays(once, runs):
     app = FastAPI()
     app.router.route_class = idempotent_route(once)
 

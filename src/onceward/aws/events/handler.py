@@ -106,7 +106,7 @@ def _wrapped(
     from onceward.consumers.reader import DeliveryReader
 
     batch = Batch(
-        once,
+        once.guards,
         function,
         DeliveryReader(function, key, fingerprint).read,
         name=name,

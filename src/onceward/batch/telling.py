@@ -1,0 +1,67 @@
+"""What of a batch is told as it happens: to the log, and to the caller's ``on_outcome``."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from onceward.batch.outcomes import BatchOutcome
+from onceward.claim.held import HeldClaim
+from onceward.observe.logs import logger
+from onceward.results.outcomes import describe
+
+if TYPE_CHECKING:
+    from logging import Logger
+
+
+def tell(outcome: BatchOutcome, on_outcome: Callable[[BatchOutcome], None] | None) -> None:
+    """Log an outcome that is not ok, and call ``on_outcome``, whose errors change nothing."""
+    if outcome.ok and on_outcome is None:
+        return
+    log = logger()
+    if not outcome.ok:
+        _log(log, outcome)
+    if on_outcome is not None:
+        try:
+            on_outcome(outcome)
+        except Exception:
+            log.exception("%s: on_outcome raised, which changes nothing", outcome.key)
+
+
+def _log(log: "Logger", outcome: BatchOutcome) -> None:
+    where = outcome.key or _without_key(outcome.record)
+    if outcome.status == "malformed":
+        log.error("%s: malformed: %s", where, _without_payload(outcome.error))
+    elif outcome.status == "failed":
+        log.error("%s: %s", where, outcome.status, exc_info=outcome.error)
+    elif outcome.status in {"parked", "mismatch"}:
+        log.warning("%s: %s", where, describe(outcome.error) if outcome.error else outcome.status)
+    else:
+        log.info("%s: %s", where, outcome.status)
+
+
+def _without_key(record: object) -> str:
+    """Say which record has no key, where it has an id, as a delivery has."""
+    try:
+        own = getattr(record, "id", None)
+    except Exception:  # a user's property may raise anything
+        own = None
+    source = getattr(record, "source", None) if isinstance(own, str | int) and own != "" else None
+    named = f" of {source}" if isinstance(source, str) and source else ""
+    return f"the record {own}{named}" if isinstance(own, str | int) and own != "" else "a record without a key"
+
+
+def _without_payload(error: BaseException | None) -> str:
+    """Return why a record is malformed. A log is no place for payloads, and what an error was made of may quote them."""
+    if error is None or error.__cause__ is None:
+        return "" if error is None else describe(error)  # our own words
+    return (
+        f"{type(error).__name__} from {type(error.__cause__).__name__}, whose text may quote the payload and is not logged. "
+        "Look at the message where it came from; on_outcome= is given the error itself"
+    )
+
+
+def warn(claim: HeldClaim) -> None:
+    """Warn of a result that is not stored, also where warnings are errors: its record is completed all the same."""
+    try:
+        claim.warn()
+    except Warning as warning:
+        logger().warning("%s", warning)
