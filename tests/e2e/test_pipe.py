@@ -171,9 +171,11 @@ def test_what_a_command_says_on_standard_error_is_passed_on(cli):
 
 
 def test_output_that_is_not_text_is_replayed_byte_for_byte(cli):
-    first = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "printf", "\\377\\000{id}")
+    first = cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "printf", "\\377\\000{line.id}")
     assert first.stdout == b"\xff\x001\xff\x002\xff\x001"
-    assert cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "printf", "\\377\\000{id}").stdout == first.stdout
+    assert (
+        cli.run("pipe", "in.ndjson", "--key", "line.id", "--", "printf", "\\377\\000{line.id}").stdout == first.stdout
+    )
 
 
 def test_an_output_too_large_to_be_recorded_is_printed_whole_once(cli):

@@ -215,10 +215,10 @@ def test_the_log_of_a_malformed_record_says_where_and_carries_no_payload(caplog)
         return payload[CARD]
 
     for key, annotation, body in (
-        ("card", Order, {"card": f"{CARD} x"}),
+        ("order.card", Order, {"card": f"{CARD} x"}),
         (keyed, dict, {"card": CARD}),
-        ("to_number(card)", dict, {"card": [CARD]}),
-        ("card", dict, f"{CARD}{{"),
+        ("to_number(order.card)", dict, {"card": [CARD]}),
+        ("order.card", dict, f"{CARD}{{"),
     ):
 
         def handler(order):

@@ -140,7 +140,7 @@ def until(condition):
 def test_a_message_that_comes_three_times_takes_effect_once(once):
     effects = []
     broker = ToyBroker(order(1), order(2), copies=3)
-    told = drain(once, broker, lambda order: effects.append(order["id"]), key="id")
+    told = drain(once, broker, lambda order: effects.append(order["id"]), key="order.id")
     assert sorted(effects) == [1, 2]
     assert sorted(broker.acknowledged) == ["m-0"] * 3 + ["m-1"] * 3
     assert sorted(told) == ["done"] * 2 + ["replayed"] * 4
@@ -167,7 +167,7 @@ def test_what_is_parked_is_kept_in_the_ledger_and_acknowledged_only_then(once):
         raise ZeroDivisionError
 
     broker = ToyBroker(order(1))
-    told = drain(once, broker, handler, key="id", backoff=(0, 0), max_attempts=2)
+    told = drain(once, broker, handler, key="order.id", backoff=(0, 0), max_attempts=2)
     assert told == ["failed", "parked"]
     assert broker.acknowledged == ["m-0"]
     kept = record(once, "shop:1")
@@ -195,7 +195,7 @@ def test_what_is_parked_is_left_to_a_broker_with_dead_letters(once):
             broker.waiting.put(message)
 
     broker.give_back = give_back
-    assert drain(once, broker, handler, key="id", backoff=(7.0, 7.0), on_error="park") == ["parked"] * 3
+    assert drain(once, broker, handler, key="order.id", backoff=(7.0, 7.0), on_error="park") == ["parked"] * 3
     assert broker.acknowledged == []
     assert broker.away[1:] == [7.0, 7.0]
     assert message_in(record(once, "shop:1")) is None
@@ -211,7 +211,7 @@ def test_a_stop_waits_for_what_runs_and_gives_back_what_has_not_begun(once):
 
     broker = ToyBroker(*map(order, range(5)), ordered=True)
     broker.give_back = lambda message, seconds=0.0: (broker.held.remove(message), broker.away.append(message.id))
-    with working(once, broker, handler, key="id", concurrency=5) as worker:
+    with working(once, broker, handler, key="order.id", concurrency=5) as worker:
         assert begun.wait(PATIENCE)
         until(lambda: worker.in_flight == 5)
         worker.stop()
@@ -231,7 +231,7 @@ def test_handlers_that_outlast_the_grace_leave_their_messages_to_broker(once):
         go.wait(PATIENCE)
 
     broker = ToyBroker(order(1))
-    with working(once, broker, handler, key="id", grace=0.1):
+    with working(once, broker, handler, key="order.id", grace=0.1):
         assert begun.wait(PATIENCE)
     go.set()
     assert broker.acknowledged == []
@@ -243,7 +243,7 @@ def test_a_broker_that_fails_is_asked_again_and_one_gone_ends_the_worker(once):
     broker, gone = ToyBroker(order(1)), BrokerError("the queue is deleted")
     gone.gone = True
     broker.trouble = [BrokerError("no answer")]
-    with working(once, broker, print, key="id"):
+    with working(once, broker, lambda order: None, key="order.id"):
         until(lambda: broker.acknowledged == ["m-0"])
     broker = ToyBroker()
     broker.trouble = [gone]
@@ -270,5 +270,5 @@ def test_a_released_key_is_not_kept(once):
 
     broker = ToyBroker(order(1), dead_letters=True)
     broker.give_back = lambda message, seconds=0.0: broker.held.remove(message)
-    assert drain(once, broker, handler, key="id") == ["failed"]
+    assert drain(once, broker, handler, key="order.id") == ["failed"]
     assert record(once, "shop:1").status == RELEASED
