@@ -1,4 +1,4 @@
-"""How the results of a handler are stored, by its return annotation."""
+"""How a handler's results are stored, by its return annotation."""
 
 from collections.abc import Callable
 
@@ -10,13 +10,13 @@ def codec_of(function: Callable[..., object], handler: Handler) -> Codec:
     """Return the codec of a handler.
 
     Raises:
-        TypeError: results of its return type could not be stored.
+        TypeError: results of its return type cannot be stored.
     """
     return LateCodec(function) if handler.hints_late else Codec(handler.annotation)
 
 
 class LateCodec(Codec):
-    """The codec of a handler whose annotations name what is defined only later; made at the first use.
+    """The codec of a handler whose annotations use names that are defined later. It is made at the first use.
 
     Args:
         function: the handler.
@@ -31,7 +31,7 @@ class LateCodec(Codec):
         """Read the annotations now.
 
         Raises:
-            TypeError: they still name what is not defined, or a type that cannot be stored.
+            TypeError: they still use an undefined name, or a type that cannot be stored.
         """
         if self._function is None:
             return
