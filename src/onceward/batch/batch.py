@@ -1,7 +1,7 @@
-"""Many deliveries at once: all are claimed together, run one by one or side by side, and recorded together.
+"""Handles many records at once: claims them together, runs them one by one or in parallel, and records them together.
 
-A failure of one record harms no other. What is finished is recorded after :data:`settling.LINGER` seconds at the latest, also
-while another handler runs, so a process that dies takes along only what has just ended; its claims lapse as always.
+A failed record does not affect the others. A finished record is written within :data:`recorder.LINGER` seconds, even while
+other handlers run. So a process that dies loses only what has just ended; its claims lapse as usual.
 """
 
 import os
@@ -36,16 +36,17 @@ __all__ = ["Batch", "BatchOutcome", "Reading", "Status"]
 
 Read = Callable[[Any], Reading]
 Group = Callable[[Any], Hashable | None]
-_INSIDE: ContextVar[bool] = ContextVar("onceward_batch_inside", default=False)  # in a handler that has its turn
-_THREADS: Final = 10_000  # in all event loops of a process; the turns bound how many there are
+_INSIDE: ContextVar[bool] = ContextVar("onceward_batch_inside", default=False)  # inside a handler that holds a turn
+_THREADS: Final = 10_000  # per process, for all event loops; the turns limit the real number
 _NOT_HERE: Final = "is a coroutine function: await batch.run_async(...) instead of batch.run(...)"
 
 
 class Batch:
-    """A handler for batches of records, from ``once.batch(...)``. One may serve any number of threads and event loops.
+    """A handler for batches of records, from ``once.batch(...)``. Any number of threads and event loops can share one.
 
-    Adapters make one themselves, with ``read(record)`` to read records in their own way; what it raises makes that record
-    malformed. ``heard`` is called with each outcome once it is recorded, from any thread of the batch. Without ``values`` a recorded result that is kept elsewhere is not fetched. The other arguments are those of :meth:`Once.batch`.
+    Adapters make one directly and pass ``read(record)``, which reads a record; if it raises, the record is malformed. Any
+    thread of the batch calls ``heard`` with each recorded outcome. Without ``values``, results kept elsewhere are not
+    fetched. For the other arguments, see :meth:`Once.batch`.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Batch:
             raise ValueError(f"concurrency={concurrency!r}: give how many handlers may run at a time, at least 1")
         if group is not None:
             check_hook("group", group)
-        # Who is busy is reported, and nobody is answered from memory.
+        # A busy key is reported, and no call is answered from memory.
         refuse_guarded(function)
         self.guard, handler = guards.for_function(function, name, {**options, "on_busy": "raise", "cache": 0})
         self.name = self.guard.name
@@ -74,27 +75,27 @@ class Batch:
         self.heard = heard
         self.concurrency = concurrency
         self.values = values
-        self.typical = 0.0  # seconds that a handler takes, a moving average
+        self.typical = 0.0  # seconds per handler, a moving average
         self.is_async = handler.is_async
         self._function = function
         self._awaitable = awaitable(function, self._in_thread)
         self._parameter = handler.parameter
         self._gates: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
-        self._pools: dict[int, ThreadPoolExecutor] = {}  # by process, for one does not survive a fork
+        self._pools: dict[int, ThreadPoolExecutor] = {}  # by process: a pool does not survive a fork
 
     # --- blocking ---------------------------------------------------------------------------------------------------
 
     def run(self, records: Sequence[Any], *, time_left: float | None = None) -> list[BatchOutcome]:
-        """Handle ``records``, in this thread, or in ``concurrency`` threads of which this is one.
+        """Handle ``records`` in ``concurrency`` threads, one of which is this thread.
 
         Args:
-            records: any number; each 100 are claimed together.
-            time_left: seconds until this process will be stopped, such as a Lambda function's remaining time. What cannot
-                begin in time is deferred, and no lease outlives it by more than the store's own imprecision. None is no
-                limit.
+            records: any number; they are claimed in groups of 100.
+            time_left: seconds until this process is stopped, such as a Lambda function's remaining time. Records that
+                cannot begin in time are deferred. No lease outlives this time by more than the store's imprecision. None
+                means no limit.
 
         Returns:
-            What became of each record, in their order. Nothing that goes wrong with a record is raised.
+            The outcome of each record, in order. A record's error is in its outcome and is never raised.
 
         Raises:
             TypeError, ValueError: the handler is a coroutine function, or ``time_left`` is no number of seconds.
@@ -140,8 +141,8 @@ class Batch:
             helpers.join()
         except BaseException:
             run.stop()
-            if not run.inherited:  # or they are in the parent
-                helpers.join()  # after what they are at; a second interrupt leaves them alone
+            if not run.inherited:  # in a forked child, the helpers are in the parent
+                helpers.join()  # they finish their current item; a second interrupt stops this wait
                 run.abandon()
             raise
         finally:
@@ -151,7 +152,7 @@ class Batch:
                 except BaseException:
                     settler.close()
                     raise
-            except BaseException:  # a second interrupt came before the first was dealt with
+            except BaseException:  # a second interrupt, before the first was handled
                 settler.close()
                 raise
         if interrupts:
@@ -172,10 +173,10 @@ class Batch:
         return partial(function, *args, **kwargs)
 
     def _ended(self, run: Run, item: Item, claim: HeldClaim, call: Call) -> None:
-        """Take in how a handler ended. It may be called anew when it was interrupted."""
+        """Note how a handler ended. After an interrupt it may be called again."""
         failure = called.failure(call)
         if claim.inherited and failure is not None:
-            raise failure  # a forked child has no outcomes
+            raise failure  # a forked child reports no outcomes
         claim.check_own()
         if failure is None:
             run.handled(item, call[RETURNED], None)
@@ -188,10 +189,10 @@ class Batch:
     # --- awaiting ---------------------------------------------------------------------------------------------------
 
     async def run_async(self, records: Sequence[Any], *, time_left: float | None = None) -> list[BatchOutcome]:
-        """As :meth:`run`, with ``concurrency`` tasks; a handler that is no coroutine function is called in threads.
+        """Like :meth:`run`, with ``concurrency`` tasks. A handler that is no coroutine function runs in threads.
 
-        All calls under way in one event loop share the bound, but for those out of a batch's handler, which holds a turn
-        already: such a call has a bound of its own.
+        All running calls in one event loop share the limit. A call from a batch's handler, which already holds a turn, has
+        its own limit.
         """
         run = Run(self, records, time_left)
         store = self.guard.store
@@ -200,7 +201,7 @@ class Batch:
             try:
                 run.claimed(chunk, bids, await drive_async(many.claim_many(store, bids), store) if bids else [])
                 run.tell()
-            except GeneratorExit:  # a coroutine that is closed may not await any more
+            except GeneratorExit:  # a coroutine that is being closed must not await
                 raise
             except BaseException:
                 await _ignoring_errors_async(
@@ -239,7 +240,7 @@ class Batch:
                 except BaseException as error:
                     await closed(run, tasks, met, settler, error)
                     raise
-            except BaseException as error:  # a second interrupt came before the first was dealt with
+            except BaseException as error:  # a second interrupt, before the first was handled
                 await closed(run, tasks, met, settler, error)
                 raise
         except GeneratorExit:
@@ -279,7 +280,7 @@ class Batch:
         self._ended(run, item, claim, call)
 
     async def _in_thread(self, function: Callable[..., object], *args: object, **kwargs: object) -> object:
-        import asyncio  # as above
+        import asyncio
 
         run = partial(copy_context().run, function, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._pool(), run)
@@ -305,18 +306,18 @@ class Batch:
 
 
 def _is_handlers(error: BaseException) -> bool:
-    """Tell whether an exception out of a handler is its own failure, and no interrupt."""
+    """Return whether a handler's exception is its own failure, not an interrupt."""
     return isinstance(error, Exception) or _is_cancellation(error)
 
 
 def _is_cancellation(interrupt: BaseException) -> bool:
-    """Tell whether something in a handler was cancelled; unless its whole task was, that is no business of other records."""
+    """Return whether something in a handler was cancelled. Other records go on, unless the whole task was cancelled."""
     asyncio = sys.modules.get("asyncio")
     return asyncio is not None and isinstance(interrupt, asyncio.CancelledError)
 
 
 def _ignoring_errors(act: Callable[[], object]) -> None:
-    """Give back what can be given back; what cannot be is claimed to the end of its lease."""
+    """Give claims back. A claim that cannot be given back lasts to the end of its lease."""
     try:
         act()
     except OncewardError:

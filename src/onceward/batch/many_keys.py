@@ -1,4 +1,4 @@
-"""What a Once offers for many keys: batches, checkpoints, and jobs that run once per window."""
+"""The methods of Once for many keys: batches, checkpoints, and jobs that run once per window."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack, cast
@@ -19,11 +19,7 @@ T = TypeVar("T")
 
 
 class ManyKeys:
-    """The part of :class:`onceward.Once` that is about many keys.
-
-    Attributes:
-        guards: makes the guards.
-    """
+    """The part of :class:`onceward.Once` for many keys. ``guards`` makes the guards."""
 
     guards: GuardFactory
 
@@ -41,18 +37,18 @@ class ManyKeys:
     ) -> "Batch":
         """Return a handler for batches: ``once.batch(charge, key="order.id").run(orders)`` handles each once.
 
-        The records are claimed together and recorded together, and nothing that goes wrong with one harms another. A key
-        that stands twice in a batch runs once.
+        Records are claimed together and recorded together. A failed record does not affect the others. A key that occurs
+        twice in a batch runs once.
 
         Args:
-            function: handles one record, its only argument (but for the claim); a coroutine function for ``run_async``.
+            function: handles one record, its only argument besides the claim. ``run_async`` takes coroutine functions too.
             key: as for a decorated function.
-            fingerprint: the same.
-            name: the namespace of the keys; default the function's module and qualified name, as when it is decorated.
-            concurrency: how many handlers run at a time: threads for ``run``, tasks for ``run_async``.
-            group: called with a record; those that it gives the same value (but None) are handled one after another, in the
-                order given, and when one is not done the rest of them is deferred.
-            **options: see :class:`onceward.Policy`. ``on_busy`` and ``cache`` mean nothing here: who is busy is reported.
+            fingerprint: as for a decorated function.
+            name: the namespace of the keys; default the function's module and qualified name, as for a decorated function.
+            concurrency: how many handlers run at once: threads for ``run``, tasks for ``run_async``.
+            group: called with each record. Records with the same value (except None) run one after another, in order. If
+                one is not done, the rest of its group is deferred.
+            **options: see :class:`onceward.Policy`. ``on_busy`` and ``cache`` have no effect: busy keys are reported.
 
         Raises:
             ValueError, TypeError: an option is not valid or does not fit the function.
@@ -91,40 +87,39 @@ class ManyKeys:
         on_done: "Flush[T] | None" = None,
         **options: Unpack[Options],
     ) -> "CheckpointContext[T]":
-        """Return a context, for ``with`` or ``async with``, whose sink buffers items and writes each of them once.
+        """Return a context for ``with`` or ``async with``. Its sink buffers items and writes each of them once.
 
-        ``sink.add(item)`` claims the item's key. When the buffer is flushed and ``flush`` returns, all keys in it complete
-        together; when it raises, all are given back with an attempt counted before the error goes on, and the sink takes
-        no more. Leaving the block flushes what is left; when the block raises, what is buffered is given back and no
-        attempt is counted. A block that was left without an error has flushed and recorded everything that was added.
+        ``sink.add(item)`` claims the item's key. When ``flush`` returns, all buffered keys complete together. If it raises,
+        all are given back, an attempt is counted, the error goes on, and the sink takes no more items. Leaving the block
+        flushes the rest, so a block left without an error has flushed and recorded every item. If the block raises,
+        buffered keys are given back and no attempt is counted.
 
-        The claims of what waits are renewed by heartbeats, so the lease need not cover the wait. It must cover the longest
-        time in which this process may be unable to renew: a pause, or a ledger that is away. A flush is not begun when
-        any claim in it was lost. An interrupted flush may still go on, so its keys stay claimed to the end of the lease.
+        Heartbeats renew the claims of waiting items, so the lease need not cover the wait. It must cover the longest time
+        in which this process may fail to renew: a pause, or a ledger that is away. If a claim was lost, its flush does not
+        begin. An interrupted flush may still go on, so its keys stay claimed to the end of the lease.
 
         Args:
-            flush: writes a list of items, in the order they were added, and raises when it cannot. A process that dies in it,
-                or before it is recorded, leaves the keys to be taken over, and their items to be written again: derive the
-                name of what is written from the items, or write what replaces itself.
-            key: a JMESPath expression that begins with ``item``, as in "item.id", or a callable that is given the item.
+            flush: writes a list of items, in the order added; raises if it cannot. If the process dies before the flush is
+                recorded, the keys are taken over and the items written again. So derive the target's name from the items,
+                or overwrite.
+            key: a JMESPath expression that begins with ``item``, as in "item.id", or a callable that takes the item.
             fingerprint: the same, or True for the whole item: what must not change under one key.
-            name: the namespace of the keys; default the flush's module and qualified name. Give one when the flush closes
-                over what changes from block to block.
-            count: flush as soon as so many items are buffered.
-            bytes: flush before more than so many bytes are buffered, or when there are as many. An item counts with its
-                length when it is bytes, as UTF-8 when it is text, else as JSON; one that is larger goes alone.
-            age: flush when the oldest item has been buffered for so many seconds. That flush runs in a thread of its own
-                (with ``async with``, in a task), one at a time with ``add``; its error is raised by the next call, or when
-                the block is left.
-            size: returns the bytes of an item, instead of the above.
-            on_done: called after each flush with the items whose keys are completed, those among them that ``add`` has called
-                "buffered", so that they can be acknowledged. What it raises is logged and changes nothing.
-            **options: see :class:`onceward.Policy`. ``on_busy``, ``final`` and ``cache`` mean nothing here.
+            name: the namespace of the keys; default the flush's module and qualified name. Give one if the flush closes
+                over values that change from block to block.
+            count: flush when this many items are buffered.
+            bytes: flush when this many bytes are buffered, or before an item that would exceed them. Bytes count by their
+                length, text as UTF-8, anything else as JSON. A larger item is flushed alone.
+            age: flush when the oldest item has waited this many seconds. A thread (in ``async with``, a task) runs that
+                flush, never at the same time as ``add``. The next call, or leaving the block, raises its error.
+            size: returns an item's size in bytes, instead of the rule for ``bytes``.
+            on_done: called after each flush with the items whose keys are completed, including those that ``add`` called
+                "buffered". Acknowledge them there. Its errors are logged and change nothing.
+            **options: see :class:`onceward.Policy`. ``on_busy``, ``final`` and ``cache`` have no effect.
 
         Returns:
-            A context. With ``with`` it gives a :class:`onceward.batch.checkpoint.blocking.Checkpoint`; with ``async with`` an
-            ``AsyncCheckpoint``, whose methods are awaited, and ``flush`` and ``on_done`` may be coroutine functions; others
-            are called in a thread then.
+            A context. ``with`` gives a :class:`onceward.batch.checkpoint.blocking.Checkpoint`; ``async with`` gives an
+            ``AsyncCheckpoint`` with async methods. There, ``flush`` and ``on_done`` may be coroutine functions; others run
+            in a thread.
 
         Raises:
             ValueError, TypeError: an option is not valid.
@@ -146,31 +141,30 @@ class ManyKeys:
         offset: float = 0.0,
         **options: Unpack[Options],
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-        """Run a function once per window of time, whoever starts it: ``@once.per("1h")``, or ``once.per("1h")(job)(*args)``.
+        """Run a function once per window of time, on all workers: ``@once.per("1h")``, or ``once.per("1h")(job)(*args)``.
 
-        A start within a window in which it has run returns the recorded result, whatever its arguments are. When it failed,
-        the next start in that window runs it again. It is no lock between windows: a run that outlasts its window goes on
-        beside the next.
+        After a run, later calls in that window return the recorded result, whatever their arguments. If the run failed, the
+        next call in that window runs it again. Windows do not lock each other: a run that outlasts its window continues
+        beside the next one.
 
-        The window is found on the ledger's clock, never the worker's, with one request more. The last twentieth of a
-        window, but no more than 60 seconds, counts to the next one, because cron starts jobs on the edge by clocks that are
-        a little ahead.
+        One extra request reads the window from the ledger's clock, never the worker's. The last twentieth of a window, at
+        most 60 seconds, belongs to the next window: cron starts jobs at the edge, and its clock may be a little ahead.
 
         Args:
-            window: its length: seconds, or as in "90s", "15m", "1h", "1d". Windows are aligned to the epoch, in UTC.
+            window: the length: seconds, or as in "90s", "15m", "1h", "1d". Windows are aligned to the epoch, in UTC.
             name: the namespace of the keys; default the function's module and qualified name. The key is the window's start.
-            at: the time that says which window it is, such as that for which the start was scheduled: a JMESPath expression
-                or a callable (as ``key=`` for a decorated function) that finds an aware datetime, ISO 8601 text or seconds since the epoch; or such a datetime or number itself. It is taken as it is: nothing counts to
-                the next window.
+            at: the time that selects the window, such as the scheduled time. Give an aware datetime or seconds since the
+                epoch; or a JMESPath expression or a callable (as ``key=`` for a decorated function) that finds one of these
+                or ISO 8601 text. It is used exactly: no part of a window belongs to the next.
             offset: seconds by which windows begin later, as 1800 for "1h" on the half hour.
-            **options: see :class:`onceward.Policy`. ``retention`` is two windows at least.
+            **options: see :class:`onceward.Policy`. ``retention`` is at least two windows.
 
         Returns:
             A decorator, for functions and coroutine functions.
 
         Raises:
-            ValueError, TypeError: an option is not valid, or the window too short for the ledger's clock. Raised when
-                decorating; when called, for what ``at`` finds.
+            ValueError, TypeError: an option is not valid, or the window is too short for the ledger's clock (when
+                decorating); or what ``at`` finds is not valid (when called).
         """
         from onceward.batch.windows import Per, Windows
 

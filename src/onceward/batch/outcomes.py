@@ -1,4 +1,4 @@
-"""What goes into a batch and what comes out of it: a record as it was read, on its way, and what became of it."""
+"""A record of a batch in its three stages: as read, in progress, and its outcome."""
 
 from typing import Literal, NamedTuple
 
@@ -13,9 +13,9 @@ class Reading(NamedTuple):
     """What is read from a record before anything runs.
 
     Attributes:
-        args: the handler's positional arguments; a parameter for the claim is filled in.
+        args: the handler's positional arguments, without the claim, which the batch adds.
         key: str, int, UUID, bytes, or a tuple of them.
-        fingerprint: of what must not change under one key, or None to ask for none.
+        fingerprint: of what must not change under one key; None checks nothing.
     """
 
     args: tuple[object, ...]
@@ -24,17 +24,17 @@ class Reading(NamedTuple):
 
 
 class BatchOutcome(NamedTuple):
-    """What became of one record of a batch.
+    """The outcome of one record of a batch.
 
     Attributes:
-        status: "done" (its handler ran and is recorded), "replayed" (it had run before), "failed" (the handler raised, or its
-            end could not be recorded), "busy" (another worker has it), "parked", "mismatch" (another input under the same
-            key), "malformed" (it has no key, or could not be read), or "deferred" (not begun, and not claimed: the time
-            was up, its lease was over before its turn came, or what comes before it in its group is not done).
-        record: the record as it was given.
-        key: the key in the ledger; None when it is malformed.
+        status: "done" (the handler ran, and that is recorded), "replayed" (it ran before), "failed" (the handler raised, or
+            its end was not recorded), "busy" (another worker has the key), "parked", "mismatch" (the key has another input),
+            "malformed" (no key, or not readable), or "deferred" (not begun and not claimed: the time was up, its lease ended
+            before its turn, or an earlier record of its group is not done).
+        record: the record as given.
+        key: the key in the ledger; None if malformed.
         value: what the handler returned, now or before.
-        error: why it is not done; or the ``final`` exception that is its recorded outcome.
+        error: why it is not done, or the ``final`` exception that is its recorded outcome.
     """
 
     status: Status
@@ -45,12 +45,12 @@ class BatchOutcome(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether its effect is made and recorded, so that it may be acknowledged."""
+        """Whether the effect is made and recorded. If so, you can acknowledge the record."""
         return self.status in {"done", "replayed"}
 
 
 class Item:
-    """A record on its way through a batch."""
+    """A record in progress."""
 
     __slots__ = (
         "args",
@@ -77,18 +77,18 @@ class Item:
         self.key = ""
         self.fingerprint: str | None = None
         self.group: int | None = None  # its number in this batch
-        self.first: Item | None = None  # the one of the same key before it, whose fate it shares
+        self.first: Item | None = None  # the first item with the same key; both share its outcome
         self.claim: HeldClaim | None = None
-        self.replay: Replay | None = None  # the record that answers it
+        self.replay: Replay | None = None  # an earlier record that answers it
         self.begun = False  # whether its handler was entered
         self.value: object = None
         self.error: Exception | None = None  # what the handler raised
-        self.end: End | None = None  # how the claim is to end, once the handler is through
-        self.trouble: Exception | None = None  # why that could not be recorded
+        self.end: End | None = None  # how the claim must end, set when the handler returns
+        self.trouble: Exception | None = None  # why the end was not recorded
         self.outcome: BatchOutcome | None = None
 
     @property
     def held(self) -> HeldClaim:
-        """The claim, of an item that has one."""
+        """The claim. The item must have one."""
         assert self.claim is not None
         return self.claim

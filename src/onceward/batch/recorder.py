@@ -1,4 +1,4 @@
-"""Recording how handlers ended: many together, and none much later than :data:`LINGER` while the others still run."""
+"""Records how handlers ended: many together, each about :data:`LINGER` after its end, while other handlers run."""
 
 import os
 import threading
@@ -14,23 +14,20 @@ from onceward.stores.contract import Store
 if TYPE_CHECKING:
     import asyncio
 
-LINGER: Final = 0.02  # seconds that an end may wait for others to be recorded with
-IDLE: Final = 50  # ticks without a batch after which the ticker ends; the next batch starts another
+LINGER: Final = 0.02  # seconds that an end may wait for others
+IDLE: Final = 50  # ticks without a batch until the ticker ends; the next batch starts another
 
 
 class Ticker:
-    """Has the blocking batches of this process recorded in between, each by a thread of its own when something is pending.
-
-    A batch that is over before a tick pays one dict entry.
-    """
+    """Records pending ends of this process's sync batches, in one thread each. A batch shorter than a tick costs a dict entry."""
 
     def __init__(self) -> None:
         self._settlers: dict[int, Settler] = {}
-        self._lock = threading.RLock()  # a signal handler may run a batch where it interrupts another one
+        self._lock = threading.RLock()  # reentrant: a signal handler may run a batch inside another one
         self._running = False
 
     def watch(self, settler: "Settler") -> None:
-        """Have ``settler`` record what is pending, tick by tick."""
+        """Let ``settler`` record what is pending at each tick."""
         self._settlers[id(settler)] = settler
         if not self._running:
             self._start()
@@ -38,11 +35,11 @@ class Ticker:
     def _start(self) -> None:
         with self._lock:
             if not self._running:
-                # Without a thread all is recorded at the end, and the next batch tries again.
+                # If no thread starts, all is recorded at the end, and the next batch tries again.
                 self._running = started("onceward-settler", self._run)
 
     def forget(self, settler: "Settler") -> None:
-        """Have it record no more."""
+        """Stop calling ``settler``."""
         self._settlers.pop(id(settler), None)
 
     def _run(self) -> None:
@@ -73,17 +70,17 @@ if hasattr(os, "register_at_fork"):
 
 
 class Settler:
-    """Records the ends of one batch: while handlers run, out of another thread, and what is left in the caller's."""
+    """Records the ends of one batch: in another thread while handlers run, and the rest in the caller's thread."""
 
     def __init__(self, run: Run, store: Store) -> None:
         self._run, self._store = run, store
-        self._busy = threading.Lock()  # whoever records has it; and not join(), see threads.Helpers
+        self._busy = threading.Lock()  # held while recording; close() uses it, not join(): see threads.Helpers
         self._watched = False
-        # What is being recorded; what a thread leaves here when it dies is recorded at the end.
+        # Being recorded. If a recording thread dies, close() records its items.
         self._items: list[Item] = []
 
     def settle_soon(self) -> None:
-        """Record what is pending at the next tick, if there is more to run meanwhile."""
+        """Record what is pending at the next tick, if more items are left to run."""
         if not self._watched and self._run.more:
             self._watched = True
             TICKER.watch(self)
@@ -93,10 +90,10 @@ class Settler:
         if not self._run.pending or not self._busy.acquire(blocking=False):
             return
         if not started("onceward-settler", self._settle):
-            self._busy.release()  # without a thread what is pending is recorded at the end
+            self._busy.release()  # no thread started: close() records what is pending
 
     def close(self) -> None:
-        """Record what is left. It may be called anew when it was interrupted."""
+        """Record what is left. After an interrupt it may be called again."""
         if self._run.inherited:
             return
         TICKER.forget(self)
@@ -113,7 +110,7 @@ class Settler:
 
 
 class AsyncSettler:
-    """As :class:`Settler`, in a task."""
+    """Like :class:`Settler`, in a task."""
 
     def __init__(self, run: Run, store: Store) -> None:
         import asyncio
@@ -142,7 +139,7 @@ class AsyncSettler:
             if self._task is not None:
                 await asyncio.wait((self._task,))
                 self._hear(self._task)
-        except GeneratorExit:  # it is closed, and may not await any more
+        except GeneratorExit:  # a coroutine that is being closed must not await
             raise
         except BaseException:
             await self._rest()
@@ -155,9 +152,9 @@ class AsyncSettler:
         await settle_async(lambda: self._run.settling(self._run.take(self._items)), self._store)
 
     def _hear(self, task: "asyncio.Task[None]") -> None:
-        """Keep the time limit that struck a task, for who waits for the batch."""
+        """Keep the time limit that stopped the task; close() raises it."""
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):  # a KeyboardInterrupt has ended the loop by itself
+        if isinstance(error, Exception):  # a KeyboardInterrupt ends the loop by itself
             self._interrupt = error
 
     async def _settle(self) -> None:
@@ -167,7 +164,7 @@ class AsyncSettler:
             try:
                 await asyncio.wait_for(self._closed.wait(), LINGER)
             except TimeoutError:
-                await self._rest()  # to its end, also when the event loop is being shut down
+                await self._rest()  # completes even while the event loop shuts down
                 self._items = [item for item in self._items if item.outcome is None]
                 self._run.tell()
             else:

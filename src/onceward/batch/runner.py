@@ -1,6 +1,6 @@
-"""One call of a batch, as data: which records there are, in which order they may begin, and what becomes of each.
+"""One call of a batch, as data: its records, the order in which they may begin, and the outcome of each.
 
-No I/O and no handler is called here: ``batch.py`` does both, blocking and awaiting, and ``settling.py`` records the ends.
+Nothing here does I/O or calls a handler: ``batch.py`` does both, sync and async, and ``recorder.py`` records the ends.
 """
 
 import math
@@ -29,15 +29,15 @@ from onceward.results.outcomes import NO_TIME
 if TYPE_CHECKING:
     from onceward.batch.batch import Batch
 
-CLAIMED: Final = 100  # records that are claimed together: what one of DynamoDB's batch reads takes
-RESERVE: Final = 1.0  # seconds of the time left, or a tenth of it if that is less, that are kept for recording
+CLAIMED: Final = 100  # records claimed together: the size of one DynamoDB batch read
+RESERVE: Final = 1.0  # seconds of the time left (at most a tenth of it) that are kept for recording
 _WEIGHT: Final = 0.2  # of the newest duration in the moving average
 _REFUSED: Final[dict[Verdict, Status]] = {
     Verdict.BUSY: "busy",
     Verdict.PARKED: "parked",
     Verdict.MISMATCH: "mismatch",
 }
-_TOLD: Final = 3  # keys whose trouble is told with an interrupt; the log has all
+_TOLD: Final = 3  # errors that an interrupt's notes name; the log has all
 _ENDED: Final[dict[str, Status]] = {COMPLETED: "done", RELEASED: "failed", PARKED: "parked"}
 
 
@@ -45,7 +45,7 @@ class Run:
     """One call of a batch.
 
     Attributes:
-        pending: items whose handlers are through and whose ends are not recorded yet; take them with :meth:`take`.
+        pending: items whose handlers ended and whose ends are not recorded yet. Get them with :meth:`take`.
 
     Raises:
         ValueError, TypeError: ``time_left`` is no number of seconds.
@@ -65,13 +65,13 @@ class Run:
         self._lock = threading.Lock()
         self._stopped = False
         self._any = False  # whether anything has begun
-        self._groups: dict[Hashable, int] = {}  # what the caller calls them, and their numbers here
-        self._broken: set[int] = set()  # groups of which something is not done
+        self._groups: dict[Hashable, int] = {}  # the caller's value: the number here
+        self._broken: set[int] = set()  # groups with an item that is not done
         self._chunk: list[Item] = []
-        self._lanes: deque[deque[Item]] = deque()  # what may begin now: a group, or a single item
-        self._waiting: dict[int, deque[Item]] = {}  # what comes after an item that is being handled, by its index
+        self._lanes: deque[deque[Item]] = deque()  # may begin now: each a group or a single item
+        self._waiting: dict[int, deque[Item]] = {}  # by index of a running item: the rest of its group
         self._began: dict[int, float] = {}
-        self.pending: dict[Item, None] = {}  # in the order in which they ended
+        self.pending: dict[Item, None] = {}  # in the order of their ends
         self._items = [self._read(index, record) for index, record in enumerate(records)]
         firsts: dict[str, Item] = {}
         for item in self._items:
@@ -101,7 +101,7 @@ class Run:
     # --- claiming ---------------------------------------------------------------------------------------------------
 
     def chunks(self) -> Iterator[list[Item]]:
-        """Yield the items to claim together, chunk by chunk, as long as there is time and nobody said stop."""
+        """Yield the items to claim together, chunk by chunk, until the time is up or :meth:`stop` is called."""
         start = 0
         while start < len(self._items) and not self._stopped and not self._late():
             size = CLAIMED
@@ -113,7 +113,7 @@ class Run:
             yield [i for i in self._chunk if i.outcome is None and i.first is None and i.group not in self._broken]
 
     def bids(self, chunk: list[Item]) -> list[Bid]:
-        """Return the bids for a chunk; an item for which there can be none gets its outcome, and leaves the chunk."""
+        """Return the bids for a chunk. An item that cannot be bid for gets its outcome and leaves the chunk."""
         self._asked = self._clock()
         policy = self._guard.policy
         if self._deadline is not None:
@@ -122,13 +122,13 @@ class Run:
         for item in list(chunk):
             try:
                 bids.append(self._guard.bid(item.key, item.fingerprint)._replace(policy=policy))
-            except OncewardError as error:  # the caller is handling this very key
+            except OncewardError as error:  # the caller already handles this key
                 self._report(item, BatchOutcome("failed", item.record, item.key, None, error))
                 chunk.remove(item)
         return bids
 
     def claimed(self, chunk: list[Item], bids: list[Bid], answers: list[Claimed]) -> None:
-        """Take in what came of claiming, and line up what may begin."""
+        """Process the answers to the claims, and queue the items that may begin."""
         for item, answer, bid in zip(chunk, answers, bids, strict=True):
             if isinstance(answer, Refused) or (self._told and not isinstance(answer, Exception)):
                 self._events += self._guard.events_of(answer, self._asked)
@@ -137,7 +137,7 @@ class Run:
                 claim.deadline = self._deadline
                 heartbeat.HEARTBEAT.watch(claim)
             elif self._batch.values and isinstance(answer, Replay) and type(answer.record.result) is Elsewhere:
-                item.replay = answer  # reported when its result is fetched
+                item.replay = answer  # reported after its result is fetched
             else:
                 self._report(item, self._answered(item, answer))
         lanes: dict[object, deque[Item]] = {}
@@ -147,7 +147,7 @@ class Run:
         self._lanes = deque(lanes.values())
 
     def fetching(self) -> Steps[None]:
-        """Fetch the results that are kept elsewhere; meanwhile heartbeats renew what was claimed."""
+        """Fetch the results that are kept elsewhere. Meanwhile heartbeats renew the claims."""
         away: Exception | None = None
         for item in self._chunk:
             if item.replay is None or item.outcome is not None:
@@ -156,8 +156,8 @@ class Run:
                 if away is not None or self._late():
                     raise away or ResultUnavailable(item.key, "no time was left to fetch it")
                 record = yield from steps.fetched(item.replay.record, self._clock)
-            except OncewardError as error:  # what was done before is done, whatever has become of its result
-                away = error if getattr(error, "transient", False) else None  # each would be waited for in vain
+            except OncewardError as error:  # still replayed: it was done, even if its result cannot be fetched
+                away = error if getattr(error, "transient", False) else None  # do not wait again for each other item
                 self._report(item, BatchOutcome("replayed", item.record, item.key, None, error))
             else:
                 self._report(item, self._answered(item, item.replay._replace(record=record)))
@@ -173,7 +173,7 @@ class Run:
         item.replay = answer
         try:
             value = self._guard.replays.recorded(answer.record)
-        except Exception as error:  # a final exception, recorded before, may be any
+        except Exception as error:  # a recorded final exception can be of any type
             return BatchOutcome("replayed", item.record, item.key, None, error)
         return BatchOutcome("replayed", item.record, item.key, value)
 
@@ -181,12 +181,12 @@ class Run:
 
     @property
     def width(self) -> int:
-        """How many handlers may run side by side, at most."""
+        """How many handlers can run in parallel, at most."""
         return len(self._lanes)
 
     @property
     def inherited(self) -> bool:
-        """Whether this process was forked by a handler: everything is the parent's, and locks may be held for ever."""
+        """Whether a handler forked this process. If so, all claims are the parent's, and locks may stay held for ever."""
         return self._process != forks.generation
 
     @property
@@ -195,7 +195,7 @@ class Run:
         return bool(self._lanes) and not self._stopped
 
     def next(self) -> Item | None:
-        """Return the item to handle next, or None: what is left then waits for one that is being handled, or for nothing."""
+        """Return the next item to handle. None if no item is left, or if the rest must wait for a running item."""
         if self.inherited:
             return None
         with self._lock:
@@ -220,19 +220,19 @@ class Run:
         return None
 
     def _passes(self, item: Item) -> bool:
-        """Tell whether what comes after ``item`` in its group may begin; it has no claim of its own."""
+        """Return whether the rest of the group of ``item``, which has no claim of its own, may begin."""
         first = item.first or item
         if first.outcome is not None:
             done = first.outcome.ok
         else:
-            done = first.end is not None and first.end.status == COMPLETED  # else its group is not as far yet
+            done = first.end is not None and first.end.status == COMPLETED  # if not, its group has not come so far
         if not done or _differ(item, first):
             self._stop_group(item)
             return False
         return True
 
     def handled(self, item: Item, value: object, error: Exception | None) -> None:
-        """Take in how a handler ended. It may be called anew when it was interrupted."""
+        """Note how a handler ended. After an interrupt it may be called again."""
         claim = item.held
         item.value, item.error = value, error
         if error is not None and claim.completed_in_vain(error):
@@ -241,7 +241,7 @@ class Run:
             return
         if item.end is None and claim.settled is None:
             if error is not None and claim.paused is not None:
-                claim.paused()  # an interrupt has kept its transaction from ending
+                claim.paused()  # an interrupt kept its transaction from ending
             claim.handled()
             item.end = claim.completion(value) if error is None else claim.failure(error)
         status = claim.settled if item.end is None else item.end.status
@@ -254,8 +254,8 @@ class Run:
             self._settled(item)
 
     def dropped(self, item: Item) -> None:
-        """Leave an interrupted handler's key claimed to the end of its lease: work that it started may still go on."""
-        if item.held.settled is not None:  # the handler had ended it before
+        """Leave an interrupted handler's key claimed to the end of its lease, because its work may still go on."""
+        if item.held.settled is not None:  # the handler ended the claim before
             self.handled(item, None, None)
             return
         interrupted = OncewardError(
@@ -272,13 +272,13 @@ class Run:
             self._report(item, BatchOutcome("failed", item.record, item.key, None, error))
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Begin no more items."""
         self._stopped = True
 
     def _went_on(self, item: Item, *, ok: bool) -> None:
         began = self._began.pop(item.index, None)
         if began is None:
-            return  # before it was interrupted
+            return  # done before an interrupt
         took = self._clock() - began
         typical = self._batch.typical
         self._batch.typical = took if not typical else typical + _WEIGHT * (took - typical)
@@ -295,14 +295,14 @@ class Run:
     def _late(self) -> bool:
         if self._deadline is None:
             return False
-        # The first is always tried: one slow record must not keep all later batches from beginning.
+        # Always try the first item: one slow record must not stop all later batches.
         wanted = self._reserve + (self._batch.typical if self._any else 0.0)
         return self._clock() + wanted >= self._deadline
 
     # --- recording --------------------------------------------------------------------------------------------------
 
     def take(self, items: list[Item]) -> list[Item]:
-        """Move what is pending to ``items``, the list of whoever records them, and return that."""
+        """Move the pending items to ``items``, the caller's list, and return it."""
         if self.inherited:
             return items
         with self._lock:
@@ -311,7 +311,7 @@ class Run:
         return items
 
     def settling(self, items: Sequence[Item]) -> Steps[None]:
-        """Record how handlers ended, in one exchange where the store can; then tell. It may be driven anew when interrupted."""
+        """Record how handlers ended, in one exchange if the store can; then report. You can drive it again after an interrupt."""
         if self.inherited:
             return
         asked = list(items)
@@ -327,14 +327,14 @@ class Run:
             item.held.ending()
         late = yield from self._end_together(todo, leases=1)
         if late:
-            # Not within one lease: the completions matter more than their results.
+            # One lease was not enough: try without the results, because completions matter more.
             late = yield from self._end_together([item for item, _ in late], leases=2)
         for item, error in late:
             item.trouble = ResultNotRecorded(item.key, item.value, str(error)) if item.error is None else error
             item.held.telling.note("not_recorded", item.held.record, error=error)
 
     def _end_together(self, todo: list[Item], leases: int) -> Steps[list[tuple[Item, OncewardError]]]:
-        """End claims, in one exchange where the store can; return those that were not recorded in time, and why."""
+        """End claims, in one exchange if the store can. Return those not recorded in time, and why."""
         end_of = _bare if leases > 1 else _end
         ends = [((claim := item.held).record, end_of(item), claim.policy) for item in todo]
         until = lambda: self._limit(max(item.held.limit(leases) for item in todo))
@@ -359,14 +359,14 @@ class Run:
 
     def _end_alone(self, item: Item, end: End) -> Steps[None]:
         if item.held.settled is not None:
-            return  # by who was interrupted in this
+            return  # an interrupted call already did
         elif item.error is None:
             yield from item.held.completing(end, item.value)
         else:
             yield from item.held.leaving(end, "record how it failed")
 
     def _limit(self, until: float) -> float:
-        """Return ``until``, or before it when the time left ends before: the answer has to leave, too."""
+        """Return ``until``, or an earlier time if the time left ends first, so that the answer can still be sent."""
         return until if self._deadline is None else min(until, self._deadline - self._reserve / 2)
 
     def _settled(self, item: Item) -> None:
@@ -386,10 +386,10 @@ class Run:
         self._report(item, BatchOutcome(status, item.record, item.key, item.value, error))
 
     def giving_back(self) -> Steps[None]:
-        """Give back what was claimed and has not begun."""
+        """Give back the claims of items that have not begun."""
         if self.inherited:
             return
-        with self._lock:  # what is about to begin has begun then, or never does
+        with self._lock:  # inside the lock, an item has begun or never will
             idle = [i for i in self._chunk if i.claim is not None and not i.begun]
         claims = []
         for item in idle:
@@ -405,18 +405,18 @@ class Run:
                     self._events.append(about("released", item.held.record))
 
     def abandon(self) -> None:
-        """Renew no more what an interrupt has kept from its handler, though it was taken to have begun; nothing runs any more."""
+        """Stop renewing items marked as begun whose handlers an interrupt prevented. Call it when no handler runs."""
         for item in self._chunk:
             if item.begun and item.end is None and item.outcome is None:
                 self._guard.drop(item.held)
 
     def note(self, interrupt: BaseException) -> None:
-        """Tell with ``interrupt``, which is raised instead of the outcomes, what could not be recorded."""
+        """Add notes about unrecorded ends to ``interrupt``, which is raised instead of the outcomes."""
         for trouble in [item.trouble for item in self._chunk if item.begun and item.trouble is not None][:_TOLD]:
             interrupt.add_note(f"onceward: and then {trouble}")
 
     def tell(self) -> None:
-        """Tell observers what has happened; called where no lock is held and no store is asked."""
+        """Tell observers what happened. Call it without a lock and outside store requests."""
         while self._events:
             try:
                 event = self._events.popleft()
@@ -427,7 +427,7 @@ class Run:
     # --- telling ----------------------------------------------------------------------------------------------------
 
     def finished(self) -> list[BatchOutcome]:
-        """Return the outcomes of all records: duplicates share the fate of the first, and what has not begun is deferred."""
+        """Return all outcomes. A duplicate gets the outcome of its first; an item that has not begun is deferred."""
         outcomes = []
         for item in self._items:
             met = item.outcome
@@ -447,7 +447,7 @@ class Run:
         met = first.outcome
         assert met is not None
         other = _differ(item, first)
-        if not met.ok:  # which says nothing about another input
+        if not met.ok:  # says nothing about a different input
             return BatchOutcome("deferred", item.record, item.key) if other else met._replace(record=item.record)
         before = first.replay or Replay(first.held.record, None)
         if self._told:
@@ -475,7 +475,7 @@ def _bare(item: Item) -> End:
 
 
 def _checked(time_left: object) -> float | None:
-    """Return the time left, None for no limit; raises ValueError or TypeError when it is no time."""
+    """Return the time left, None for no limit. Raises ValueError or TypeError if it is not valid."""
     if time_left is None or time_left == math.inf:
         return None
     if isinstance(time_left, bool) or not isinstance(time_left, int | float):
@@ -486,5 +486,5 @@ def _checked(time_left: object) -> float | None:
 
 
 def _differ(item: Item, first: Item) -> bool:
-    """Tell whether two records of one key have different inputs."""
+    """Return whether two records of one key have different inputs."""
     return None not in {item.fingerprint, first.fingerprint} and item.fingerprint != first.fingerprint

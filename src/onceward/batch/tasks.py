@@ -1,4 +1,4 @@
-"""Waiting for the tasks of an awaited batch, whatever interrupts come."""
+"""Waits for the tasks of an async batch, despite interrupts."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
 
 async def joined(run: Run, tasks: "Sequence[asyncio.Task[None]]", met: list[BaseException]) -> None:
-    """Wait for ``tasks``; an interrupt stops and cancels them, and is one more of those that were ``met``."""
+    """Wait for ``tasks``. An interrupt stops and cancels them, and is added to ``met``."""
     import asyncio
 
     waiting = {task for task in tasks if not task.done()}
     while waiting:
         try:
             _, waiting = await asyncio.wait(waiting)
-        except GeneratorExit:  # it is closed, and may not await any more
+        except GeneratorExit:  # a coroutine that is being closed must not await
             raise
-        except BaseException as error:  # raised when all is recorded
+        except BaseException as error:  # the batch raises it after recording
             stop_all(run, waiting, met, error)
 
 
@@ -31,7 +31,7 @@ async def closed(
     settler: AsyncSettler,
     error: BaseException,
 ) -> None:
-    """Record what is done after ``error``; it may be called anew when it was interrupted, or when all is recorded."""
+    """Record what is done after ``error``. It may be called again, after an interrupt or after all is recorded."""
     if isinstance(error, GeneratorExit):
         return
     stop_all(run, tasks, met, error)
@@ -40,7 +40,7 @@ async def closed(
 
 
 def stop_all(run: Run, tasks: "Iterable[asyncio.Task[None]]", met: list[BaseException], error: BaseException) -> None:
-    """Begin nothing more and cancel ``tasks``, for ``error`` is one more of those that were ``met``."""
+    """Begin no more items, cancel ``tasks``, and add ``error`` to ``met``."""
     met.append(error)
     run.stop()
     for task in tasks:

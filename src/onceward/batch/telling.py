@@ -1,4 +1,4 @@
-"""What of a batch is told as it happens: to the log, and to the adapter that made it."""
+"""Reports a batch's outcomes as they happen: to the log, and to the adapter that made the batch."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def tell(outcome: BatchOutcome, heard: Callable[[BatchOutcome], None] | None) -> None:
-    """Log an outcome that is not ok, and call ``heard``, whose errors change nothing."""
+    """Log an outcome that is not ok, and call ``heard``. An error in ``heard`` is logged and changes nothing."""
     if outcome.ok and heard is None:
         return
     log = logger()
@@ -39,7 +39,7 @@ def _log(log: "Logger", outcome: BatchOutcome) -> None:
 
 
 def _without_key(record: object) -> str:
-    """Say which record has no key, where it has an id, as a delivery has."""
+    """Describe a record without a key, by its id if it has one, as a delivery does."""
     try:
         own = getattr(record, "id", None)
     except Exception:  # a user's property may raise anything
@@ -50,7 +50,7 @@ def _without_key(record: object) -> str:
 
 
 def _without_payload(error: BaseException | None) -> str:
-    """Return why a record is malformed. A log is no place for payloads, and what an error was made of may quote them."""
+    """Return why a record is malformed, without the cause's text, which may quote a payload that must not be logged."""
     if error is None or error.__cause__ is None:
         return "" if error is None else describe(error)  # our own words
     return (
@@ -60,7 +60,7 @@ def _without_payload(error: BaseException | None) -> str:
 
 
 def warn(claim: HeldClaim) -> None:
-    """Warn of a result that is not stored, also where warnings are errors: its record is completed all the same."""
+    """Warn about a result that was not stored. If warnings are errors, log it instead: the record is completed anyway."""
     try:
         claim.warn()
     except Warning as warning:

@@ -1,4 +1,4 @@
-"""Threads that help with a batch, and plain functions that are called in threads beside an event loop."""
+"""Helper threads of a batch, and plain functions that run in threads beside an event loop."""
 
 import threading
 from collections.abc import Awaitable, Callable
@@ -13,9 +13,9 @@ R = TypeVar("R")
 
 
 def without_stop_iteration(function: Callable[P, R]) -> Callable[P, R]:
-    """Return ``function`` with RuntimeError in the place of StopIteration, as coroutine functions raise it (PEP 479).
+    """Return ``function`` with StopIteration turned into RuntimeError, as in coroutine functions (PEP 479).
 
-    No future can hold a StopIteration, and whoever awaits one in a thread would do so for ever (Python below 3.12).
+    No future can hold a StopIteration: awaiting such a call in a thread would never end (Python below 3.12).
     """
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -30,7 +30,7 @@ def without_stop_iteration(function: Callable[P, R]) -> Callable[P, R]:
 def awaitable(
     function: Callable[P, object], in_thread: Callable[..., Awaitable[object]]
 ) -> Callable[P, Awaitable[object]]:
-    """Return ``function`` as one to await; one that is no coroutine function is called ``in_thread``, for it may block."""
+    """Return ``function`` as an awaitable one. A plain function runs ``in_thread``, because it may block."""
     if describe(function).is_async:
         return cast("Callable[P, Awaitable[object]]", function)
     safe = without_stop_iteration(function)
@@ -44,18 +44,18 @@ def awaitable(
 
 
 class Helpers:
-    """Threads that do the same work as the one that starts them, and can be waited for although interrupts come in between.
+    """Threads that share the starting thread's work. You can wait for them even if interrupts come.
 
-    ``Thread.join`` cannot: when it is interrupted it takes its thread for dead (CPython below 3.13), and an interrupted
-    ``Event.wait`` may keep the event's own lock for ever. A plain lock does neither.
+    An interrupted ``Thread.join`` takes its thread for dead (CPython below 3.13). An interrupted ``Event.wait`` may keep the
+    event's lock for ever. A plain lock does neither.
     """
 
     def __init__(self) -> None:
         self._closed = False
-        self._working: list[threading.Lock] = []  # of each that has begun; released when it is through
+        self._working: list[threading.Lock] = []  # one per running thread, released when it ends
 
     def start(self, count: int, work: Callable[[], None]) -> None:
-        """Have up to ``count`` threads call ``work``, each in a copy of this context; fewer when there are no more threads."""
+        """Start up to ``count`` threads that call ``work`` in a copy of this context; fewer if the system has no more."""
         for _ in range(count):
             within = copy_context().run
             try:
@@ -64,7 +64,7 @@ class Helpers:
                 return
 
     def join(self) -> None:
-        """Wait for those that have begun; the others will find that there is nothing to do."""
+        """Wait for the threads that have begun. Those that begin later do nothing."""
         self._closed = True
         for working in list(self._working):
             with working:
@@ -74,5 +74,5 @@ class Helpers:
         working = threading.Lock()
         with working:
             self._working.append(working)
-            if not self._closed:  # asked after it can be seen, as join() looks after it has closed
+            if not self._closed:  # check after the append: join() sets it before it reads the list
                 work()

@@ -1,7 +1,7 @@
-"""Once per window of time: for jobs that are started by clocks, on more than one machine, or more than once.
+"""Runs a job once per window of time, for jobs that several machines or schedules start.
 
-The window is read off the ledger's clock, never the worker's: all workers share it, and a wrong wall clock starts nothing
-twice. Windows are aligned to the epoch (1970-01-01T00:00:00Z), so ``"1h"`` begins on the hour and ``"1d"`` at midnight UTC.
+The window comes from the ledger's clock, never the worker's. All workers share it, so a wrong wall clock starts nothing
+twice. Windows are aligned to the epoch (1970-01-01T00:00:00Z): ``"1h"`` begins on the hour, ``"1d"`` at midnight UTC.
 """
 
 import re
@@ -27,8 +27,8 @@ Read = Callable[[tuple[object, ...], Mapping[str, object]], datetime]
 _WINDOW: Final = re.compile(r"([1-9][0-9]*)([smhd])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LONGEST: Final = 1e9  # seconds, thirty years
-_EARLY: Final = 60.0  # seconds before an edge that count as after it, at most
-_EARLY_PART: Final = 20  # and no more than this part of a window
+_EARLY: Final = 60.0  # at most this many seconds before an edge belong to the next window
+_EARLY_PART: Final = 20  # and at most one in so many parts of a window
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -37,11 +37,11 @@ class Windows:
     """Windows of time, one after another.
 
     Args:
-        window: how long each is: seconds, or a whole number and s, m, h or d, as in ``"15m"``.
-        offset: by how many seconds they begin later than those that are aligned to the epoch.
+        window: the length of each: seconds, or a whole number and s, m, h or d, as in ``"15m"``.
+        offset: seconds by which they begin later than windows aligned to the epoch.
 
     Raises:
-        ValueError, TypeError: it is not a length of time from a second to thirty years, or the offset is no number.
+        ValueError, TypeError: the length is not between a second and thirty years, or the offset is no such number.
     """
 
     def __init__(self, window: str | float, offset: float = 0.0) -> None:
@@ -52,20 +52,20 @@ class Windows:
         self._offset = round(offset * 1e6)
 
     def early(self, resolution: float) -> float:
-        """Return how many seconds before an edge count as after it, on a clock that may be off by ``resolution``."""
-        # Cron starts its jobs on the edge by the clock of its machine, which may be a little ahead of the ledger's; without
-        # this they would fall into the window that is over, find it done, and the new one would be left out.
+        """Return how many seconds before an edge belong to the next window, if the clock may be off by ``resolution``."""
+        # Cron starts jobs at the edge by its machine's clock, which may be ahead of the ledger's. Without this, a job would
+        # find the old window done and skip the new one.
         return min(self.seconds / _EARLY_PART, _EARLY) + resolution
 
     def start(self, moment: datetime) -> str:
-        """Return the start of the window that ``moment`` is in, as ISO 8601 in UTC."""
+        """Return the start of the window of ``moment``, as ISO 8601 in UTC."""
         passed = (moment - _EPOCH) // _MICROSECOND - self._offset
         start = _EPOCH + (passed - passed % self._length + self._offset) * _MICROSECOND
         return start.isoformat().removesuffix("+00:00") + "Z"
 
 
 class Per:
-    """What makes a function run once per window; see :meth:`Once.per`."""
+    """Makes a function run once per window; see :meth:`Once.per`."""
 
     def __init__(
         self, guards: GuardFactory, windows: Windows, name: str | None, at: At | None, options: Options
@@ -83,7 +83,7 @@ class Per:
             )
 
     def apply(self, function: Callable[..., object]) -> Callable[..., object]:
-        """Return ``function`` guarded by its windows."""
+        """Return ``function``, guarded per window."""
         if isinstance(function, classmethod | staticmethod):
             return type(function)(self.apply(function.__func__))
         refuse_guarded(function)
@@ -141,7 +141,7 @@ class Per:
 
 
 def _looking(store: Register, name: str, clock: Clock) -> Steps[Reply]:
-    """Ask the store for its time, by a key that nobody has; asks again as long as a claim does."""
+    """Read the store's time by loading an unused key. Retries as long as a claim does."""
     sent = clock()
     verb = partial(store.load, ledger_key(name, "now"))
     try:
@@ -165,12 +165,12 @@ def _seconds(window: str | float) -> float:
 
 
 def _fixed(at: At) -> str | Callable[..., object] | datetime:
-    """Return ``at`` as the moment that it is, or as what reads one from the arguments."""
+    """Return ``at`` as a moment, or unchanged if it reads one from the arguments."""
     return at if isinstance(at, str) or callable(at) else _moment(at)
 
 
 def _moment(value: object) -> datetime:
-    """Return an aware moment; raises KeyMissing or ValueError."""
+    """Return an aware moment. Raises KeyMissing or ValueError."""
     if value is None:
         raise KeyMissing("at= found nothing in the arguments, so there is no window; the function did not run")
     if isinstance(value, str):

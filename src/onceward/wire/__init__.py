@@ -1,1 +1,1 @@
-"""Our own wire to AWS: calls signed, sent over sockets and answered, blocking or awaited. It knows no store and no queue."""
+"""Our own wire to AWS: signs calls, sends them over sockets and reads the answers, sync and async. Knows no store or queue."""

@@ -1,7 +1,6 @@
-"""The sync wire: requests over sockets of our own, one connection per request under way, kept open for the next ones.
+"""The sync wire: requests over our own sockets. Each running request has its own connection; later requests reuse it.
 
-Neither ``http.client`` nor urllib3 is needed: they cost twice and four times the CPU (``benchmarks/dynamodb.py wire``), and
-load much at a cold start.
+``http.client`` costs twice the CPU and urllib3 four times (``benchmarks/dynamodb.py wire``). Both slow a cold start.
 """
 
 import os
@@ -21,20 +20,20 @@ from onceward.wire.http1 import Raw, Unreadable, reply
 from onceward.wire.http_calls import Encoder, WireRequest, decode
 
 LIMIT: Final = 32 * 1024 * 1024  # bytes of an answer's content
-KEPT: Final = 64  # connections to one origin that wait for the next request
-IDLE: Final = 60.0  # seconds after which a connection is not used again: something on its way may have forgotten it
-CHUNK: Final = 65536  # bytes read at once
+KEPT: Final = 64  # idle connections to one origin
+IDLE: Final = 60.0  # seconds; an older idle connection is not reused, because the network may have dropped it
+CHUNK: Final = 65536  # bytes per read
 _POLLS: Final = hasattr(select, "poll")  # Windows has none
 
 
 class HttpWire:
-    """Carries calls by blocking. Any number of threads may use one, also after a fork.
+    """Sends calls and blocks until they are answered. Any number of threads can share one, also after a fork.
 
     Args:
         endpoints: where the services are.
-        credentials: whose requests they are.
+        credentials: where the credentials come from.
         connect_timeout: seconds to open a connection, for each address of the host.
-        timeout: seconds for the whole of one send, and its call's ``wait`` beyond that, but for finding credentials and looking up the host's name.
+        timeout: seconds for one whole send. The call's ``wait`` is added. Finding credentials and the DNS look-up do not count.
         limit: bytes that an answer may have.
         clock: the owner's clock (seconds), for the answers' ``sent`` and ``received``.
     """
@@ -58,30 +57,28 @@ class HttpWire:
         weakref.finalize(self, _close, self._pools)
 
     def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:
-        """Send one call and return its answer, whatever its status.
-
-        A call may be made twice: see :meth:`onceward.wire.calls.Wire.send`.
+        """Send one call, perhaps twice (see :meth:`onceward.wire.calls.Wire.send`). Return its answer, whatever its status.
 
         Raises:
-            StoreError: no whole answer came (transient); there are no credentials, the server's certificate cannot be
-                verified, or the answer is too large (not transient).
+            StoreError: transient: no complete answer came. Not transient: there are no credentials, the server's certificate
+                cannot be verified, or the answer is too large.
         """
         credentials = self.credentials.at_hand() or self.credentials.ask()
         request = self._encoder.encode(call, credentials, at)
         sent = self._clock()
         try:
             raw = self._exchange(request)
-        except (OSError, Unreadable, UnicodeError) as error:  # the last: no host can have this name
+        except (OSError, Unreadable, UnicodeError) as error:  # UnicodeError: the host name is not possible
             raise request.failure(error) from error
         return decode(call, request, raw, credentials, sent=sent, received=self._clock())
 
     def close(self) -> None:
-        """Close the connections that nobody is using; the next call opens others."""
+        """Close the idle connections. The next call opens new ones."""
         _close(self._pools)
 
     def _exchange(self, request: WireRequest) -> Raw:
         deadline = time.monotonic() + self._timeout + request.wait
-        if self._pid != os.getpid():  # the parent goes on with its connections; closed here, they stay open there
+        if self._pid != os.getpid():  # the parent still uses its connections; closing our copies leaves them open there
             self._pid = os.getpid()
             _close(self._pools)
         pool = self._pools.get(request.origin) or self._pools.setdefault(request.origin, _Pool())
@@ -89,7 +86,7 @@ class HttpWire:
             try:
                 return self._converse(kept, pool, request, deadline)
             except ConnectionError:
-                pass  # the server has closed it meanwhile
+                pass  # the server closed it meanwhile
         fresh = _connect(request.origin, self._connect_timeout, deadline)
         return self._converse(fresh, pool, request, deadline)
 
@@ -115,13 +112,13 @@ class HttpWire:
 
 
 class _Pool:
-    """The connections to one origin that nobody is using. A deque's ends are safe to share between threads."""
+    """The idle connections to one origin. A deque's ends are safe to share between threads."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[float, socket.socket]] = deque()
 
     def take(self) -> socket.socket | None:
-        """Return the connection that was used last and is still fit, or None."""
+        """Return the usable connection that was used last, or None."""
         while True:
             try:
                 since, connection = self._kept.pop()
@@ -129,21 +126,21 @@ class _Pool:
                 return None
             if boottime() - since >= IDLE:
                 connection.close()
-                self.close()  # the others have waited longer
+                self.close()  # the others are older
                 return None
             if is_quiet(connection):
                 return connection
             connection.close()
 
     def give(self, connection: socket.socket) -> None:
-        """Keep a connection for the next request."""
+        """Keep a connection for the next request, or close it if the pool is full."""
         if len(self._kept) < KEPT:
             self._kept.append((boottime(), connection))
         else:
             connection.close()
 
     def close(self) -> None:
-        """Close all."""
+        """Close all connections."""
         while self._kept:
             try:
                 self._kept.pop()[1].close()
@@ -152,9 +149,9 @@ class _Pool:
 
 
 def is_quiet(connection: socket.socket) -> bool:
-    """Tell whether nothing has come on a connection that waits for its next request.
+    """Return whether an idle connection has received no data.
 
-    What comes unasked, such as a second answer to the last request, would be taken for the answer to the next one.
+    Unexpected data, such as a second answer to the last request, would be read as the answer to the next one.
     """
     if _POLLS:
         watched = select.poll()
@@ -164,13 +161,13 @@ def is_quiet(connection: socket.socket) -> bool:
     connection.settimeout(0)
     try:
         connection.recv(1)
-    except OSError as error:  # of TLS something may come that is no data, such as a session ticket
+    except OSError as error:  # TLS may send records without data, such as a session ticket
         return isinstance(error, BlockingIOError | InterruptedError) or tls.wants_more(error)
     return False
 
 
 def _connect(origin: Origin, timeout: float, deadline: float) -> socket.socket:
-    """Open a connection to the first of the host's addresses that answers."""
+    """Connect to the first of the host's addresses that answers."""
     check_direct(origin)
     trouble: OSError = ConnectionError("the host has no address")
     for family, kind, protocol, _, address in socket.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM):
@@ -199,7 +196,7 @@ def _close(pools: dict[Origin, _Pool]) -> None:
         try:
             pools.popitem()[1].close()
         except KeyError:
-            return  # another thread closes them, too
+            return  # another thread also closes them
 
 
 def _left(deadline: float) -> float:

@@ -1,4 +1,4 @@
-"""What goes over the wire: one call out, one answer back. Stores and queues make calls and read answers; a wire carries them."""
+"""Calls and answers: stores and queues make calls and read answers, and a wire carries them."""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol, final
@@ -10,9 +10,9 @@ class Service(NamedTuple):
     """A service that speaks the protocol AWS JSON 1.0.
 
     Attributes:
-        title: for messages, such as ``DynamoDB``.
-        name: in host names, in signatures and in capitals behind ``AWS_ENDPOINT_URL_``, such as ``dynamodb``.
-        target: what stands before the action in ``X-Amz-Target``, such as ``DynamoDB_20120810``.
+        title: the name in messages, such as ``DynamoDB``.
+        name: the name in host names, signatures and (in capitals) ``AWS_ENDPOINT_URL_...``, such as ``dynamodb``.
+        target: the part of ``X-Amz-Target`` before the action, such as ``DynamoDB_20120810``.
     """
 
     title: str
@@ -21,15 +21,13 @@ class Service(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One request to a service: its action, such as ``PutItem``, and its parameters as the API names them.
-
-    A call may be made twice, although it was asked for once: see :meth:`Wire.send`.
+    """One request to a service. A wire may send it twice: see :meth:`Wire.send`.
 
     Attributes:
-        service: which one.
-        action: as the API names it.
-        body: the parameters.
-        wait: seconds that the service itself may take before it answers, beyond the wire's timeout, as a long poll does.
+        service: the service.
+        action: as the API names it, such as ``PutItem``.
+        body: the parameters, as the API names them.
+        wait: seconds that the service itself may take to answer, added to the wire's timeout, as for a long poll.
     """
 
     service: Service
@@ -49,7 +47,7 @@ class ObjectCall(NamedTuple):
 
 
 class Many(NamedTuple):
-    """Calls to be sent side by side; the reply is a list of their answers, with the error of each that failed."""
+    """Calls to send in parallel. The reply is a list with the answer or the error of each."""
 
     calls: "tuple[Call | ObjectCall, ...]"
 
@@ -58,10 +56,9 @@ class ServiceAnswer(NamedTuple):
     """What a service answered.
 
     Attributes:
-        status: of HTTP; 200 is success.
-        body: the JSON of the answer, decoded (bytes are base64 text, or bytes from an SDK); for S3, the object's bytes.
-        date: seconds since the epoch in the ``Date`` header, whole ones; None when there was none, or when the answer is not
-            the service's own, but that of a proxy in between.
+        status: the HTTP status; 200 is success.
+        body: the decoded JSON (bytes are base64 text, or bytes from an SDK); for S3, the object's bytes.
+        date: the ``Date`` header in whole seconds since the epoch. None if there is none, or if a proxy made the answer.
         sent: when the request was sent, on the owner's clock (seconds).
         received: when the answer had arrived, on the same clock.
     """
@@ -74,29 +71,29 @@ class ServiceAnswer(NamedTuple):
 
 
 class Wire(Protocol):
-    """Carries calls by blocking; ``at`` is the time (seconds since the epoch) to sign with."""
+    """Sends calls and blocks until they are answered. ``at`` is the time (seconds since the epoch) to sign with."""
 
     def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:
         """Send one call and return its answer, whatever its status.
 
-        A connection that was kept from an earlier call, and turns out to be closed, is replaced, and the call sent again.
-        The service may have carried it out before the connection broke, so a call must be one that can be repeated, or
-        whose repetition its sender can bear: a conditional write is recognised by its version, a message by its
-        deduplication id; a message to a standard queue may arrive twice.
+        If a reused connection turns out to be closed, the wire opens another and sends the call again. The service may
+        have run the call before the connection broke. So send only calls that can be repeated, or whose repetition you
+        accept. A version identifies a conditional write, a deduplication id a message. A message to a standard queue may
+        arrive twice.
 
         Raises:
-            StoreError: no whole answer came (transient), or there are no credentials (not transient).
+            StoreError: no complete answer came (transient), or there are no credentials (not transient).
         """
 
     def close(self) -> None:
-        """Give back connections; the next call opens them again."""
+        """Close the connections. The next call opens them again."""
 
 
 class AsyncWire(Protocol):
-    """As :class:`Wire`, for coroutines; one wire serves several event loops, each with connections of its own."""
+    """Like :class:`Wire`, for coroutines. One wire serves several event loops; each has its own connections."""
 
     async def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:
-        """As :meth:`Wire.send`, awaiting it."""
+        """Like :meth:`Wire.send`, but async."""
 
     def close(self) -> None:
-        """As :meth:`Wire.close`."""
+        """Like :meth:`Wire.close`."""

@@ -1,4 +1,4 @@
-"""What the codes of AWS's errors mean: which pass by themselves, and which say that a request must be signed anew."""
+"""The meaning of AWS error codes: which errors pass by themselves, and which need a new signature."""
 
 import re
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from typing import Final
 
 from onceward.wire.calls import ServiceAnswer
 
-# docs.aws.amazon.com: "Error handling with DynamoDB"; S3 API Reference, "Error responses"; SQS API Reference, "Common
-# Errors" and those of its actions
+# Sources (docs.aws.amazon.com): "Error handling with DynamoDB"; S3 API Reference, "Error responses"; SQS API Reference,
+# "Common Errors" and the errors of its actions.
 PASSING: Final = frozenset(
     {
         "InternalError",
@@ -30,7 +30,7 @@ PASSING: Final = frozenset(
 )
 SKEWED: Final = frozenset({"RequestTimeTooSkewed", "RequestExpired", "InvalidSignature", "SignatureDoesNotMatch"})
 EXPIRED: Final = frozenset({"ExpiredToken", "InvalidClientTokenId", "InvalidToken", "UnrecognizedClient"})
-FIXES: Final = {  # by code, what to do about an error that does not pass by itself
+FIXES: Final = {  # by code: how to fix an error that does not pass by itself
     "ExpiredToken": "the credentials have expired: renew them (aws sso login, or the role's session)",
     "IncompleteSignature": "check the credentials and the region",
     "InvalidSignature": "check the secret key, the region and this machine's clock",
@@ -60,10 +60,10 @@ def message_of(answer: ServiceAnswer) -> str:
     if not isinstance(body, Mapping):
         return ""
     text = str(body.get("message") or body.get("Message") or "")
-    # These services quote the whole request when its signature is wrong, and with it the session's token.
+    # If a signature is wrong, these services quote the whole request, session token included.
     return _TOKEN.sub(r"\1***", text)
 
 
 def passes(answer: ServiceAnswer) -> bool:
-    """Tell whether the same request may succeed later."""
+    """Return whether the same request may succeed later."""
     return answer.status >= 500 or answer.status in {408, 429} or code_of(answer) in PASSING

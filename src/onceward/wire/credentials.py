@@ -1,8 +1,8 @@
-"""Who sends the requests: credentials from the environment, or else from wherever botocore finds them.
+"""Credentials from the environment, or else from botocore.
 
-The order is botocore's: a profile that the caller names wins; then AWS_ACCESS_KEY_ID and its companions; then AWS_PROFILE
-or the default profile with all that a profile may say (keys, SSO, an assumed role, a process), a container's role, and
-the instance's role. botocore is imported only when the environment holds no keys.
+The order is botocore's: the profile that the caller names; AWS_ACCESS_KEY_ID and its companions; AWS_PROFILE or the
+default profile (keys, SSO, an assumed role, a process); a container's role; the instance's role. botocore is imported
+only if the environment holds no keys.
 """
 
 import math
@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 from onceward.core.clock import Clock, boottime
 from onceward.errors import StoreError
 
-CHECKED: Final = 10.0  # seconds between two looks at whether credentials end soon; botocore renews 10 minutes before
-ENOUGH: Final = 60.0  # seconds that credentials must last to be used while others are being fetched
-SETTLED: Final = 1.0  # seconds in which requests signed before a renewal are still being refused
+CHECKED: Final = 10.0  # seconds between checks whether credentials end soon; botocore renews 10 minutes before the end
+ENOUGH: Final = 60.0  # seconds that credentials must still last to be used during a renewal
+SETTLED: Final = 1.0  # seconds after a renewal in which requests signed earlier are still refused
 
 
 class Credentials(NamedTuple):
-    """An access key, its secret, and the session token of a temporary one. Only the access key's id is ever shown."""
+    """An access key, its secret, and a temporary key's session token. Only the access key's id is ever shown."""
 
     access_key: str
     secret_key: str
@@ -32,17 +32,17 @@ class Credentials(NamedTuple):
 
 
 class Chain(Protocol):
-    """What botocore found. Credentials that end have a method ``refresh_needed``, too."""
+    """Credentials that botocore found. If they expire, they also have a method ``refresh_needed``."""
 
     def get_frozen_credentials(self) -> Credentials:
-        """Return all parts of one set, renewed if need be."""
+        """Return one consistent set, renewed if needed."""
 
 
 class CredentialSource:
-    """Credentials, renewed before they end. One source may serve any number of wires and threads.
+    """Credentials, renewed before they end. Any number of wires and threads can share one source.
 
     Args:
-        profile: a profile of the AWS configuration to use whatever the environment says; None asks the environment first.
+        profile: a profile of the AWS configuration, which overrides the environment; None asks the environment first.
         clock: seconds; for tests.
     """
 
@@ -52,26 +52,26 @@ class CredentialSource:
         self._held: Credentials | None = None
         self._got_at = self._look_at = -math.inf
         self._chain: Chain | None = None
-        self._lock = threading.RLock()  # a signal handler may call where it interrupts this very thread
+        self._lock = threading.RLock()  # reentrant: a signal handler may call in this thread
         self._renewing = False
         _SOURCES.add(self)
 
     def at_hand(self) -> Credentials | None:
-        """Return credentials if that takes no I/O, or None: then :meth:`ask`.
+        """Return credentials if that takes no I/O. If None, call :meth:`ask`.
 
         Raises:
-            StoreError: what the environment says is not whole; not transient.
+            StoreError: the environment's credentials are incomplete or not valid; not transient.
         """
         if (found := self._fresh()) is not None:
             return found
-        # While somebody renews them, those that last for a while yet are good enough.
+        # While another thread renews them, use the old ones if they still last long enough.
         held, chain = self._held, self._chain
         if held is not None and chain is not None and self._renewing and not _ends_soon(chain, ENOUGH):
             return held
         return None
 
     def ask(self) -> Credentials:
-        """Return credentials, new ones if need be. This may wait for files, a browser's sign-in or the network.
+        """Return credentials, renewed if needed. This may wait for files, a browser's sign-in or the network.
 
         Raises:
             StoreError: there are none (not transient), or they could not be renewed (transient).
@@ -96,14 +96,13 @@ class CredentialSource:
             return self._hold(found, self._clock() + CHECKED if hasattr(chain, "refresh_needed") else math.inf)
 
     def expire(self) -> bool:
-        """Forget these credentials, because the service says that they have expired: the next request gets new ones.
+        """Drop credentials that the service calls expired; the next request gets new ones. Return True: a retry may help.
 
-        Returns:
-            True: another try may help. Many requests may be refused at once; only the first of them does anything here.
+        If many requests are refused at once, only the first call has an effect.
         """
         if self._clock() >= self._got_at + SETTLED:
             self._look_at = -math.inf
-            self._chain = None  # with it goes what it had cached
+            self._chain = None  # drops its cache, too
             self._got_at = self._clock()
         return True
 
@@ -112,21 +111,21 @@ class CredentialSource:
         if self._held is not None and now < self._look_at:
             return self._held
         if self._profile is None and (found := from_environment(os.environ)) is not None:
-            return self._hold(found, math.inf)  # until they are refused: nobody can say when they end
+            return self._hold(found, math.inf)  # until refused: their end is not known
         held, chain = self._held, self._chain
         if held is not None and chain is not None and not _ends_soon(chain):
             return self._hold(held, now + CHECKED)
         return None
 
     def _hold(self, found: Credentials, until: float) -> Credentials:
-        if self._held != found:  # signers know credentials by identity, so that equal ones stay the same object
+        if self._held != found:  # signers compare by identity, so equal credentials stay one object
             self._held = found
             self._got_at = self._clock()
         self._look_at = until
         return self._held
 
     def start_anew(self) -> None:
-        """In a forked child: whoever held a lock, ours or botocore's, has stayed behind in the parent."""
+        """Reset in a forked child: the threads that held our lock or botocore's exist only in the parent."""
         self._lock, self._renewing = threading.RLock(), False
         if self._chain is not None and hasattr(self._chain, "refresh_needed"):
             self._chain = None
@@ -137,7 +136,7 @@ def from_environment(environ: Mapping[str, str]) -> Credentials | None:
     """Return the credentials that environment variables hold, or None.
 
     Raises:
-        StoreError: there is an access key without its secret; not transient.
+        StoreError: an access key has no secret, or a value holds a character that no key has; not transient.
     """
     access_key = environ.get("AWS_ACCESS_KEY_ID")
     if not access_key:
@@ -150,16 +149,16 @@ def from_environment(environ: Mapping[str, str]) -> Credentials | None:
 
 
 def find_region(region: str | None = None, profile: str | None = None) -> str:
-    """Return the region: the one given, or AWS_REGION, AWS_DEFAULT_REGION, or that of the profile.
+    """Return the region: the one given, else AWS_REGION, AWS_DEFAULT_REGION, or the profile's.
 
     Raises:
-        StoreError: there is none, or it is not the name of one; not transient.
+        StoreError: there is none, it is not a region's name, or the configuration cannot be read; not transient.
     """
     found = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not found:
         try:
             found = cast("str | None", _session(profile).get_config_variable("region"))
-        except ImportError:  # without botocore nobody reads the profile
+        except ImportError:  # only botocore can read the profile
             found = None
         except Exception as error:
             raise StoreError(f"the AWS configuration could not be read: {error}") from error
@@ -183,7 +182,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _ends_soon(chain: Chain, within: float | None = None) -> bool:
-    """Ask botocore's credentials, of which only those that end at all can tell; the default is botocore's 15 minutes."""
+    """Return whether botocore's credentials expire ``within`` seconds; the default is botocore's 15 minutes."""
     return hasattr(chain, "refresh_needed") and bool(chain.refresh_needed(within))
 
 
@@ -211,7 +210,7 @@ def _session(profile: str | None) -> Any:
 
 
 def _checked(found: Credentials, place: str) -> Credentials:
-    """They are written into headers: a line end in one of them, as files leave it, would end the header."""
+    """Refuse characters that do not fit into a header, such as the line end that a file leaves."""
     for name, value in zip(found._fields, found, strict=True):
         if value is not None and not (value.isascii() and value.isprintable() and " " not in value):
             raise StoreError(f"the {name} in {place} holds a space, a line end or another character that no key has")

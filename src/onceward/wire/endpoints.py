@@ -1,4 +1,4 @@
-"""Where the services are: a URL that is given, one from the environment, or the region's own."""
+"""Where a service is: at the URL given, the one from the environment, or the region's own."""
 
 import os
 from typing import Final, NamedTuple
@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from onceward.errors import StoreError
 
-# botocore's endpoints.json: the domain of each partition, by how the names of its regions start
+# From botocore's endpoints.json: each partition's domain, by the start of its regions' names.
 _DOMAINS: Final = {
     "cn-": "amazonaws.com.cn",
     "us-iso-": "c2s.ic.gov",
@@ -19,7 +19,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class Origin(NamedTuple):
-    """Where a connection goes to."""
+    """The target of a connection."""
 
     scheme: str
     host: str
@@ -27,7 +27,7 @@ class Origin(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """The ``Host`` header: without the port where it is the scheme's own."""
+        """The ``Host`` header, without the scheme's default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -40,11 +40,11 @@ class Endpoints:
 
     Args:
         region: such as ``eu-west-1``.
-        services: for each service that is used, by its name in host names, a URL; None takes the one from the environment
+        services: a URL for each service in use, by its name in host names. None means the one from the environment
             (:func:`from_environment`), or the region's own.
 
     Raises:
-        ValueError: a URL has another form than ``https://host:port``.
+        ValueError: a URL is not ``https://host:port`` or ``http://host:port``.
     """
 
     def __init__(self, region: str, **services: str | None) -> None:
@@ -57,7 +57,7 @@ class Endpoints:
         return self._given[name] or Origin("https", f"{name}.{self.region}.{self._domain}", 443)
 
     def bucket(self, name: str) -> tuple[Origin, str]:
-        """Return where a bucket is, and what its keys' paths start with (S3 User Guide, "Virtual hosting of buckets").
+        """Return a bucket's origin and the prefix of its keys' paths (S3 User Guide, "Virtual hosting of buckets").
 
         Raises:
             StoreError: no bucket can have this name.
@@ -65,18 +65,18 @@ class Endpoints:
         if not name.replace("-", "").replace(".", "").isalnum() or not name.isascii():
             raise StoreError(f"{name!r} is not the name of a bucket")
         origin = self.of("s3")
-        if self._given["s3"] is not None or "." in name:  # the certificate for *.s3… does not hold for a dotted name
+        if self._given["s3"] is not None or "." in name:  # the certificate for *.s3… covers no dotted name
             return origin, f"/{name}/"
         return origin._replace(host=f"{name}.{origin.host}"), "/"
 
 
 def from_environment(service: str) -> str | None:
-    """Return the URL that the environment names for a service: AWS_ENDPOINT_URL_DYNAMODB and the like, or AWS_ENDPOINT_URL."""
+    """Return a service's URL from the environment: AWS_ENDPOINT_URL_DYNAMODB and the like, or AWS_ENDPOINT_URL."""
     return os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
 def check_direct(origin: Origin) -> None:
-    """Refuse an origin that the environment wants reached through a proxy, which these wires cannot do.
+    """Refuse an origin for which the environment sets a proxy: these wires cannot use one.
 
     Raises:
         StoreError: HTTPS_PROXY (HTTP_PROXY for http) is set, NO_PROXY does not except the host, and it is not this machine.

@@ -1,7 +1,7 @@
-"""Reads answers of HTTP/1.1 (RFC 9112), whoever carries the bytes.
+"""Reads HTTP/1.1 answers (RFC 9112) without I/O.
 
-:func:`reply` is a generator: start it with ``next``, send it whatever the connection gives, and ``b""`` at its end; it
-returns the answer with StopIteration. It knows what these services send, and refuses the rest.
+:func:`reply` is a generator. Start it with ``next``, send it the bytes of the connection, and ``b""`` at its end.
+StopIteration carries the answer. It reads what these services send and refuses the rest.
 """
 
 import re
@@ -10,17 +10,17 @@ from typing import Final, NamedTuple
 
 HEAD_LIMIT: Final = 65536  # bytes of a status line and headers, or of one line between chunks
 _HEX: Final = b"0123456789abcdefABCDEF"
-_INTERIM: Final = 8  # answers "in between" that one request may get
+_INTERIM: Final = 8  # interim (1xx) answers that one request may get
 _CHUNKED: Final = -1
-# A status line and headers, in lower case. No name has a space in it, and no line goes on in the next one (RFC 9112, 5).
+# A status line and headers, in lower case. No name contains a space, and no line is folded (RFC 9112, 5).
 _HEAD: Final = re.compile(rb"http/1\.. (\d\d\d)(?: [^\0\r\n]*+)?(?:\r\n[^\0\r\n\t :]++:[^\0\r\n]*+)*+").fullmatch
 
 
 class Raw(NamedTuple):
-    """An answer as it came.
+    """An answer as received.
 
     Attributes:
-        status: of HTTP.
+        status: the HTTP status.
         head: the status line and the headers, in lower case.
         body: the content.
         reusable: whether the connection can carry another request.
@@ -33,7 +33,7 @@ class Raw(NamedTuple):
 
 
 class Unreadable(Exception):
-    """The answer is not one that can be read; ``too_large`` when that is because of its size."""
+    """The answer cannot be read. ``too_large`` says whether its size is the reason."""
 
     def __init__(self, message: str, *, too_large: bool = False) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class Unreadable(Exception):
 
 
 def header(head: bytes, name: bytes) -> bytes | None:
-    """Return the value of the first header with this name (in lower case), or None."""
+    """Return the first value of a header (name in lower case), or None."""
     start = head.find(b"\r\n" + name + b":")
     if start < 0:
         return None
@@ -55,7 +55,7 @@ def reply(limit: int) -> Generator[None, bytes, Raw]:
 
     Raises:
         ConnectionResetError: the connection ended before the answer did.
-        Unreadable: it is not HTTP/1, its end is told in two ways or in a doubtful one, or it is too large.
+        Unreadable: it is not HTTP/1, its length is stated twice or unclear, or it is too large.
     """
     data = _some((yield))
     for _ in range(_INTERIM + 1):
@@ -68,7 +68,7 @@ def reply(limit: int) -> Generator[None, bytes, Raw]:
         status = _status(head)
         if status >= 200:
             break
-        if not data:  # an interim answer (RFC 9110, 15.2): the final one follows
+        if not data:  # interim (RFC 9110, 15.2): the final answer follows
             data = _some((yield))
     else:
         raise Unreadable("there are only interim answers")
@@ -88,17 +88,17 @@ def reply(limit: int) -> Generator[None, bytes, Raw]:
 
 
 def _status(head: bytes) -> int:
-    """Return the status of an answer whose lines are what they seem; a parser that is lenient here can be led astray."""
+    """Return the status of a well-formed head. Strict, because a lenient parser can be tricked here."""
     if (match := _HEAD(head)) is None:
         raise Unreadable("the answer is not one of HTTP/1, or a line of its headers does not end as it should")
     status = int(match[1])
-    if status < 100 or status == 101:  # nobody has asked for another protocol
+    if status < 100 or status == 101:  # no request asks for another protocol
         raise Unreadable(f"the answer has the status {status}")
     return status
 
 
 def _size(head: bytes) -> int | None:
-    """Return the size of the content, :data:`_CHUNKED`, or None when it ends with the connection (RFC 9112, 6.3)."""
+    """Return the content's size, :data:`_CHUNKED`, or None if the connection's end ends it (RFC 9112, 6.3)."""
     lengths, codings = head.count(b"\r\ncontent-length:"), head.count(b"\r\ntransfer-encoding:")
     if lengths + codings > 1:
         raise Unreadable("the answer tells its length twice")
@@ -115,7 +115,7 @@ def _size(head: bytes) -> int | None:
 
 
 def _filled(data: bytes, size: int) -> Generator[None, bytes, bytes]:
-    """Read on until there are ``size`` bytes or more."""
+    """Read until there are at least ``size`` bytes."""
     parts, have = [data], len(data)
     while have < size:
         parts.append(_some((yield)))
@@ -134,7 +134,7 @@ def _until_closed(data: bytes, limit: int) -> Generator[None, bytes, bytes]:
 
 
 def _chunked(data: bytes, limit: int) -> Generator[None, bytes, tuple[bytes, bytes]]:
-    """Read chunks (RFC 9112, 7.1); return the content and what came after it."""
+    """Read chunks (RFC 9112, 7.1). Return the content and the bytes after it."""
     parts: list[bytes] = []
     have = trailer = 0
     while True:
@@ -152,7 +152,7 @@ def _chunked(data: bytes, limit: int) -> Generator[None, bytes, tuple[bytes, byt
             raise Unreadable("a chunk of the answer has another size than it says")
         parts.append(data[:size])
         data = data[size + 2 :]
-    while line:  # the trailer's end is an empty line
+    while line:  # an empty line ends the trailer
         line, data = yield from _line(data)
         trailer += len(line)
         if trailer > HEAD_LIMIT:

@@ -1,4 +1,4 @@
-"""Calls as requests of HTTP, and what came back as answers. Both wires send and read these; neither knows more of AWS."""
+"""Turns calls into HTTP requests, and HTTP answers into service answers, for both wires."""
 
 import re
 import zlib
@@ -19,17 +19,17 @@ _MONTHS: Final = b"janfebmaraprmayjunjulaugsepoctnovdec"
 _DATE: Final = re.compile(
     rb"[a-z]{3}, (\d\d) ([a-z]{3}) ([1-9]\d{3}) ([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60) gmt"
 ).fullmatch
-_SHOWN: Final = 200  # characters of an answer that nobody expected
+_SHOWN: Final = 200  # characters of an unexpected answer that an error quotes
 
 
 class WireRequest(NamedTuple):
-    """A request as it goes over a connection, and where to.
+    """A request, ready to send.
 
     Attributes:
-        origin: where to.
-        data: all of it.
-        name: for messages.
-        wait: seconds that the service may take before it answers, beyond the wire's timeout.
+        origin: where to send it.
+        data: the whole request.
+        name: its name in messages.
+        wait: seconds that the service may take to answer, added to the wire's timeout.
     """
 
     origin: Origin
@@ -45,7 +45,7 @@ class WireRequest(NamedTuple):
 
 
 class _Ready(NamedTuple):
-    """What all calls of one action have in common within one second."""
+    """What all calls of one action share within one second."""
 
     service: Service
     second: float
@@ -56,11 +56,7 @@ class _Ready(NamedTuple):
 
 
 class Encoder:
-    """Writes calls as signed requests.
-
-    Args:
-        endpoints: where to.
-    """
+    """Writes calls as signed requests to ``endpoints``."""
 
     def __init__(self, endpoints: Endpoints) -> None:
         self._endpoints = endpoints
@@ -78,7 +74,7 @@ class Encoder:
             ready is None
             or ready.second != at // 1
             or ready.credentials is not credentials
-            or ready.service is not service  # rarely have two an action of the same name
+            or ready.service is not service  # rare: two services share an action's name
         ):
             self._ready[action] = ready = self._action(service, action, credentials, at // 1)
         signature = ready.prepared.signature(sha256(content).hexdigest())
@@ -111,10 +107,10 @@ class Encoder:
 def decode(
     call: Call | ObjectCall, request: WireRequest, raw: Raw, credentials: Credentials, *, sent: float, received: float
 ) -> ServiceAnswer:
-    """Return the answer that an answer of HTTP is.
+    """Return an HTTP answer as a service's answer.
 
     Raises:
-        StoreError: it was damaged on its way, or a success is not JSON, as when somebody in between answers; transient.
+        StoreError: it was damaged on its way, or a success is not JSON, as when a proxy answers; transient.
     """
     date = header(raw.head, b"date") if _is_own(raw.head) else None
     body = _object_body(raw) if isinstance(call, ObjectCall) else _document(call.service, request, raw)
@@ -124,15 +120,15 @@ def decode(
 
 
 def _is_own(head: bytes) -> bool:
-    """Tell whether an answer is the service's own, by what no proxy, load balancer or page to sign in adds to its own.
+    """Return whether the service itself answered, and no proxy, load balancer or sign-in page.
 
-    Amazon's services send an id of the request, and these their content type; DynamoDB's other makers send the latter.
+    Amazon's services send a request id, and these also their content type. Other implementations of DynamoDB send the type.
     """
     return b"application/x-amz-json-1." in head or b"\r\nx-amzn-requestid:" in head or b"\r\nx-amz-request-id:" in head
 
 
 def _head(method: str, path: str, headers: dict[str, str], authorization: str) -> bytes:
-    """Return the request line and the headers; the authorization is the last, so that a signature can follow."""
+    """Return the request line and the headers. Authorization is last, so that the signature can follow."""
     lines = "".join(f"\r\n{name}: {value}" for name, value in headers.items())
     return f"{method} {path} HTTP/1.1{lines}\r\nAuthorization: {authorization}".encode()
 
@@ -156,7 +152,7 @@ def _document(service: Service, request: WireRequest, raw: Raw) -> object:
 
 
 def _object_body(raw: Raw) -> object:
-    """Return the object, or an error in the shape of the other services' (S3 API Reference, "REST error responses")."""
+    """Return the object, or an error shaped like the other services' (S3 API Reference, "REST error responses")."""
     if raw.status < 300:
         return raw.body
     code, message = (_between(raw.body, b"<%b>" % name, b"</%b>" % name) for name in (b"Code", b"Message"))
@@ -168,7 +164,7 @@ def _between(text: bytes, start: bytes, end: bytes) -> str:
 
 
 def _hide(body: dict[str, object], token: str) -> None:
-    """Take the session token out of an error's message: one about a wrong signature quotes the whole request."""
+    """Remove the session token from an error's message: an error about a signature quotes the whole request."""
     for name in ("message", "Message"):
         if isinstance(text := body.get(name), str):
             body[name] = text.replace(token, "***")
@@ -178,8 +174,8 @@ _last_date: tuple[bytes, float | None] = (b"", None)
 
 
 def read_date(date: bytes) -> float | None:
-    """Return a ``Date`` header (in lower case; RFC 9110, 5.6.7) as seconds since the epoch, None when it is none."""
-    global _last_date  # answers of one second have the same date; it is replaced as a whole
+    """Return a ``Date`` header (in lower case; RFC 9110, 5.6.7) as seconds since the epoch, or None if it is not valid."""
+    global _last_date  # all answers within a second share a date; the tuple is replaced as a whole
     last = _last_date
     if last[0] != date:
         _last_date = last = date, _parsed(date)
@@ -197,6 +193,6 @@ def _parsed(date: bytes) -> float | None:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Return the days since the epoch, counting years from March, so that a leap day ends one."""
+    """Return the days since the epoch. Years count from March, so that a leap day ends a year."""
     year, month = (year, month - 3) if month > 2 else (year - 1, month + 9)
     return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day - 719469

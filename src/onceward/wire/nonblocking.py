@@ -1,8 +1,7 @@
 """The async wire: the same requests over non-blocking sockets that the event loop only watches.
 
-Between the loop and the socket there is one callback, and TLS is the socket's own, so that nothing is copied from one layer
-to the next, and a request costs some 0.6 of aiohttp's CPU (``benchmarks/dynamodb.py wire``). Needs a loop with
-``add_reader``: asyncio's on Unix, or uvloop.
+One callback connects the loop and the socket, and the socket itself does TLS. So no layer copies data, and a request costs
+about 0.6 of aiohttp's CPU (``benchmarks/dynamodb.py wire``). The loop must have ``add_reader``: asyncio on Unix, or uvloop.
 """
 
 import asyncio
@@ -26,15 +25,15 @@ _LATER: Final = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SS
 
 
 class AsyncHttpWire:
-    """Carries calls for coroutines; one wire serves several event loops, each with connections of its own.
+    """Sends calls for coroutines. One wire serves several event loops; each has its own connections.
 
     Args:
         endpoints: where the services are.
-        credentials: whose requests they are.
-        connections: how many requests may be under way at once, in each event loop; others wait for their turn.
-        connect_timeout: seconds to open a connection, with the look-up of its host's name.
-        timeout: seconds for the whole of one send, and its call's ``wait`` beyond that, but for finding credentials and waiting for its turn: a thousand tasks
-            may share these connections, however long that takes.
+        credentials: where the credentials come from.
+        connections: how many requests may run at once in each event loop; others wait for their turn.
+        connect_timeout: seconds to open a connection, DNS look-up included.
+        timeout: seconds for one whole send. The call's ``wait`` is added. Finding credentials and waiting for a turn do not
+            count: a thousand tasks may share these connections.
         limit: bytes that an answer may have.
         clock: the owner's clock (seconds), for the answers' ``sent`` and ``received``.
     """
@@ -56,11 +55,11 @@ class AsyncHttpWire:
         self._connect_timeout, self._timeout = connect_timeout, timeout
         self._clock = clock
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
-        self._opening = threading.RLock()  # a signal handler may call where it interrupts this very thread
+        self._opening = threading.RLock()  # reentrant: a signal handler may call in this thread
         weakref.finalize(self, _close, self._pools)
 
     async def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:
-        """As :meth:`HttpWire.send`, awaiting it. A send that is cancelled closes its connection."""
+        """Like :meth:`HttpWire.send`, but async. A cancelled send closes its connection."""
         credentials = self.credentials.at_hand()
         if credentials is None:
             credentials = await asyncio.to_thread(self.credentials.ask)
@@ -71,12 +70,12 @@ class AsyncHttpWire:
             async with pool.turns, asyncio.timeout(self._timeout + request.wait):
                 sent = self._clock()
                 raw = await self._exchange(request, pool, loop)
-        except (OSError, Unreadable, UnicodeError) as error:  # the last: no host can have this name
+        except (OSError, Unreadable, UnicodeError) as error:  # UnicodeError: the host name is not possible
             raise request.failure(error) from error
         return decode(call, request, raw, credentials, sent=sent, received=self._clock())
 
     def close(self) -> None:
-        """Close the connections that nobody is using, in every event loop; the next call opens others."""
+        """Close the idle connections of every event loop. The next call opens new ones."""
         _close(self._pools)
 
     def _opened(self, loop: asyncio.AbstractEventLoop) -> "_Pool":
@@ -90,7 +89,7 @@ class AsyncHttpWire:
             try:
                 return await self._converse(kept, pool, request, loop)
             except ConnectionError:
-                pass  # the server has closed it meanwhile
+                pass  # the server closed it meanwhile
         async with asyncio.timeout(self._connect_timeout):
             fresh = _Connection(await _connect(request.origin, loop), loop)
         return await self._converse(fresh, pool, request, loop)
@@ -138,20 +137,20 @@ class _Connection:
         finally:
             self._asked = None
             if not answer.cancel() and not answer.cancelled():
-                answer.exception()  # when sending failed, nobody else asks for it
+                answer.exception()  # after a failed send, nothing else retrieves it
 
     @property
     def fit(self) -> bool:
-        """Whether it is open and nothing has come unasked; the loop may not have seen yet what has."""
+        """Whether it is open and has received no unexpected data. The loop may not have seen such data yet."""
         return self.open and is_quiet(self._socket)
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close it; in the loop's own thread, or when the loop does not run."""
+        """Close it. Call this in the loop's own thread, or when the loop does not run."""
         self._leave(loop)
         self._socket.close()
 
     def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Watch it no longer. A send may still be under way, so its number must stay its own."""
+        """Stop watching it. A send may still be running, so the socket stays open and keeps its number."""
         if self.open:
             self.open = False
             loop.remove_reader(self._socket.fileno())
@@ -169,14 +168,14 @@ class _Connection:
         try:
             data = self._socket.recv(CHUNK)
             if steps is None or answer is None or answer.done():
-                raise ConnectionResetError("more came than was asked for")  # or its end: all ends go one way
+                raise ConnectionResetError("more came than was asked for")  # or it ended: all ends take this path
             steps.send(data)
         except _LATER:
             pass
         except StopIteration as end:
             assert answer is not None
             answer.set_result(end.value)
-        except Exception as error:  # it belongs to whoever waits for the answer
+        except Exception as error:  # goes to the task that waits for the answer
             self._leave(loop)
             if answer is None:
                 self._socket.close()
@@ -185,7 +184,7 @@ class _Connection:
 
 
 class _Pool:
-    """The connections of one event loop that nobody is using, and the turns to have one."""
+    """The idle connections of one event loop, and the turns to use one."""
 
     def __init__(self, connections: int) -> None:
         self.turns = asyncio.Semaphore(connections)
@@ -207,14 +206,14 @@ class _Pool:
         self._kept.setdefault(origin, []).append(connection)
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close all; in the loop's own thread, or when the loop does not run."""
+        """Close all. Call this in the loop's own thread, or when the loop does not run."""
         for kept in self._kept.values():
             while kept:
                 kept.pop().close(loop)
 
 
 async def _connect(origin: Origin, loop: asyncio.AbstractEventLoop) -> socket.socket:
-    """Open a connection to the first of the host's addresses that answers."""
+    """Connect to the first of the host's addresses that answers."""
     check_direct(origin)
     trouble: OSError = ConnectionError("the host has no address")
     for family, kind, protocol, _, address in await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM):
@@ -266,7 +265,7 @@ def _close(pools: "dict[asyncio.AbstractEventLoop, _Pool]") -> None:
         try:
             loop, pool = pools.popitem()
         except KeyError:
-            return  # another thread closes them, too
+            return  # another thread also closes them
         if loop.is_running() and loop is not asyncio._get_running_loop():  # documented; None without one
             loop.call_soon_threadsafe(pool.close, loop)
         else:

@@ -1,10 +1,10 @@
-"""Clients of botocore, for the services that a person's command asks once."""
+"""botocore clients, for services that a command calls once."""
 
 from typing import Any
 
 
 def client_of(service: str, arn: str) -> Any:
-    """Return a client for the region of an ARN; ImportError without botocore."""
+    """Return a client for the region of an ARN. Raises ImportError without botocore."""
     # botocore has no annotations
     from botocore.session import Session  # type: ignore[import-untyped]
 

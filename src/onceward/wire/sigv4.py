@@ -1,8 +1,8 @@
-"""Signature Version 4: how AWS knows who sent a request, and that nobody changed it.
+"""Signature Version 4: proves to AWS who sent a request, and that nobody changed it.
 
-The rules are those of the IAM User Guide, "AWS Signature Version 4 for API requests" (Create a signed AWS API request),
-and, for S3, of the S3 API Reference, "Authenticating Requests (AWS Signature Version 4)". All of a request but its content
-is the same for every call of one action within one second; :class:`Prepared` is that part.
+The rules: IAM User Guide, "AWS Signature Version 4 for API requests" (Create a signed AWS API request); for S3, the S3 API
+Reference, "Authenticating Requests (AWS Signature Version 4)". Calls of one action within one second differ only in their
+content; :class:`Prepared` is the rest.
 """
 
 import time
@@ -16,19 +16,19 @@ ALGORITHM = "AWS4-HMAC-SHA256"
 
 
 def stamp(at: float) -> str:
-    """Return a time (seconds since the epoch) as ``X-Amz-Date`` wants it."""
+    """Return a time (seconds since the epoch) in the format of ``X-Amz-Date``."""
     return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(at))
 
 
 class Prepared(NamedTuple):
-    """A request that is ready to be signed, once the hash of its content is known.
+    """A request that you can sign once you know its content's hash.
 
     Attributes:
-        canonical: the canonical request but for its last line, the content's hash.
-        scope: the string to sign but for its last line, the canonical request's hash.
+        canonical: the canonical request without its last line, the content's hash.
+        scope: the string to sign without its last line, the canonical request's hash.
         key: the signing key, ready for HMAC.
-        headers: the headers to send, among them the date and the session token.
-        authorization: the ``Authorization`` header but for the signature, which is its end.
+        headers: the headers to send, including the date and the session token.
+        authorization: the ``Authorization`` header without the signature at its end.
     """
 
     canonical: bytes
@@ -38,16 +38,16 @@ class Prepared(NamedTuple):
     authorization: str
 
     def signature(self, content_sha256: str) -> str:
-        """Return the signature for a content with this hash (in hex)."""
+        """Return the signature for content with this hash (hex)."""
         request = sha256(self.canonical + content_sha256.encode()).hexdigest()
         return self.key.digest(self.scope + request.encode()).hex()
 
 
 class Key:
-    """A key of HMAC-SHA256 (RFC 2104) with both its blocks hashed, which takes half of the standard library's time.
+    """An HMAC-SHA256 key (RFC 2104) with both blocks hashed already: half of the standard library's time.
 
     Args:
-        secret: at most 64 bytes, one block; longer ones are hashed first.
+        secret: one block, at most 64 bytes; a longer one is hashed first.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -56,7 +56,7 @@ class Key:
         self._outer = sha256(bytes(byte ^ 0x5C for byte in block))
 
     def digest(self, message: bytes) -> bytes:
-        """Return the code of a message."""
+        """Return a message's HMAC."""
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update(message)
         outer.update(inner.digest())
@@ -78,14 +78,14 @@ class Signer:
     def prepare(
         self, method: str, path: str, headers: Mapping[str, str], credentials: Credentials, at: float
     ) -> Prepared:
-        """Return a request ready to be signed.
+        """Return a request that is ready to sign.
 
         Args:
-            method: of HTTP.
-            path: encoded as it is sent; there is no query.
-            headers: all that are to be signed, by their names in lower case, with values without needless spaces;
-                ``host`` must be there; the date and the session token are added here.
-            credentials: of the sender.
+            method: the HTTP method.
+            path: encoded as sent; there is no query.
+            headers: all headers to sign, by lower-case name. Values must have no needless spaces. ``host`` must be among
+                them. The date and the session token are added here.
+            credentials: the sender's.
             at: the time to sign with, in seconds since the epoch.
         """
         date = stamp(at)

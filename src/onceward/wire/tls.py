@@ -1,4 +1,4 @@
-"""TLS as these wires use it: the server's certificate is always verified."""
+"""TLS for the wires. The server's certificate is always verified."""
 
 import os
 from typing import TYPE_CHECKING
@@ -13,14 +13,12 @@ _context: "tuple[str | None, ssl.SSLContext] | None" = None
 
 
 def context() -> "ssl.SSLContext":
-    """Return the settings for a connection: the system's certificates, or those in the file that AWS_CA_BUNDLE names.
-
-    They are read once; that takes about 20 ms.
+    """Return the TLS context with the system's certificates, or those in the file AWS_CA_BUNDLE. Reads them once (20 ms).
 
     Raises:
         StoreError: the file cannot be read; not transient.
     """
-    global _context  # one for the process; it is replaced as a whole
+    global _context  # one per process; the tuple is replaced as a whole
     import ssl
 
     bundle = os.environ.get("AWS_CA_BUNDLE") or None
@@ -35,7 +33,7 @@ def context() -> "ssl.SSLContext":
 
 
 def refusal(error: OSError, origin: Origin) -> StoreError | None:
-    """Return the error for a server whose certificate does not hold, which no other try will change; None for others."""
+    """Return the lasting error for a certificate that cannot be verified; None for another error, which a retry may fix."""
     import ssl
 
     if not isinstance(error, ssl.SSLCertVerificationError):
@@ -47,7 +45,7 @@ def refusal(error: OSError, origin: Origin) -> StoreError | None:
 
 
 def wants_more(error: OSError) -> bool:
-    """Tell whether a connection that does not block has only to wait for the rest of a record."""
+    """Return whether a non-blocking connection only waits for the rest of a TLS record."""
     import ssl
 
     return isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError)

@@ -1,4 +1,4 @@
-"""The two wires of a store or a queue, sync and async, each opened when it is first used, and calls sent side by side."""
+"""The sync and the async wire of a store or a queue, each opened on first use; sends many calls in parallel."""
 
 import threading
 from collections.abc import Callable
@@ -6,16 +6,16 @@ from collections.abc import Callable
 from onceward.core.clock import Clock, boottime
 from onceward.wire.calls import AsyncWire, Call, Many, ObjectCall, ServiceAnswer, Wire
 
-AT_ONCE = 8  # calls of one batch under way at the same time, each in a thread of its own
+AT_ONCE = 8  # parallel calls of one batch; the sync wire uses one thread each
 
 
 class Wires:
-    """How the requests of a store or a queue get to their services.
+    """Sends the requests of a store or a queue.
 
     Args:
-        wire: opens the wire for blocking calls.
-        async_wire: opens the wire for coroutines.
-        renew: asks for new credentials after they were refused; returns whether that may help.
+        wire: opens the sync wire.
+        async_wire: opens the async wire.
+        renew: asks for new credentials after a refusal; returns whether a retry may help.
     """
 
     def __init__(
@@ -25,10 +25,10 @@ class Wires:
         self.renew = renew
         self._wire: Wire | None = None
         self._async_wire: AsyncWire | None = None
-        self._lock = threading.RLock()  # a signal handler may call where it interrupts this very thread
+        self._lock = threading.RLock()  # reentrant: a signal handler may call in this thread
 
     def send(self, request: Call | ObjectCall | Many, at: float) -> ServiceAnswer | list[ServiceAnswer | Exception]:
-        """Send a call and return its answer, or many side by side and return a list of answers and errors."""
+        """Send a call and return its answer, or send many in parallel and return a list of answers and errors."""
         wire = self._wire or self._opened()
         if type(request) is not Many:
             return wire.send(request, at)  # type: ignore[arg-type]  # the checker does not narrow by `type() is not`
@@ -37,7 +37,7 @@ class Wires:
     async def send_async(
         self, request: Call | ObjectCall | Many, at: float
     ) -> ServiceAnswer | list[ServiceAnswer | Exception]:
-        """As :meth:`send`, awaiting it."""
+        """Like :meth:`send`, but async."""
         wire = self._async_wire or self._opened_async()
         if type(request) is not Many:
             return await wire.send(request, at)  # type: ignore[arg-type]  # as above
@@ -56,7 +56,7 @@ class Wires:
         return [answer for answer in got if isinstance(answer, ServiceAnswer | Exception)]
 
     def close(self) -> None:
-        """Close both wires; the next call opens them again."""
+        """Close both wires. The next call opens them again."""
         with self._lock:
             wire, self._wire = self._wire, None
             async_wire, self._async_wire = self._async_wire, None
@@ -91,7 +91,7 @@ def _side_by_side(wire: Wire, calls: tuple[Call | ObjectCall, ...], at: float) -
                 return
             try:
                 replies[number] = wire.send(call, at)
-            except Exception as error:  # one that fails does not stop the others; the verb reads it
+            except Exception as error:  # the others go on; the store's verb reads the error
                 replies[number] = error
 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(min(AT_ONCE, len(calls)) - 1)]
@@ -104,21 +104,21 @@ def _side_by_side(wire: Wire, calls: tuple[Call | ObjectCall, ...], at: float) -
 
 
 def opened(region: str | None, *, timeout: float, clock: Clock = boottime, **services: str | None) -> Wires:
-    """Return wires of our own; region and credentials are looked up at the first call.
+    """Return our own wires. The first call looks up region and credentials.
 
     Args:
-        region: None takes that of the environment or the profile.
-        timeout: seconds for one try of one call, beyond the call's own ``wait``.
+        region: None means the region of the environment or the profile.
+        timeout: seconds for one try of one call; the call's own ``wait`` is added.
         clock: the owner's clock (seconds), for the answers' ``sent`` and ``received``.
-        services: those that are called, as for :class:`onceward.wire.endpoints.Endpoints`.
+        services: the services to call, as for :class:`onceward.wire.endpoints.Endpoints`.
 
     Raises:
-        ValueError: what shall be the URL of a service is none.
+        ValueError: a service's URL is not valid.
     """
     from onceward.wire.credentials import CredentialSource, find_region
     from onceward.wire.endpoints import Endpoints
 
-    Endpoints("", **services)  # an endpoint that is none is told now
+    Endpoints("", **services)  # refuses a wrong endpoint now
     source = CredentialSource()
 
     def wire() -> Wire:

@@ -1,1 +1,1 @@
-"""Sinks that buffer: keys complete when the flush does."""
+"""Sinks that buffer items: keys complete when the flush does."""

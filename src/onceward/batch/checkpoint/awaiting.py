@@ -1,4 +1,4 @@
-"""As ``checkpoint.py``, for coroutines."""
+"""Like ``blocking.py``, for coroutines."""
 
 import asyncio
 from contextvars import ContextVar
@@ -15,22 +15,24 @@ from onceward.core.drivers import settle_async
 from onceward.errors import OncewardError, ResultUnavailable
 
 T = TypeVar("T")
-_FLUSHING: ContextVar[object] = ContextVar("onceward_flushing", default=None)  # also in tasks and threads of the flush
+_FLUSHING: ContextVar[object] = ContextVar(
+    "onceward_flushing", default=None
+)  # the flush's tasks and threads inherit it
 
 
 class AsyncCheckpoint(Generic[T]):
-    """As :class:`Checkpoint`, within ``async with once.checkpoint(...)``; for tasks of one event loop."""
+    """Like :class:`Checkpoint`, within ``async with once.checkpoint(...)``, for tasks of one event loop."""
 
     def __init__(self, buffer: Buffer[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
         self._buffer = buffer
         self._function = awaitable(flush, asyncio.to_thread)
         self._on_done = None if on_done is None else awaitable(on_done, asyncio.to_thread)
         self._lock = asyncio.Lock()
-        self._flushing: object = None  # the mark of the flush that is under way
+        self._flushing: object = None  # marks the running flush
         self._watcher: asyncio.Task[None] | None = None
 
     async def add(self, item: T) -> Added:
-        """As :meth:`Checkpoint.add`, awaiting it."""
+        """Like :meth:`Checkpoint.add`, but async."""
         self._refuse_itself()
         with self._buffer.told:
             return await self._add(item)
@@ -65,7 +67,7 @@ class AsyncCheckpoint(Generic[T]):
         return "added"
 
     async def flush(self) -> None:
-        """As :meth:`Checkpoint.flush`, awaiting it."""
+        """Like :meth:`Checkpoint.flush`, but async."""
         self._refuse_itself()
         with self._buffer.told:
             await self._lock.acquire()
@@ -76,10 +78,10 @@ class AsyncCheckpoint(Generic[T]):
                 self._lock.release()
 
     async def close(self, error: BaseException | None) -> None:
-        """As :meth:`Checkpoint.close`, awaiting it."""
+        """Like :meth:`Checkpoint.close`, but async."""
         if error is not None and self._buffer.inherited:
             return
-        if isinstance(error, GeneratorExit):  # a coroutine that is closed may not await any more
+        if isinstance(error, GeneratorExit):  # a coroutine that is being closed must not await
             self._buffer.closed = True
             self._buffer.drop(self._buffer.take())
             return
@@ -88,7 +90,7 @@ class AsyncCheckpoint(Generic[T]):
         with self._buffer.told:
             async with self._lock:
                 if self._watcher is not None:
-                    self._watcher.cancel()  # it waits, for its time or for the lock: nothing is cut off
+                    self._watcher.cancel()  # it only waits (for its time or the lock), so no flush is cut off
                 if error is None:
                     self._buffer.check()
                     await self._flush()
@@ -103,7 +105,7 @@ class AsyncCheckpoint(Generic[T]):
             raise OncewardError(ITSELF)
 
     async def _flush(self) -> None:
-        """Call the flush with all that is held, and end the claims as it ended. The lock is held."""
+        """Flush all held items, and end their claims as the flush ended. The lock is held."""
         self._flushing = mark = object()
         before = _FLUSHING.set(mark)
         held: list[BufferedItem[T]] = []

@@ -1,7 +1,7 @@
-"""Checkpoints: sinks that buffer. Keys are claimed as items are added, and completed together when a flush has written them.
+"""Checkpoints buffer items: ``add`` claims a key, and a flush completes all keys together after writing their items.
 
-All decisions and all requests are in ``buffer.py``; the class here, and its twin in ``checkpoint_async.py``, lock, drive them,
-and call the user's flush in between.
+``state.py`` makes all decisions and requests. The class here, and its twin in ``awaiting.py``, lock, drive the steps, and
+call the user's flush in between.
 """
 
 import threading
@@ -26,32 +26,32 @@ _LONGEST_SLEEP: Final = 3600.0  # seconds; more than threading.TIMEOUT_MAX would
 
 
 class Checkpoint(Generic[T]):
-    """The sink within ``with once.checkpoint(...)``. Any number of threads may add to it; one at a time does."""
+    """The sink within ``with once.checkpoint(...)``. Any number of threads can add to it, one at a time."""
 
     def __init__(self, buffer: Buffer[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
         self._buffer = buffer
         self._function = flush
         self._on_done = on_done
-        # Taken itself: an interrupt as a condition is entered would keep it locked for ever.
+        # Take the lock itself: an interrupt while entering the condition would leave it locked for ever.
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
         self._flushing: int | None = None  # the thread that runs the user's functions
         self._watcher: threading.Thread | None = None
 
     def add(self, item: T) -> Added:
-        """Claim the key of ``item`` and put it into the buffer, which is flushed if it is full then.
+        """Claim the key of ``item`` and buffer it. Flush the buffer if it is full.
 
         Returns:
-            "added": its key is claimed, or flushed and completed already. "buffered": an item with the same key is in the
-            buffer, whose fate it shares; it is not flushed itself. Acknowledge neither before ``on_done`` is given it, a
-            ``flush()`` has returned, or the block is left without an error. "replayed": it was completed before, and is not
-            flushed again: acknowledge it now.
+            "added": its key is claimed, or already flushed and completed. "buffered": an item with the same key is in the
+            buffer; this one shares its outcome and is not flushed itself. Acknowledge either only after ``on_done`` gets it,
+            ``flush()`` returns, or the block ends without an error. "replayed": it was completed before and is not flushed
+            again. Acknowledge it now.
 
         Raises:
-            Busy, Parked, Mismatch, KeyMissing, Reentrant, StoreError, TypeError: this item is not added, and no other is
-                touched; you may go on. Do not acknowledge it.
-            OncewardError: the checkpoint has failed before, or is closed; nothing was claimed.
-            Exception: from the flush, of this item or of others before it.
+            Busy, Parked, Mismatch, KeyMissing, Reentrant, StoreError, TypeError: this item is not added; the others are not
+                affected, and you can go on. Do not acknowledge it.
+            OncewardError: the checkpoint failed before, or is closed; nothing was claimed.
+            Exception: from a flush of this item or earlier ones.
         """
         self._refuse_itself()
         with self._buffer.told, self._lock:
@@ -80,14 +80,14 @@ class Checkpoint(Generic[T]):
         return "added"
 
     def flush(self) -> None:
-        """Flush what is in the buffer now, if there is anything.
+        """Flush the buffer now, if it holds anything.
 
         Raises:
-            Exception: from the flush; all its items were given back with it, and the checkpoint takes no more.
-            LeaseLost: the claim of an item was lost while it waited, so nothing was flushed, and the others were given back;
-                or while the flush ran, so that another worker may write it again.
-            ResultNotRecorded: the flush succeeded, but the store stayed away until the leases were over.
-            OncewardError: the checkpoint has failed before, or is closed.
+            Exception: from the flush. All its items were given back, and the checkpoint takes no more.
+            LeaseLost: a claim was lost before the flush, so nothing was flushed and the other items were given back; or
+                during the flush, so another worker may write that item again.
+            ResultNotRecorded: the flush succeeded, but the store stayed away until the leases ended.
+            OncewardError: the checkpoint failed before, or is closed.
         """
         self._refuse_itself()
         with self._buffer.told, self._lock:
@@ -95,7 +95,7 @@ class Checkpoint(Generic[T]):
             self._flush()
 
     def close(self, error: BaseException | None) -> None:
-        """Flush what is left, or after an ``error`` of the block give it back; the ``with`` statement does this."""
+        """Flush what is left, or give it back after an ``error`` in the block. The ``with`` statement calls this."""
         if error is not None and self._buffer.inherited:
             return
         self._refuse_itself()
@@ -111,13 +111,13 @@ class Checkpoint(Generic[T]):
                 settle(lambda: self._buffer.giving_back(held, error), self._buffer.guard.store)
 
     def _refuse_itself(self) -> None:
-        self._buffer.check_own()  # before the lock, which may be held for ever in a forked child
+        self._buffer.check_own()  # before the lock: in a forked child it may stay locked for ever
         if self._flushing == threading.get_ident():
             raise OncewardError(ITSELF)
 
     def _flush(self) -> None:
-        """Call the flush with all that is held, and end the claims as it ended. The lock is held."""
-        self._flushing = threading.get_ident()  # first, for a signal handler may flush in between
+        """Flush all held items, and end their claims as the flush ended. The lock is held."""
+        self._flushing = threading.get_ident()  # set first: a signal handler may flush at any point
         held: list[BufferedItem[T]] = []
         try:
             if held := self._buffer.take():
@@ -148,7 +148,7 @@ class Checkpoint(Generic[T]):
         if self._on_done is not None and items:
             try:
                 refuse_not_begun(self._on_done, self._on_done(items))
-            except Exception as error:  # all is recorded; what is not acknowledged comes again, and is a duplicate
+            except Exception as error:  # all is recorded; unacknowledged items come again, as duplicates
                 log_on_done(error)
         if trouble is not None:
             raise trouble
@@ -156,7 +156,7 @@ class Checkpoint(Generic[T]):
     # --- age ----------------------------------------------------------------------------------------------------------
 
     def _watch_soon(self) -> None:
-        """See to it that the flush comes when the oldest item is old enough; the lock is held."""
+        """Schedule the flush for when the oldest item is old enough. The lock is held."""
         if self._watcher is not None:
             self._wake.notify_all()
             return
@@ -166,7 +166,7 @@ class Checkpoint(Generic[T]):
         try:
             watcher.start()
         except RuntimeError:
-            return  # no more threads: the next add looks at the age
+            return  # no more threads: the next add checks the age
         self._watcher = watcher
 
     def _watch(self) -> None:

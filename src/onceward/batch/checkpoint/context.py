@@ -1,4 +1,4 @@
-"""What ``once.checkpoint(...)`` returns: a context for ``with`` and ``async with``."""
+"""The context that ``once.checkpoint(...)`` returns."""
 
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class CheckpointContext(Generic[T]):
-    """What ``once.checkpoint(...)`` returns: enter it with ``with`` or ``async with``, once."""
+    """The context that ``once.checkpoint(...)`` returns. Enter it once, with ``with`` or ``async with``."""
 
     def __init__(self, buffer: Buffer[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
         self._buffer = buffer

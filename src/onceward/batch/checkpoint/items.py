@@ -1,4 +1,4 @@
-"""What is read from an item of a checkpoint before it is added: its key, its fingerprint and its size."""
+"""Reads key, fingerprint and size of an item before a checkpoint adds it."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _ITEM: Final = fixed("item", "what you add")
-_LONGEST: Final = 1e6  # seconds, eleven days: what waits longer for a flush is forgotten, or a mistake
+_LONGEST: Final = 1e6  # seconds (eleven days): a longer age is a mistake
 
 
 class Limits(NamedTuple):
-    """When a buffer is full; None is never."""
+    """When a buffer is full. None means no limit."""
 
     items: int | None
     bytes: int | None
     seconds: float | None
 
     def checked(self) -> "Limits":
-        """Return self, or raise TypeError or ValueError that names the option and what would be right."""
+        """Return self. Raises ValueError, which names the option and valid values."""
         for name, most in (("count", self.items), ("bytes", self.bytes)):
             if most is not None and (type(most) is not int or most < 1):
                 raise ValueError(f"{name}={most!r}: give a whole number, at least 1, or None")
@@ -38,9 +38,9 @@ class ItemReader(Generic[T]):
     """Reads key, fingerprint and size from an item.
 
     Args:
-        key: a JMESPath expression that begins with ``item``, or a callable that is given the item.
-        fingerprint: the same; or True for the whole item, or None for no fingerprint.
-        size: gives an item's bytes; None is their default; not called unless ``bytes`` are counted.
+        key: a JMESPath expression that begins with ``item``, or a callable that takes the item.
+        fingerprint: the same; True for the whole item; None for no fingerprint.
+        size: returns an item's bytes; None means the default rule. Called only if ``bytes`` are counted.
 
     Raises:
         TypeError, ValueError: an option does not fit.
@@ -53,12 +53,12 @@ class ItemReader(Generic[T]):
         self._size = size
 
     def read(self, item: T) -> tuple[object, str | None]:
-        """Return an item's key and fingerprint; raises KeyMissing."""
+        """Return an item's key and fingerprint. Raises KeyMissing."""
         named = {"item": item}
         return self._keys.key(named, named), self._keys.fingerprint(named, named)
 
     def size(self, item: T) -> int:
-        """Return an item's bytes: those of ``size``, or of bytes and text as they are, or of anything else as JSON.
+        """Return an item's bytes: by ``size``, or else the length of bytes, of text as UTF-8, of anything else as JSON.
 
         Raises:
             TypeError: it cannot be written as JSON.

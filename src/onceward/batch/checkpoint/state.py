@@ -1,7 +1,7 @@
-"""What a checkpoint holds, as data: items with their claims, when they are to be flushed, and how their claims end.
+"""A checkpoint's state, as data: items with their claims, when to flush them, and how their claims end.
 
-No I/O and nothing of the user's but ``key``, ``fingerprint`` and ``size`` is called here: ``checkpoint.py`` drives the
-steps and calls the flush in between, blocking and awaiting.
+Nothing here does I/O or calls user code except ``key``, ``fingerprint`` and ``size``. ``blocking.py`` and ``awaiting.py``
+drive the steps and call the flush in between.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ _TOLD: Final = 3  # keys that an error about many of them names
 
 
 class Asked(NamedTuple):
-    """What was read from an item that is to be added."""
+    """Key, fingerprint and size of an item to add."""
 
     key: str
     fingerprint: str | None
@@ -42,16 +42,16 @@ class BufferedItem(Generic[T]):
         self.item = item
         self.claim = claim
         self.fingerprint = fingerprint
-        self.twins: list[T] = []  # added with the same key since, whose fate is the same
-        self.trouble: Exception | None = None  # why its end could not be recorded
+        self.twins: list[T] = []  # later items with the same key, which share its outcome
+        self.trouble: Exception | None = None  # why its end was not recorded
 
 
 class Buffer(Generic[T]):
-    """The items that wait for a flush, and what has gone wrong."""
+    """The items that wait for a flush, and the first failure."""
 
     def __init__(self, guard: Guard, reader: ItemReader[T], limits: Limits) -> None:
         self.guard = guard
-        self.told = guard.observers = DeferredObservers(guard.observers)  # left when no lock is held
+        self.told = guard.observers = DeferredObservers(guard.observers)  # told when no lock is held
         self._reader = reader
         self._limits = limits
         self._held: dict[str, BufferedItem[T]] = {}
@@ -60,17 +60,17 @@ class Buffer(Generic[T]):
         self._failure: BaseException | None = None
         self._told = False
         self._process = forks.generation
-        self.closed = False  # whether its block is being left, or was
+        self.closed = False  # set when its block is being left
 
     # --- whose it is --------------------------------------------------------------------------------------------------
 
     @property
     def inherited(self) -> bool:
-        """Whether this process was forked from the one that fills it, and has no right to what it holds."""
+        """Whether this process was forked from the owner, so that the claims are not its own."""
         return self._process != forks.generation
 
     def check_own(self) -> None:
-        """Raise ForkedClaim in such a process."""
+        """Raise ForkedClaim in a forked process."""
         if self.inherited:
             raise ForkedClaim(f"the checkpoint of {self.guard.name}")
 
@@ -78,17 +78,17 @@ class Buffer(Generic[T]):
 
     @property
     def failed(self) -> bool:
-        """Whether something has gone wrong for good."""
+        """Whether it has failed for good."""
         return self._failure is not None
 
     def fail(self, error: BaseException, *, told: bool = True) -> None:
-        """Take nothing more; unless the caller is ``told`` of the error by it being raised now, the next check does."""
+        """Take no more items. Without ``told`` (the error is raised now), the next check raises it."""
         if self._failure is None:
             self._failure = error
         self._told = told
 
     def check(self) -> None:
-        """Raise what has gone wrong: the error itself, or when it was raised before one that says so."""
+        """After a failure, raise its error. If that was raised before, raise one that says so."""
         failure = self._failure
         if failure is None:
             return
@@ -101,13 +101,13 @@ class Buffer(Generic[T]):
         ) from failure
 
     def check_open(self) -> None:
-        """As :meth:`check`, for what cannot be done any more when it is closed."""
+        """Like :meth:`check`, and raise if it is closed."""
         self.check()
         if self.closed:
             raise OncewardError("this checkpoint is closed: use it within its with block")
 
     def note(self, error: BaseException) -> None:
-        """Tell of a failure that nobody has heard of yet beside ``error``, which goes on."""
+        """Add a failure that was not raised yet as a note to ``error``, which goes on."""
         if self._failure is not None and not self._told:
             self._told = True
             error.add_note(f"onceward: before that, the flush of a checkpoint failed: {self._failure!r}")
@@ -115,17 +115,17 @@ class Buffer(Generic[T]):
     # --- filling it ---------------------------------------------------------------------------------------------------
 
     def asked(self, item: T) -> Asked | None:
-        """Return what there is to claim for an item; None when its key is held already, and the item is noted there.
+        """Return what to claim for an item. If its key is already held, add the item there and return None.
 
         Raises:
-            KeyMissing, Mismatch, TypeError: it cannot be added; the others are not touched.
+            KeyMissing, Mismatch, TypeError: it cannot be added; other items are not affected.
         """
         found, fingerprint = self._reader.read(item)
         key = ledger_key(self.guard.name, found)
         held = self._held.get(key)
         if held is None:
             asked = Asked(key, fingerprint, 0 if self._limits.bytes is None else self._reader.size(item))
-            self.check_own()  # what reads an item may have forked
+            self.check_own()  # the user's callables may have forked
             return asked
         if held.fingerprint != fingerprint:
             raise Mismatch(key)
@@ -133,12 +133,12 @@ class Buffer(Generic[T]):
         return None
 
     def crowded(self, size: int) -> bool:
-        """Whether ``size`` bytes more would be too many, so that what there is goes first."""
+        """Whether ``size`` more bytes are too many, so that the buffer must be flushed first."""
         most = self._limits.bytes
         return most is not None and bool(self._held) and self._bytes + size > most
 
     def put(self, item: T, asked: Asked, claim: HeldClaim) -> bool:
-        """Take in an item whose key is claimed; return whether it is the first."""
+        """Add an item whose key is claimed. Return whether it is the first."""
         first = not self._held
         if first:
             self._oldest = self.guard.clock()
@@ -147,42 +147,42 @@ class Buffer(Generic[T]):
         return first
 
     def leave(self, claim: HeldClaim) -> None:
-        """Renew a claim no more that an interrupt has kept from being put."""
+        """Stop renewing a claim if an interrupt kept it from being put."""
         if all(one.claim is not claim for one in self._held.values()):
             self.guard.drop(claim)
 
     def take(self) -> list[BufferedItem[T]]:
-        """Return all that is held, in the order it came, and hold nothing."""
+        """Return all items, in the order added, and empty the buffer."""
         held, self._held, self._bytes = list(self._held.values()), {}, 0
         return held
 
     @property
     def due(self) -> bool:
-        """Whether it is to be flushed now."""
+        """Whether to flush now."""
         items, size, _ = self._limits
         full = (items is not None and len(self._held) >= items) or (size is not None and self._bytes >= size)
         return bool(self._held) and (full or self.left == 0)
 
     @property
     def left(self) -> float | None:
-        """Seconds until the oldest item is old enough; None when there is none, or no age."""
+        """Seconds until the oldest item is old enough. None without an item or an age."""
         age = self._limits.seconds
         return None if age is None or not self._held else max(0.0, self._oldest + age - self.guard.clock())
 
     # --- how its claims end -------------------------------------------------------------------------------------------
 
     def lost(self, held: Sequence[BufferedItem[T]]) -> LeaseLost | None:
-        """Return the error about claims that were lost while their items waited; None when there are none."""
+        """Return the error about claims lost while their items waited, or None."""
         gone = [one.claim.record.key for one in held if one.claim.lost]
         return _and_others(LeaseLost(gone[0], "be flushed"), gone) if gone else None
 
     def recording(self, held: Sequence[BufferedItem[T]]) -> Steps[None]:
-        """Complete all; what cannot be is noted. It may be driven anew when it was interrupted."""
+        """Complete all, and note failures in ``trouble``. You can drive it again after an interrupt."""
         done = [one.claim.completion(None) for one in held]
         yield from self._ending(held, done, lambda one, end: one.claim.completing(end, None))
 
     def recorded(self, held: Sequence[BufferedItem[T]]) -> tuple[list[T], Exception | None]:
-        """Return the items whose keys are completed, with those that were added with the same keys, and an error or None."""
+        """Return the items whose keys are completed, including later ones with the same keys, and an error or None."""
         self._forget(held)
         troubled = [one for one in held if one.claim.settled != COMPLETED]
         items = [item for one in held if one.claim.settled == COMPLETED for item in (one.item, *one.twins)]
@@ -196,7 +196,7 @@ class Buffer(Generic[T]):
         return items, _and_others(trouble, [one.claim.record.key for one in troubled])
 
     def cut_short(self, held: Sequence[BufferedItem[T]], error: BaseException) -> None:
-        """Take in that a flush ended with ``error``; unless all was recorded by then, that is a failure."""
+        """Note that a flush ended with ``error``. Unless all was already recorded, this is a failure."""
         self._forget(held)
         if any(one.claim.settled != COMPLETED for one in held):
             self.fail(error)
@@ -207,7 +207,7 @@ class Buffer(Generic[T]):
                 error.add_note(note)
 
     def ending(self, held: Sequence[BufferedItem[T]], call: Call) -> Steps[BaseException | None]:
-        """End all as the flush ended; return what it failed with. It may be driven anew when it was interrupted."""
+        """End all as the flush ended, and return its failure. You can drive it again after an interrupt."""
         failure = called.failure(call)
         if failure is None:
             self.check_own()
@@ -222,7 +222,7 @@ class Buffer(Generic[T]):
         return failure
 
     def failing(self, held: Sequence[BufferedItem[T]], error: Exception) -> Steps[None]:
-        """Release all with ``error``, or park them, as the policy says. Never raises in its place."""
+        """Release or park all with ``error``, as the policy says. Its own errors become notes on ``error``."""
         ends = [one.claim.failure(error) for one in held]
         yield from self._ending(held, ends, lambda one, end: one.claim.leaving(end, "record how it failed"))
         self._forget(held)
@@ -230,7 +230,7 @@ class Buffer(Generic[T]):
             error.add_note(f"onceward: and then {trouble}")
 
     def giving_back(self, held: Sequence[BufferedItem[T]], error: BaseException) -> Steps[None]:
-        """Give all back, no attempt counted, because of ``error``, which is never replaced."""
+        """Give all back because of ``error``, without counting an attempt. Its own errors become notes on ``error``."""
         self._forget(held)
         if not held:
             return
@@ -239,11 +239,11 @@ class Buffer(Generic[T]):
         try:
             yield from many.give_back(self.guard.store, claims, self.guard.clock, lambda: limit)
             self.guard.observers.tell(*[about("released", one.claim.record) for one in held])
-        except OncewardError as trouble:  # they stay claimed to the end of their leases
+        except OncewardError as trouble:  # the keys stay claimed to the end of their leases
             error.add_note(f"onceward: and then, when {len(held)} keys were to be given back: {trouble}")
 
     def drop(self, held: Sequence[BufferedItem[T]]) -> None:
-        """Leave all claimed to the end of their leases: a flush that was interrupted may still go on."""
+        """Leave all claimed to the end of their leases, because an interrupted flush may still go on."""
         for one in held:
             self.guard.drop(one.claim)
 
@@ -253,7 +253,7 @@ class Buffer(Generic[T]):
         ends: Sequence[Outcome],
         alone: Callable[[BufferedItem[T], Outcome], Steps[None]],
     ) -> Steps[None]:
-        """End claims in one exchange where the store can, and ``alone`` those that this does not settle."""
+        """End claims in one exchange if the store can. End the rest with ``alone``."""
         todo = [
             pair for pair in zip(held, ends, strict=True) if pair[0].claim.settled is None and pair[0].trouble is None
         ]
@@ -267,7 +267,7 @@ class Buffer(Generic[T]):
         until = lambda: max(one.claim.limit(2) for one, _ in todo)
         try:
             answers = yield from many.end_many(self.guard.store, asked, clock, until)
-        except OncewardError as error:  # the store stayed away until the leases were over
+        except OncewardError as error:  # the store stayed away until the leases ended
             for one, _ in todo:
                 one.trouble = error
                 one.claim.telling.note("not_recorded", one.claim.record, error=error)
@@ -294,7 +294,7 @@ _E = TypeVar("_E", bound=Exception)
 
 
 def _and_others(error: _E, keys: Sequence[str]) -> _E:
-    """Name the other keys that an error is about, in a note; ``keys`` begin with the one that it names."""
+    """Add the other ``keys`` that an error is about as a note. The error already names the first."""
     if others := keys[1:]:
         more = f", and {len(others) - _TOLD} more" if len(others) > _TOLD else ""
         error.add_note(f"onceward: the same holds for {', '.join(others[:_TOLD])}{more}")
