@@ -177,7 +177,7 @@ class Once(ManyKeys):
         guard = self.guards.for_run(function, is_async=True)
         return await guard.call_async(ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
 
-    # --- claims in the hand ---------------------------------------------------------------------------------------
+    # --- claims ---------------------------------------------------------------------------------------------------
 
     def claim(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> "ClaimContext":
         """Return a context, for ``with`` or ``async with``, whose body runs once for ``key``.
@@ -294,8 +294,6 @@ class Once(ManyKeys):
         write = TRANSACT.needed(self.store)(writes)
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_TRANSACT, heartbeat=False)
         return await commit_async(guard, ledger_key(guard.name, key), result, write)
-
-    # --- around it ------------------------------------------------------------------------------------------------
 
     @property
     def ledger(self) -> "Ledger":

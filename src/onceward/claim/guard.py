@@ -87,8 +87,6 @@ class Guard:
         """Return this guard under another policy and codec, for functions that take no claim."""
         return Guard(self.store, policy, self.clock, codec, None, self.observers, name=self.name)
 
-    # --- a call ---------------------------------------------------------------------------------------------------
-
     def call(
         self,
         key: str,
@@ -186,7 +184,7 @@ class Guard:
         call[OVER] = True
         return failure
 
-    # --- its three parts, in two forms each -----------------------------------------------------------------------
+    # --- enter, finish and fail, sync and async -------------------------------------------------------------------
 
     def enter(self, key: str, fingerprint: str | None, *, value: bool = True) -> HeldClaim | CallOutcome[object]:
         """Claim ``key`` and start to renew it, or return the recorded answer.
@@ -308,8 +306,6 @@ class Guard:
         if claim.paused is not None and not claim.inherited:
             claim.paused()  # as in fail()
         claim.tell()
-
-    # --- claiming -------------------------------------------------------------------------------------------------
 
     def bid(self, key: str, fingerprint: str | None) -> Bid:
         """Return a bid for ``key`` as a new owner; raises Reentrant when the caller is handling this key."""

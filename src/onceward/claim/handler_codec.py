@@ -28,11 +28,7 @@ class LateCodec(Codec):
         self.resolve = self._resolve
 
     def _resolve(self) -> None:
-        """Read the annotations now.
-
-        Raises:
-            TypeError: they still use an undefined name, or a type that cannot be stored.
-        """
+        """Read the annotations now; raises TypeError if they still use an undefined name, or a type that cannot be stored."""
         if self._function is None:
             return
         try:

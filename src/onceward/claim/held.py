@@ -33,8 +33,6 @@ class HeldClaim(Lease):
 
     __slots__ = ()
 
-    # --- by the handler ---------------------------------------------------------------------------------------------
-
     def complete(self, result: object = None) -> None:
         """See :class:`Claim`."""
         self._begin_end()

@@ -117,8 +117,6 @@ class Replays:
             return True, self._codecs.decode_exception(result, self._policy.final)
         return False, self.codec.decode(result)
 
-    # --- from memory ------------------------------------------------------------------------------------------------
-
     def remember(self, record: Record, seconds: float | None, since: float) -> None:
         """Answer from ``record`` until ``seconds`` after ``since``; None is for ever."""
         cache = self._cache

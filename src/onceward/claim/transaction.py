@@ -157,8 +157,6 @@ class Transaction(Generic[C]):
             elif self._held.settled is None:
                 heartbeat.HEARTBEAT.watch(self._held)  # its beats were paused meanwhile
 
-    # --- entering -------------------------------------------------------------------------------------------------
-
     def _claim(self, guard: "Guard") -> "HeldClaim":
         bid = self._bid = guard.bid(self._key, None)
         # Do not wait: no other run can end while this transaction holds the file.
@@ -192,8 +190,6 @@ class Transaction(Generic[C]):
             return False
         self._end(self._session.rollback)
         return True
-
-    # --- leaving --------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
         held = self._held.record

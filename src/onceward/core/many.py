@@ -157,10 +157,9 @@ def give_back(
 def _answers(
     verb: Verb, asked: Sequence[int], clock: Clock, until: Callable[[], float]
 ) -> Steps[dict[int, tuple[float, Answered]]]:
-    """Return when each key was asked for, and its answer. Transient errors are retried until ``until()``.
+    """Return when each key was asked for, and its answer. Retry transient errors until ``until()``.
 
-    Raises:
-        OncewardError: a whole exchange failed before any key had its own answer.
+    Raises an exchange's OncewardError if no key has its own answer yet.
     """
     answers: dict[int, tuple[float, Answered]] = {}
     todo, pause = list(asked), FIRST_PAUSE

@@ -143,9 +143,6 @@ def within(store: Register, policy: Policy, left: float) -> Policy:
     return shorter
 
 
-# --- the steps ----------------------------------------------------------------------------------------------------
-
-
 @overload
 def claim(store: Register, bid: Bid, effect: None = None, *, value: bool = True) -> Steps[Won | Replay | Refused]: ...
 

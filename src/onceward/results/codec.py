@@ -153,9 +153,6 @@ def decode_exception(text: str, kinds: Sequence[type[Exception]]) -> Exception:
     raise NotReplayable(f"the outcome was the exception {name}, which is not among the loaded final= ones")
 
 
-# --- values by their own type -------------------------------------------------------------------------------------
-
-
 def _encode_open(value: object, *, enveloped: bool) -> str:
     try:
         marked = tagged(value)
@@ -195,15 +192,8 @@ def _dumped_as_is(value: object) -> str | None:
         return None
 
 
-# --- annotations --------------------------------------------------------------------------------------------------
-
-
 def _is_precise(info: object, seen: frozenset[int] = frozenset()) -> bool:
-    """Tell whether reading JSON as this type gives back exactly what was written, with no part left open.
-
-    Raises:
-        NotReplayable: the type cannot be encoded at all.
-    """
+    """Tell whether JSON reads back exactly, with no part of the type left open; raises NotReplayable if it cannot be encoded."""
     if isinstance(info, msgspec.inspect.AnyType):
         return False
     if isinstance(info, msgspec.inspect.CustomType):
