@@ -31,11 +31,7 @@ class Handler(NamedTuple):
 
 
 def describe(function: Callable[..., object]) -> Handler:
-    """Look at a function once.
-
-    Raises:
-        TypeError: it is a generator, whose results could not be recorded.
-    """
+    """Look at a function once; raises TypeError for a generator, whose results cannot be recorded."""
     call = function if inspect.isroutine(function) or isinstance(function, partial) else type(function).__call__
     if any(inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in (function, call)):
         raise TypeError(
@@ -63,11 +59,7 @@ def _place(function: Callable[..., object], name: str) -> int | None:
 
 
 def hint(function: Callable[..., object], name: str) -> object:
-    """Return one evaluated annotation. The others can use undefined names.
-
-    Raises:
-        NameError: this annotation uses an undefined name.
-    """
+    """Return one evaluated annotation; raises NameError if it uses an undefined name. The others can."""
     target = _annotated(function)
     one = SimpleNamespace(__annotations__={name: target.__annotations__[name]})
     space = getattr(inspect.unwrap(target), "__globals__", {})

@@ -7,20 +7,12 @@ from onceward.results.codec import Codec
 
 
 def codec_of(function: Callable[..., object], handler: Handler) -> Codec:
-    """Return the codec of a handler.
-
-    Raises:
-        TypeError: results of its return type cannot be stored.
-    """
+    """Return the codec of a handler; raises TypeError if results of its return type cannot be stored."""
     return LateCodec(function) if handler.hints_late else Codec(handler.annotation)
 
 
 class LateCodec(Codec):
-    """The codec of a handler whose annotations use names that are defined later. It is made at the first use.
-
-    Args:
-        function: the handler.
-    """
+    """The codec of a handler whose annotations use names that are defined later. It is made at the first use."""
 
     def __init__(self, function: Callable[..., object]) -> None:
         super().__init__()

@@ -19,13 +19,7 @@ _NAP: Final = 0.005  # least seconds between two checks for another waiter's rep
 
 
 class Watch:
-    """What the waiters for one key share.
-
-    Args:
-        store: where the key is.
-        key: the key.
-        clock: the waiters' clock.
-    """
+    """What the waiters for one key of ``store`` share; ``clock`` is theirs."""
 
     def __init__(self, store: Register, key: str, clock: Clock) -> None:
         self._store = store

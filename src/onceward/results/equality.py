@@ -12,11 +12,7 @@ _PLAIN = frozenset({str, int, bool, type(None), bytes})
 
 
 def same(one: object, other: object) -> bool:
-    """Compare two values part by part: 1, 1.0 and True are not the same.
-
-    Raises:
-        Exception: what a user's ``__eq__`` raises.
-    """
+    """Compare two values part by part: 1, 1.0 and True are not the same. Raises what a user's ``__eq__`` raises."""
     if type(one) is type(other) and type(one) in _PLAIN:
         return one == other
     return _alike(one, other)

@@ -28,11 +28,7 @@ class NotOpened(NotReplayable):
 
 
 def sealed(seal: Seal, text: str) -> str:
-    """Return a result as the record has it.
-
-    Raises:
-        NotSealed: the seal raised, or did not return bytes.
-    """
+    """Return a result as the record has it; raises NotSealed if the seal raised, or did not return bytes."""
     token = _closed(seal, text)
     try:
         return f"{_TEXT}{msgspec.json.encode(token.decode()).decode()}}}"
@@ -41,11 +37,7 @@ def sealed(seal: Seal, text: str) -> str:
 
 
 def opened(seal: Seal | None, text: str) -> str:
-    """Return a result as it was before sealing.
-
-    Raises:
-        NotOpened: there is no seal, or it cannot open this result.
-    """
+    """Return a result as it was before sealing; raises NotOpened if there is no seal, or it cannot open this."""
     if seal is None:
         raise NotOpened("it is sealed: give the guard the seal= that it was recorded with")
     try:

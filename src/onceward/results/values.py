@@ -182,11 +182,7 @@ def _default(kind: type, name: str) -> object:
 
 
 def model_data(value: object) -> object:
-    """Return a pydantic model's data for JSON. Use it as msgspec's ``enc_hook``.
-
-    Raises:
-        TypeError: it is not a pydantic model.
-    """
+    """Return a pydantic model's data for JSON, as msgspec's ``enc_hook``; raises TypeError for anything else."""
     if is_model(type(value)):
         return value.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]  # a pydantic model
     raise TypeError(f"{type(value).__qualname__} cannot be written as JSON")
