@@ -138,7 +138,7 @@ class Serving(Generic[M]):
             end = await keeper.keep(message, delivery, place)
             if end in {KeepOutcome.ANOTHER, KeepOutcome.NO_ROOM}:
                 away = self._backoff.longest
-        except Exception as error:  # it is told, and nothing is lost
+        except Exception as error:  # it is logged, and nothing is lost
             self._polls.ledger.met()
             _log.warning("message %s is not kept in the ledger yet, and comes again: %s", delivery.id, error)
         finally:  # also when it was cancelled
@@ -181,7 +181,7 @@ class Serving(Generic[M]):
     async def _handle(self, taken: "dict[Delivery, M]") -> None:
         try:
             await self._batch.run_async(list(taken))
-        except Exception:  # it is told, and nothing is lost
+        except Exception:  # it is logged, and nothing is lost
             _log.exception("a batch failed as a whole; its messages are given back")
         finally:
             for delivery, message in taken.items():

@@ -120,7 +120,7 @@ def failed() -> Problem:
 
 
 def refused(error: OncewardError) -> Problem | None:
-    """Return the problem of a request that the guard refused; None if the request did not cause the error."""
+    """Return the problem of a request that the guard refused; None if the error does not concern the request."""
     match error:
         case Busy() | LeaseLost():
             seconds = error.retry_after if isinstance(error, Busy) else 0

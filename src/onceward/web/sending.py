@@ -46,7 +46,7 @@ class Held:
 
     Attributes:
         began: whether the endpoint itself began; None if unknown. The face sets it.
-        is_over: whether the handler's part of the claim has ended.
+        is_over: whether the claim has ended, apart from a record that goes on behind its answer.
         pending: whether the answer goes out before its record, see :mod:`onceward.http.recording`.
         recorder: the thread that continues to record then.
         error: why the answer could not be recorded, if the client gets another one.
