@@ -1,16 +1,16 @@
-"""Everything onceward raises. Each error says what happened to which key, and what to do next."""
+"""Every error of onceward. Each says what happened to which key, and what to do next."""
 
 
 class OncewardError(Exception):
-    """The root of all errors of onceward."""
+    """The base class of all onceward errors."""
 
 
 class KeyMissing(OncewardError):
-    """The key, or a part of it, is missing from the input. Raised before anything has run."""
+    """The key, or a part of it, is missing from the input. Nothing has run."""
 
 
 class _KeyedError(OncewardError):
-    """An error about one key; ``key`` is the key as it stands in the ledger."""
+    """An error about one key; ``key`` is the key in the ledger."""
 
     def __init__(self, message: str, key: str) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class Busy(_KeyedError):
     Attributes:
         key: the key in the ledger.
         retry_after: seconds until its lease ends, unless it is renewed.
-        worker: who holds it, as "host/1234"; None when the record does not say.
+        worker: who holds it, as "host/1234"; None if not recorded.
     """
 
     def __init__(self, key: str, retry_after: float, worker: str | None = None) -> None:
@@ -40,7 +40,7 @@ class Busy(_KeyedError):
 
 
 class Reentrant(_KeyedError):
-    """The handler of a key asked for its own key again, which could only ever wait for itself."""
+    """The handler of a key asked for the same key again, which would wait for itself for ever."""
 
     def __init__(self, key: str) -> None:
         super().__init__(
@@ -49,7 +49,7 @@ class Reentrant(_KeyedError):
 
 
 class Mismatch(_KeyedError):
-    """The key was used before with another input (their fingerprints differ)."""
+    """The key was used before with another input: the fingerprints differ."""
 
     def __init__(self, key: str) -> None:
         super().__init__(
@@ -60,13 +60,13 @@ class Mismatch(_KeyedError):
 
 
 class Parked(_KeyedError):
-    """The key is parked: it is not tried again until an operator clears it.
+    """The key is parked: it is not retried until an operator clears it.
 
     Attributes:
         key: the key in the ledger.
         attempts: how many claims it had.
-        last_error: what the last one ended with, or None.
-        worker: who made the last claim, as "host/1234"; None when the record does not say.
+        last_error: the error of the last one, or None.
+        worker: who made the last claim, as "host/1234"; None if not recorded.
     """
 
     def __init__(self, key: str, attempts: int, last_error: str | None, worker: str | None = None) -> None:
@@ -81,7 +81,7 @@ class Parked(_KeyedError):
 
 
 class Completed(_KeyedError):
-    """The key is completed already, so the body of a ``with once.claim(...)`` must not run.
+    """The key is already completed, so the body of a ``with once.claim(...)`` must not run.
 
     Attributes:
         key: the key in the ledger.
@@ -94,7 +94,7 @@ class Completed(_KeyedError):
 
 
 class LeaseLost(_KeyedError):
-    """This worker no longer owns the key, so its write was refused: it was paused or cut off for longer than its lease."""
+    """This worker was paused or cut off for longer than its lease. It lost the key, so its write was refused."""
 
     def __init__(self, key: str, doing: str) -> None:
         super().__init__(
@@ -106,9 +106,9 @@ class LeaseLost(_KeyedError):
 
 
 class ForkedClaim(OncewardError):
-    """A claim belongs to the process that made it, and this process was forked from that one.
+    """The claim belongs to the process that this one was forked from.
 
-    Only the parent ends, renews or flushes what it has claimed; nothing was written here.
+    Only that parent can end, renew or flush its claims. Nothing was written here.
     """
 
     def __init__(self, what: str) -> None:
@@ -123,11 +123,11 @@ class ForkedClaim(OncewardError):
 
 
 class UnknownStatus(_KeyedError):
-    """The record of the key has a status that this version of onceward does not know, so nothing runs.
+    """The key's record has a status that this version of onceward does not know, so nothing runs.
 
     Attributes:
         key: the key in the ledger.
-        status: the status as it stands there.
+        status: the status in the record.
     """
 
     def __init__(self, key: str, status: str) -> None:
@@ -140,7 +140,7 @@ class UnknownStatus(_KeyedError):
 
 
 class UnknownNeed(_KeyedError):
-    """The record of the key needs a feature that this version of onceward does not know, so nothing runs.
+    """The key's record needs a feature that this version of onceward does not know, so nothing runs.
 
     Attributes:
         key: the key in the ledger.
@@ -157,12 +157,12 @@ class UnknownNeed(_KeyedError):
 
 
 class EffectRefused(_KeyedError):
-    """A transaction was refused because the condition of one of the effect's own writes does not hold; nothing was written.
+    """The condition of one of your writes does not hold, so the transaction wrote nothing.
 
     Attributes:
         key: the key in the ledger.
-        index: which of the writes it was, from 0.
-        item: the item that stood in its way, as DynamoDB's typed values, or None when there was none.
+        index: the number of the write, from 0.
+        item: the existing item, as DynamoDB's typed values; None when there is none.
     """
 
     def __init__(self, key: str, index: int, what: str, item: object) -> None:
@@ -176,7 +176,7 @@ class EffectRefused(_KeyedError):
 
 
 class ResultUnavailable(_KeyedError):
-    """The key is completed, but its result was not stored in a form that can be replayed."""
+    """The key is completed, but its stored result cannot be replayed."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"{key}: completed, and will not run again, but its result cannot be replayed: {reason}", key)
@@ -184,7 +184,7 @@ class ResultUnavailable(_KeyedError):
 
 
 class ResultNotRecorded(_KeyedError):
-    """The handler succeeded, but the store refused to record it, or stayed away until the lease was over.
+    """The handler succeeded, but the store refused to record it, or was unreachable until the lease was over.
 
     Attributes:
         key: the key in the ledger.
@@ -201,10 +201,10 @@ class ResultNotRecorded(_KeyedError):
 
 
 class StoreError(OncewardError):
-    """The store refused or failed; nothing was run or lost because of it.
+    """The store refused or failed. Nothing was run or lost because of it.
 
     Attributes:
-        transient: whether the same request may succeed when it is sent again.
+        transient: whether a retry of the same request may succeed.
     """
 
     def __init__(self, message: str, *, transient: bool = False) -> None:
@@ -213,7 +213,7 @@ class StoreError(OncewardError):
 
 
 class ResultWarning(UserWarning):
-    """A result was too large or not encodable: the key is completed, but duplicates cannot be given the result."""
+    """A result was too large or not encodable: the key is completed, but duplicates cannot get the result."""
 
 
 def _rebuilt(kind: type[_KeyedError], args: tuple[object, ...], state: dict[str, object]) -> _KeyedError:

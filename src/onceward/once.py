@@ -30,7 +30,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 C = TypeVar("C")
 
-# Why a busy key cannot be passed over, by who asks for it.
+# Why each caller cannot skip a busy key.
 _NO_SKIP_BLOCK: Final = "a with block cannot be skipped"
 _NO_SKIP_ACQUIRE: Final = "acquire returns a claim and nothing else"
 _NO_SKIP_TRANSACT: Final = "what transact returns could not tell whether the writes were made"
@@ -44,8 +44,8 @@ class Once(ManyKeys):
             ``memory:``, or a store object. Nothing is opened before the first use.
         name: the namespace of all keys; by default each function has its own.
         clock: the owner's clock, in seconds that only grow; for tests.
-        observe: callables that are given each event, of this Once and of its store's requests (docs/observing.md). They are
-            called in the thread of the call, so they must be quick.
+        observe: callables that get each event of this Once and of its store's requests (docs/observing.md). They run in the
+            thread of the call, so they must be quick.
         **options: defaults for every guard, see :class:`onceward.Policy`.
 
     Raises:
@@ -94,24 +94,23 @@ class Once(ManyKeys):
         """Guard a function or coroutine function, as in ``@once(key="order.id", lease=60)``.
 
         Args:
-            key: a JMESPath expression that begins with a parameter, as ``order.id`` does for ``def charge(order)``, or a
-                callable that is given those of the arguments that it names.
-            fingerprint: the same, or True for all arguments: what must not change under one key.
-            name: the namespace of the keys; default the function's module and qualified name. A function that you rename or
-                move forgets its keys, and every effect runs again: give it ``name="old_module.old_name"``. A lambda and a
-                partial need a name. So do two functions of one factory (docs/keys.md).
+            key: a JMESPath expression that begins with a parameter, such as ``order.id`` for ``def charge(order)``, or a
+                callable that gets the arguments that it names.
+            fingerprint: the input that must not change under one key: as for ``key``, or True for all arguments.
+            name: the namespace of the keys; by default the function's module and qualified name. If you rename or move the
+                function, it forgets its keys, and every effect runs again: give it ``name="old_module.old_name"``. A
+                lambda, a partial, and two functions of one factory need a name (docs/keys.md).
             **options: see :class:`onceward.Policy`.
 
         Returns:
-            A decorator. The decorated function has two methods, which take its arguments. ``key_of()`` returns the key in
-            the ledger. ``outcome()`` calls it and returns a :class:`onceward.CallOutcome`: the value, and whether it is a
-            replay.
+            A decorator. The decorated function has two methods that take its arguments. ``key_of()`` returns the key in the
+            ledger. ``outcome()`` calls it and returns a :class:`onceward.CallOutcome`: the value, and whether it is a replay.
 
         Raises:
             ValueError, TypeError: an option is not valid or does not fit the function. Raised when decorating.
         """
-        self.guards.policy(options)  # raises what is wrong with them before there is a function
-        from onceward.claim.decorated import decorated  # what only decorating needs is loaded then
+        self.guards.policy(options)  # refuses wrong options now, before there is a function
+        from onceward.claim.decorated import decorated  # loaded by the first decorator
 
         def decorate(function: Callable[..., object]) -> Callable[..., object]:
             if isinstance(function, classmethod | staticmethod):
@@ -125,9 +124,9 @@ class Once(ManyKeys):
 
         Args:
             key: str, int, UUID, bytes, or a tuple of them; unique among the calls of ``function``.
-            function: the handler; its module and qualified name are the namespace of the key. To choose another, also for a
-                partial or after a rename, write ``once.using(name="old.name").run(...)``. Pass what differs between calls
-                as an argument: a closure over it is another function each time, and refused.
+            function: the handler; its module and qualified name are the namespace of the key. For another namespace, for a
+                partial or after a rename, write ``once.using(name="old.name").run(...)``. Pass values that differ between
+                calls as arguments: a closure over them is a different function each time, and is refused.
             *args: its arguments.
             **kwargs: as above.
 
@@ -156,7 +155,7 @@ class Once(ManyKeys):
     def run_outcome(
         self, key: object, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> CallOutcome[R]:
-        """As :meth:`run`, and return the value with whether it is a replay, of which attempt, and when it was recorded."""
+        """As :meth:`run`; returns the value, whether it is a replay, of which attempt, and when it was recorded."""
         guard = self.guards.for_run(function)
         found = guard.call(ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
         return cast("CallOutcome[R]", found)
@@ -178,32 +177,32 @@ class Once(ManyKeys):
         guard = self.guards.for_run(function, is_async=True)
         return await guard.call_async(ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
 
-    # --- claims in the hand ---------------------------------------------------------------------------------------
+    # --- claims ---------------------------------------------------------------------------------------------------
 
     def claim(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> "ClaimContext":
         """Return a context, for ``with`` or ``async with``, whose body runs once for ``key``.
 
-        The key is COMPLETED when the body ends without an exception, also by ``return``, ``break`` or ``continue``, and also
-        when you did not call ``claim.complete(result)``: the result is then None, and the body never runs again for this
-        key. To leave the key for a retry, raise an exception, or call ``claim.release()``. Of the options, ``cache`` means nothing here: a claim asks the ledger each time.
+        The key is COMPLETED when the body ends without an exception, even by ``return``, ``break`` or ``continue``. Without
+        ``claim.complete(result)`` the result is None, and the body never runs again for this key. To leave the key for a
+        retry, raise an exception or call ``claim.release()``. The option ``cache`` has no effect: each claim asks the ledger.
 
         Raises:
             Completed: from the ``with`` statement: the body has run before; its result is in the error's ``result``.
             Busy, Parked, Reentrant, StoreError: from the ``with`` statement.
-            ValueError: ``on_busy="skip"``, for a ``with`` block cannot be skipped.
+            ValueError: ``on_busy="skip"``, because a ``with`` block cannot be skipped.
         """
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_BLOCK)
         return ClaimContext(guard, ledger_key(guard.name, key))
 
     def acquire(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> Claim:
-        """Claim ``key`` and return the claim, which you end with ``complete``, ``release`` or ``park``.
+        """Claim ``key`` and return the claim. You must end it with ``complete``, ``release`` or ``park``.
 
-        Nothing renews it but ``claim.extend()``; when its lease is over, others may take the key over. You decide what an
-        error means, so of the options ``on_error`` and ``final`` mean nothing here, nor do ``heartbeat`` and ``cache``.
+        Only ``claim.extend()`` renews it. When its lease is over, others can take the key over. You decide what an error
+        means, so the options ``on_error``, ``final``, ``heartbeat`` and ``cache`` have no effect.
 
         Raises:
             Completed, Busy, Parked, StoreError: as for :meth:`claim`.
-            ValueError: ``on_busy="skip"``, for this returns a claim or raises.
+            ValueError: ``on_busy="skip"``, because this returns a claim or raises.
         """
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_ACQUIRE, heartbeat=False)
         full = ledger_key(guard.name, key)
@@ -220,21 +219,21 @@ class Once(ManyKeys):
     ) -> "Transaction[C]":
         """Return a context whose writes on ``connection`` commit together with the record: both, or neither.
 
-        The whole body is one transaction, and the key is claimed in it. A concurrent duplicate waits for it, and a crash
-        leaves nothing behind. Do slow work before it, or use ``claim.transaction(connection)``.
+        The whole body is one transaction, which also claims the key. A concurrent duplicate waits for it, and a crash leaves
+        nothing behind. Do slow work before it, or use ``claim.transaction(connection)``.
 
         Args:
             key: as for :meth:`run`.
             connection: your own, to the ledger's database, in no transaction.
             name: the namespace of the key.
-            **options: see :class:`onceward.Policy`. ``heartbeat``, ``cache`` and seconds of ``on_busy`` mean nothing here,
+            **options: see :class:`onceward.Policy`. ``heartbeat``, ``cache`` and seconds of ``on_busy`` have no effect,
                 because nobody else can write the key meanwhile.
 
         Raises:
             Completed, Busy, Parked, StoreError: from the ``with`` statement.
-            TypeError: this ledger cannot do that; the message names those that can.
-            ValueError: the connection is to another file, or in a transaction; or ``on_busy="skip"``, for a ``with`` block
-                cannot be skipped.
+            TypeError: this ledger cannot do that; the message names ledgers that can.
+            ValueError: the connection is to another file, or in a transaction; or ``on_busy="skip"``, because a ``with``
+                block cannot be skipped.
         """
         from onceward.claim.transaction import Transaction
 
@@ -252,8 +251,8 @@ class Once(ManyKeys):
     ) -> object:
         """Make ``writes`` to the ledger's database once for ``key``: claim, effect and completion in a single request.
 
-        Use it for ledgers in DynamoDB, when the whole handler is such writes. All of them commit with the record, or
-        nothing does, so a crash leaves no state in between.
+        Use it for ledgers in DynamoDB, when the handler is nothing but such writes. They all commit with the record, or
+        nothing does, so a crash leaves no partial state.
 
         Args:
             key: as for :meth:`run`.
@@ -261,16 +260,16 @@ class Once(ManyKeys):
             result: what is returned now and to duplicates.
             name: the namespace of the key.
             **options: see :class:`onceward.Policy`. There is no handler, so ``heartbeat``, ``on_error``, ``final`` and
-                ``cache`` mean nothing here.
+                ``cache`` have no effect.
 
         Returns:
-            ``result``, or for a duplicate the result that was recorded.
+            ``result``, or for a duplicate the recorded result.
 
         Raises:
-            EffectRefused: the condition of one of the writes does not hold; nothing was written, and the key is free.
+            EffectRefused: the condition of a write does not hold; nothing was written, and the key is free.
             Busy, Parked, ResultUnavailable, StoreError: as their docs say.
-            TypeError, ValueError: this ledger cannot do that, or a write has not the right form; or ``on_busy="skip"``,
-                for what is returned could not tell whether the writes were made.
+            TypeError, ValueError: this ledger cannot do that, or a write has the wrong form; or ``on_busy="skip"``, because
+                the returned value could not tell whether the writes were made.
         """
         from onceward.claim.commit import commit
         from onceward.stores.capabilities import TRANSACT
@@ -296,8 +295,6 @@ class Once(ManyKeys):
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_TRANSACT, heartbeat=False)
         return await commit_async(guard, ledger_key(guard.name, key), result, write)
 
-    # --- around it ------------------------------------------------------------------------------------------------
-
     @property
     def ledger(self) -> "Ledger":
         """The records, for people: list, show, clear, park and unpark them."""
@@ -320,11 +317,11 @@ def _checked(observe: Iterable[Observer]) -> list[Observer]:
 
 
 def check_once(once: object, example: str) -> None:
-    """Raise TypeError when ``once`` is no Once: a URL, or the function of a decorator that was given nothing.
+    """Raise TypeError when ``once`` is not a Once but a URL, or the function of a decorator without ``(once)``.
 
     Args:
-        once: what was given.
-        example: how it is given right, with ``{}`` in the Once's place, as in ``"SqsWorker({}, 'orders', charge)"``.
+        once: the argument.
+        example: the right call, with ``{}`` in the Once's place, as in ``"SqsWorker({}, 'orders', charge)"``.
     """
     if isinstance(once, Once):
         return

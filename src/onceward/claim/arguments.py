@@ -1,8 +1,8 @@
-"""Arguments that are wrong are refused where they are given, by their own names and with what to do instead."""
+"""Checks of arguments: each error names the argument and says what to give instead."""
 
 
 def check_hook(option: str, hook: object) -> None:
-    """Raise TypeError when ``hook`` cannot be called as a plain function; a coroutine that nobody awaits is true, and no answer."""
+    """Raise TypeError unless ``hook`` is a plain callable. A coroutine that nobody awaits would count as true."""
     from inspect import iscoroutinefunction
 
     if not callable(hook):
@@ -12,6 +12,6 @@ def check_hook(option: str, hook: object) -> None:
 
 
 def check_flag(option: str, value: object) -> None:
-    """Raise TypeError when ``value`` is neither True nor False: a text such as "no" is true."""
+    """Raise TypeError when ``value`` is neither True nor False: a text such as "no" would count as true."""
     if type(value) is not bool:
         raise TypeError(f"{option}={value!r}: give True or False")

@@ -1,15 +1,15 @@
-"""One call of a handler, and what is known of its end although an interrupt strikes at any moment.
+"""One call of a handler. Its end stays known even if an interrupt comes at any moment.
 
 An interrupt is any exception that neither the handler nor onceward raises: KeyboardInterrupt, a cancellation, or the
-``Exception`` of a time limit, raised by a signal handler or by ``PyThreadState_SetAsyncExc``. CPython raises it between two
-bytecodes, also between a call and the store of its result. So a ``Call`` is a defaultdict: C code calls its factory and
-keeps what that returns, and no interrupt can come in between::
+``Exception`` of a time limit, raised by a signal handler or by ``PyThreadState_SetAsyncExc``. CPython raises it between
+bytecodes, even between a call and the store of its result. So a ``Call`` is a defaultdict: C code calls its factory and
+keeps the result, and no interrupt can come between::
 
     call = Call(partial(function, *args))
     try:
         value = call[RETURNED]
     except BaseException as error:
-        call[RAISED] = error     # RETURNED is there when the interrupt came after the handler's end
+        call[RAISED] = error     # RETURNED is set if the interrupt came after the handler's end
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Call = defaultdict[str, object]
 RETURNED: Final = "returned"
 RAISED: Final = "raised"
-OVER: Final = "over"  # its end was dealt with: recorded, or the caller is told why not
+OVER: Final = "over"  # its end was recorded, or the caller is told why not
 
 LAZY: Final = frozenset({CoroutineType, GeneratorType, AsyncGeneratorType})
 _INSTEAD: Final = {
@@ -35,7 +35,7 @@ _INSTEAD: Final = {
 
 
 class ClaimParameter(NamedTuple):
-    """The parameter of a handler that takes the claim: its name, and its place if it can be given by place."""
+    """The parameter of a handler that takes the claim: its name, and its place if it can be positional."""
 
     name: str
     place: int | None
@@ -43,20 +43,20 @@ class ClaimParameter(NamedTuple):
     def fill(
         self, claim: "Claim", args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> tuple[tuple[object, ...], Mapping[str, object]]:
-        """Return the arguments of a call with the claim among them."""
+        """Return the arguments of a call, with the claim added."""
         if self.place is not None and self.place <= len(args):
             return (*args[: self.place], claim, *args[self.place :]), kwargs
         return args, {**kwargs, self.name: claim}
 
 
 class NotBegun(TypeError):
-    """What should have been done stands in a coroutine or generator whose body has not begun, so the key is given back."""
+    """The work is in a coroutine or generator whose body has not begun, so the key is given back."""
 
 
 def failure(call: Call) -> BaseException | None:
-    """Return what the handler failed with; None if it returned, also if an interrupt came right after that.
+    """Return the handler's exception; None if it returned, even if an interrupt came right after.
 
-    A coroutine or generator whose body has not begun is closed, and is a failure. Nothing else of the user's is touched.
+    A returned coroutine or generator whose body has not begun is a failure, and is closed. No other result is touched.
     """
     raised = call.get(RAISED)
     if RETURNED not in call:
@@ -65,14 +65,14 @@ def failure(call: Call) -> BaseException | None:
     value = call[RETURNED]
     if type(value) not in LAZY or (refusal := not_begun(call.default_factory, value)) is None:
         return None
-    call[RAISED] = refusal  # first, for once it is closed it looks as if it had begun
+    call[RAISED] = refusal  # first: a closed one looks as if it had begun
     del call[RETURNED]
     _close(value)
     return refusal
 
 
 def drop_unawaited(call: Call) -> None:
-    """Forget what was returned to be awaited, when an interrupt came before that: the handler has not ended."""
+    """Forget an awaitable that an interrupt kept from being awaited: the handler has not ended."""
     value = call.get(RETURNED)
     if RAISED in call and hasattr(value, "__await__"):
         del call[RETURNED]
@@ -85,7 +85,7 @@ def not_begun(function: object, value: object) -> NotBegun | None:
     kind = type(value)
     if kind not in LAZY or not _is_new(value):
         return None
-    function = getattr(function, "func", function)  # what a call is made of is a partial
+    function = getattr(function, "func", function)  # a call's factory is a partial
     name = getattr(function, "__qualname__", repr(function))
     return NotBegun(f"{name}() returned {_INSTEAD[kind]}. Its body has not run, so the key is given back")
 
@@ -99,7 +99,7 @@ def refuse_not_begun(function: object, value: object) -> None:
 
 
 def _close(value: object) -> None:
-    if isinstance(value, CoroutineType | GeneratorType):  # an async generator that has not begun needs no end
+    if isinstance(value, CoroutineType | GeneratorType):  # an async generator that has not begun needs no close
         value.close()
 
 

@@ -1,4 +1,4 @@
-"""The claim as a handler sees it. How it is held and ended is in ``lease.py`` and ``held.py``."""
+"""The claim as a handler sees it. ``lease.py`` and ``held.py`` implement it."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -17,44 +17,44 @@ C = TypeVar("C")
 class Claim:
     """The right to run the handler for one key.
 
-    You get one from :func:`onceward.current`, from ``with once.claim(key)``, from ``once.acquire(key)``, or in a handler's
+    You get one from :func:`onceward.current`, ``with once.claim(key)`` or ``once.acquire(key)``, or in a handler's
     parameter that is annotated with this class.
 
     Attributes:
-        record: the record as this claim last wrote it; ``record.key`` is the key as it stands in the ledger.
+        record: the record as this claim last wrote it; ``record.key`` is the key in the ledger.
     """
 
-    __slots__ = ("__weakref__", "record")  # without ABC, whose isinstance() is slow
+    __slots__ = ("__weakref__", "record")  # not an ABC, because its isinstance() is slow
 
     record: Record
 
     @property
     def fence(self) -> int:
-        """The fencing token: larger than that of every earlier claim on this key. Hand it to a downstream that checks."""
+        """The fencing token, larger than in every earlier claim on this key. Pass it to a downstream that checks it."""
         return self.record.fence
 
     @property
     def attempt(self) -> int:
-        """Which attempt on this key this is, from 1."""
+        """The number of this attempt on the key, from 1."""
         return self.record.attempts
 
     @property
     @abstractmethod
     def lost(self) -> bool:
-        """Whether the lease is over, as far as this worker can know: it stops believing before anyone may take over."""
+        """Whether the lease is over for this worker, which is before anyone can take over."""
 
     @property
     @abstractmethod
     def remaining(self) -> float:
-        """Seconds of lease that are left, without another renewal; 0 when it is over."""
+        """Seconds of lease left without another renewal; 0 when it is over."""
 
     def key(self, *parts: object) -> str:
         """Return a key derived from this claim's: a UUID that is the same on every attempt.
 
-        Hand it to a downstream that takes idempotency keys.
+        Pass it to a downstream that takes idempotency keys.
 
         Args:
-            *parts: what the downstream call is for, as in ``claim.key("refund")``; str, int, UUID, bytes or tuples.
+            *parts: the purpose of the downstream call, as in ``claim.key("refund")``; str, int, UUID, bytes or tuples.
         """
         return derived_key(self.record.key, parts)
 
@@ -63,12 +63,12 @@ class Claim:
         """Renew the lease now.
 
         Args:
-            seconds: how long it shall last from now, at least; None is the guard's lease. A renewal never shortens a lease.
+            seconds: least time the lease must last from now; None is the guard's lease. A renewal never shortens a lease.
 
         Raises:
             LeaseLost: the key has gone on without this worker.
             ForkedClaim: this process was forked from the one that made the claim.
-            StoreError: the store could not be reached; the lease stands as it was.
+            StoreError: the store could not be reached; the lease is as before.
         """
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Claim:
 
         Raises:
             LeaseLost: the key has gone on without this worker; nothing was recorded.
-            ResultNotRecorded: the store stayed away until the lease was over, or for two leases while it was renewed.
+            ResultNotRecorded: the store was unreachable until the lease was over, or for two leases while it was renewed.
             ForkedClaim: this process was forked from the one that made the claim.
             OncewardError: the claim was ended before.
         """
@@ -92,11 +92,11 @@ class Claim:
 
     @abstractmethod
     def release(self, error: str | None = None) -> None:
-        """Give the key back for a retry; ``error`` is kept in the record for a person to read.
+        """Give the key back for a retry. The record keeps ``error`` for a person to read.
 
         Raises:
             LeaseLost: the key has gone on without this worker.
-            StoreError: the store stayed away until the lease was over, or for two leases while it was renewed.
+            StoreError: the store was unreachable until the lease was over, or for two leases while it was renewed.
             ForkedClaim: this process was forked from the one that made the claim.
             OncewardError: the claim was ended before.
         """
@@ -107,7 +107,7 @@ class Claim:
 
     @abstractmethod
     def park(self, reason: str | None = None) -> None:
-        """Stop retrying the key until an operator clears or unparks it. Raises as :meth:`release` does."""
+        """Stop retrying the key until an operator clears or unparks it. Raises the errors of :meth:`release`."""
 
     @abstractmethod
     async def park_async(self, reason: str | None = None) -> None:
@@ -117,20 +117,20 @@ class Claim:
     def transaction(self, connection: C) -> "Transaction[C]":
         """Return a context whose writes on ``connection`` commit together with this claim's completion.
 
-        Do the slow work before it: while the context is open, it holds the write lock of an SQLite file.
+        Do slow work before you enter it: an open context holds the write lock of an SQLite file.
 
         Args:
             connection: your own, to the ledger's database, in no transaction.
 
         Raises:
-            TypeError: this ledger cannot do that; the message names those that can.
+            TypeError: this ledger cannot do that; the message names ledgers that can.
         """
 
     @abstractmethod
     def transact(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # T is NoneType then
-        """Commit ``writes`` together with this claim's completion: all of them, or nothing. For ledgers in DynamoDB.
+        """Commit ``writes`` and this claim's completion: all of them, or nothing. For ledgers in DynamoDB.
 
-        Do it last: return what it returns. A worker that has lost its claim has its writes refused with its completion.
+        Do it last, and return its result. If this worker has lost its claim, the writes are refused too.
 
         Args:
             writes: up to 99, as in boto3's ``transact_write_items(TransactItems=writes)``: each a dict of one of Put,
@@ -141,12 +141,12 @@ class Claim:
             ``result``.
 
         Raises:
-            EffectRefused: the condition of one of the writes does not hold; the claim stands, so the key can still be
-                completed, released or parked, and a handler that lets the error go on gives it back.
+            EffectRefused: the condition of a write does not hold. You still have the claim: complete, release or park it,
+                or let the error go on to give the key back.
             LeaseLost: the key has gone on without this worker.
-            StoreError: the store refused the request, or stayed away until the lease was over; in the second case the next
-                delivery finds out whether the writes were made.
-            TypeError, ValueError: this ledger cannot do that, or a write has not this form.
+            StoreError: the store refused the request, or was unreachable until the lease was over. In the second case, the
+                next delivery finds out whether the writes were made.
+            TypeError, ValueError: this ledger cannot do that, or a write has another form.
         """
 
     @abstractmethod

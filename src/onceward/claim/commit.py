@@ -1,4 +1,4 @@
-"""An effect that is the ledger's own write: claim, effect and completion in one."""
+"""Claim, effect and completion in one write of the ledger."""
 
 from onceward.claim.guard import Guard
 from onceward.core import steps
@@ -9,7 +9,7 @@ from onceward.results.outcomes import completion, warn_of_missing
 
 
 def commit(guard: Guard, key: str, result: object, write: steps.Commit) -> object:
-    """Claim, effect and completion in one write; return ``result`` or what was recorded before."""
+    """Make claim, effect and completion in one write. Return ``result``, or what was recorded before."""
     since = guard.clock()
     effect = steps.Effect(completion(guard.codec, guard.policy, result), write)
     return _committed(guard, drive(steps.claim(guard.store, guard.bid(key, None), effect), guard.store), result, since)

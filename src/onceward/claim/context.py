@@ -1,4 +1,4 @@
-"""Claims in the hand: a block that runs once for a key."""
+"""A ``with`` block that runs once for a key."""
 
 from types import TracebackType
 
@@ -25,14 +25,14 @@ class ClaimContext:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:  # here, and not in a function of its own: an interrupt as that is entered would be missed
+        try:  # not in a separate function: an interrupt at its entry would be missed
             try:
                 self._leave(error)
             except BaseException as met:
                 if self._is_cut_short(met):
                     self._leave(error)
                 raise
-        except BaseException as met:  # a second interrupt came before the first was dealt with
+        except BaseException as met:  # a second interrupt came before the first was handled
             if self._is_cut_short(met):
                 self._leave(error)
             raise
@@ -56,7 +56,7 @@ class ClaimContext:
             raise
 
     def _leave(self, error: BaseException | None) -> None:
-        """End the claim as its block has ended. It may be called anew when it was interrupted."""
+        """End the claim as its block has ended. Call it again after an interrupt."""
         claim = self._held()
         if error is None:
             self._guard.finish(claim, None)
@@ -85,7 +85,7 @@ class ClaimContext:
         try:
             self._claim = claim = claimed(self._key, entry)
             CURRENT.set(claim)
-        except BaseException:  # the block is not entered, so nobody else would leave it
+        except BaseException:  # Python does not call __exit__ for a block that was not entered
             if isinstance(entry, HeldClaim):
                 CURRENT.set(entry.outer)
                 self._guard.drop(entry)
@@ -101,7 +101,7 @@ class ClaimContext:
 
 
 def claimed(key: str, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:
-    """Return the claim that was won; raises Completed with the recorded answer."""
+    """Return the claim that was won, or raise Completed with the recorded answer."""
     if isinstance(entry, CallOutcome):
         raise Completed(key, entry.value)
     return entry

@@ -1,4 +1,4 @@
-"""A guarded function: from a call's arguments to its key, and to its guard."""
+"""A guarded function: it reads the key from a call's arguments, and calls its guard."""
 
 from collections.abc import Callable, Coroutine
 from functools import wraps

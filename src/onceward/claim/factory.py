@@ -1,4 +1,4 @@
-"""Where every guard is made: from a Once's store, name and defaults, and the options of whoever asks.
+"""Makes every guard, from a Once's store, name and defaults and the caller's options.
 
 An adapter gets the factory as ``once.guards``. It makes its guard once, and calls it for each message::
 
@@ -47,24 +47,24 @@ class GuardFactory:
         self.observers = observers
         self._namesakes: list[Namesakes] = []  # one, once it is needed, shared by all that using() makes
         self._run: WeakKeyDictionary[Callable[..., object], Guard] = WeakKeyDictionary()
-        # of bound methods, whose parameters begin after self, by class
+        # by class, for bound methods: their parameters begin after self
         self._methods: WeakKeyDictionary[type, WeakKeyDictionary[Callable[..., object], Guard]] = WeakKeyDictionary()
 
     def using(self, name: str | None, options: Options) -> "GuardFactory":
-        """Return a factory with other defaults; a ``name`` of None is this one's."""
+        """Return a factory with other defaults. A ``name`` of None keeps this factory's."""
         named = self.name if name is None else name
         made = GuardFactory(self.store, self.clock, named, self.policy(options), self.observers)
         made._namesakes = self._namesakes
         return made
 
     def policy(self, options: Options) -> Policy:
-        """Return the defaults with ``options`` in their place; raises as :func:`policy_of` does."""
+        """Return the defaults, changed by ``options``. Raises the errors of :func:`policy_of`."""
         return policy_of(self.defaults, options)
 
     def for_function(
         self, function: Callable[..., object], name: str | None, options: Options
     ) -> "tuple[Guard, Handler]":
-        """Return the guard of a handler, and what onceward knows of that.
+        """Return the guard of a handler, and what onceward knows of the handler.
 
         Args:
             function: the handler, without a decorator of ours.
@@ -74,19 +74,19 @@ class GuardFactory:
         Raises:
             ValueError, TypeError: an option is not valid or does not fit the function, or it shares its name with another.
         """
-        from onceward.claim.handler import describe  # what only a first guard needs is loaded then
+        from onceward.claim.handler import describe  # loaded with the first guard that needs it
 
         policy = self.policy(options)
         handler = describe(function)
         return self._made(function, handler, policy, name), handler
 
     def for_run(self, function: Callable[..., object], *, is_async: bool = False) -> Guard:
-        """Return the guard of a handler that is run without a decorator; it is looked at once.
+        """Return the guard of a handler that runs without a decorator. The handler is examined once.
 
         Raises:
             TypeError: it is a coroutine function, and ``is_async`` is false.
         """
-        # `s.f` and `S.f` are one function whose arguments are counted differently.
+        # `s.f` and `S.f` are one function, but `s.f` takes one argument less.
         method = function if isinstance(function, MethodType) else None
         try:
             return self._run[function] if method is None else self._methods[_class_of(method)][method.__func__]
@@ -106,11 +106,11 @@ class GuardFactory:
             else:
                 self._methods.setdefault(_class_of(method), WeakKeyDictionary())[method.__func__] = guard
         except TypeError:
-            pass  # an object that cannot be weakly referenced is looked at each time
+            pass  # without weak references, the object is examined each time
         return guard
 
     def for_flush(self, function: Callable[..., object], name: str | None, options: Options) -> Guard:
-        """Return the guard of keys whose handler ``function`` is, but returns nothing that is recorded."""
+        """Return the guard of keys that ``function`` handles without a recorded result."""
         named = self._name_of(function, name)
         return Guard(self.store, self.policy(options), self.clock, observers=self.observers, name=named)
 
@@ -129,9 +129,9 @@ class GuardFactory:
         Args:
             name: the namespace of the keys; None is the factory's, or else ``default``.
             options: see :class:`onceward.Policy`.
-            no_skip: why ``on_busy="skip"`` cannot be.
+            no_skip: why ``on_busy="skip"`` is not possible.
             default: as above.
-            heartbeat: False when nothing shall renew the claims.
+            heartbeat: False to renew no claims.
             codec: how results are stored; None is each by its own type.
 
         Raises:
@@ -148,7 +148,7 @@ class GuardFactory:
     def class_check(
         self, name: str | None, guard: Guard, function: Callable[..., object]
     ) -> Callable[[tuple[object, ...]], None] | None:
-        """Return what refuses a method whose keys two classes would share by accident, or None."""
+        """Return a check that refuses a method whose keys two classes would share by accident, or None."""
         if name is not None or self.name is not None:
             return None
         return self._namesakes[0].class_check(guard.name, function)
@@ -169,14 +169,14 @@ class GuardFactory:
         return Guard(self.store, policy, self.clock, codec, handler.parameter, self.observers, name=named)
 
     def _name_of(self, function: Callable[..., object], name: str | None, *, lasting: bool = True) -> str:
-        """Return the namespace of a function's keys; raises ValueError when it has none that is its own."""
+        """Return the namespace of a function's keys; raises ValueError when it has none of its own."""
         if name is not None:
             return checked_name(name)
         if self.name is not None:
             return self.name
         own = checked_name(function_name(function))
         if not self._namesakes:
-            from onceward.keys.namesakes import Namesakes  # what only a first guard needs is loaded then
+            from onceward.keys.namesakes import Namesakes  # loaded with the first guard that needs it
 
             self._namesakes.append(Namesakes(self.store))
         self._namesakes[0].check(own, function, lasting=lasting)
@@ -184,10 +184,10 @@ class GuardFactory:
 
 
 def policy_of(defaults: Policy, options: Options) -> Policy:
-    """Return ``defaults`` with ``options`` in their place.
+    """Return ``defaults``, changed by ``options``.
 
     Raises:
-        ValueError, TypeError: an option is not known or not valid, or two contradict each other.
+        ValueError, TypeError: an option is unknown or not valid, or two contradict each other.
     """
     unknown = options.keys() - set(Policy._fields)
     if unknown:
@@ -201,7 +201,7 @@ def _class_of(method: MethodType) -> type:
 
 
 def refuse_guarded(function: Callable[..., object]) -> None:
-    """Raise TypeError when ``function`` is decorated already."""
+    """Raise TypeError when ``function`` is already decorated."""
     if hasattr(function, "key_of"):
         raise TypeError(
             f"{getattr(function, '__qualname__', function)} is guarded already: give the function without its decorator"

@@ -1,8 +1,8 @@
-"""Guards: claim, handler, settle; for functions, coroutines and ``with`` blocks.
+"""Guards: claim the key, run the handler, record the end; for functions, coroutines and ``with`` blocks.
 
-The steps on the ledger are generators (``core/steps.py``, ``held.py``); the functions here, in two forms each, drive them and
-call the handler in between. An interrupt in the claim gives the key back. One in the handler leaves the key claimed until the
-lease is over, unless it is an ``Exception``: that is a failure. One in the settling waits until the outcome is recorded.
+The ledger steps are generators (``core/steps.py``, ``held.py``). Each function here has two forms, and drives them. An
+interrupt while claiming gives the key back. In the handler it leaves the key claimed until the lease is over; an ``Exception``
+counts as a failure instead. While the outcome is being recorded, the interrupt waits for that.
 """
 
 import os
@@ -49,7 +49,7 @@ class Guard:
         observers: who hears of what happens.
 
     Raises:
-        ValueError: the lease is too short for the store's clock, or the heartbeat too late for it.
+        ValueError: the lease is too short for the store's clock, or the heartbeat is too late for the lease.
     """
 
     def __init__(
@@ -87,8 +87,6 @@ class Guard:
         """Return this guard under another policy and codec, for functions that take no claim."""
         return Guard(self.store, policy, self.clock, codec, None, self.observers, name=self.name)
 
-    # --- a call ---------------------------------------------------------------------------------------------------
-
     def call(
         self,
         key: str,
@@ -108,7 +106,7 @@ class Guard:
                 self.observers.tell(of_memory(key))
             return known if whole else known.value
         claim = self.enter(key, fingerprint)
-        match claim:  # not type(claim): an interrupt may come after any call, and nobody would end the claim
+        match claim:  # not type(claim): an interrupt can come after any call, and the claim would not end
             case CallOutcome():
                 return claim if whole else claim.value
         call: Call | None = None
@@ -125,7 +123,7 @@ class Guard:
                 self._leave(claim, Call(None, {RAISED: error}))
             raise
         finally:
-            call = None  # or an exception, its traceback and this frame would keep each other alive
+            call = None  # else the exception, its traceback and this frame would keep each other alive
 
     async def call_async(
         self,
@@ -137,7 +135,7 @@ class Guard:
         *,
         whole: bool = False,
     ) -> object:
-        """As :meth:`call`, awaiting what ``function`` returns if it can be awaited."""
+        """As :meth:`call`; awaits what ``function`` returns, if it can be awaited."""
         if self._caches and (known := self.replays.recall(key, fingerprint)) is not None:
             if self.observers.given:
                 self.observers.tell(of_memory(key))
@@ -163,7 +161,7 @@ class Guard:
             call = None  # as above
 
     def _leave(self, claim: HeldClaim, call: Call) -> BaseException | None:
-        """End ``claim`` as the handler ended; return what it failed with. It may be called anew when it was interrupted."""
+        """End ``claim`` as the handler ended, and return its exception. Call it again after an interrupt."""
         failure = called.failure(call)
         if failure is None:
             self.finish(claim, call[RETURNED])
@@ -186,10 +184,10 @@ class Guard:
         call[OVER] = True
         return failure
 
-    # --- its three parts, in two forms each -----------------------------------------------------------------------
+    # --- enter, finish and fail, sync and async -------------------------------------------------------------------
 
     def enter(self, key: str, fingerprint: str | None, *, value: bool = True) -> HeldClaim | CallOutcome[object]:
-        """Claim ``key`` and renew it from now on, or return the recorded answer.
+        """Claim ``key`` and start to renew it, or return the recorded answer.
 
         Raises:
             Busy, LeaseLost, Mismatch, Parked, Reentrant, ResultUnavailable, StoreError, UnknownNeed, UnknownStatus: as their
@@ -209,7 +207,7 @@ class Guard:
         except BaseException:
             try:
                 settle(lambda: steps.abandon(self.store, bid), self.store)
-            except Exception:  # the interrupt is what the caller must hear of; the lease ends by itself
+            except Exception:  # the caller must see the interrupt; the lease ends by itself
                 pass
             raise
         return self.answer(outcome, since, told=told)
@@ -227,7 +225,7 @@ class Guard:
                 if told:
                     self._tell(outcome, since)
                 return self._won(outcome, told=told)
-        except (OncewardError, GeneratorExit):  # a coroutine that is closed may not await any more
+        except (OncewardError, GeneratorExit):  # a closed coroutine must not await
             raise
         except BaseException:
             try:
@@ -274,11 +272,11 @@ class Guard:
                 claim.story.tell()
 
     def fail(self, claim: HeldClaim, error: Exception) -> None:
-        """Record that the handler raised ``error``, unless it has ended the claim itself. Raises interrupts only."""
+        """Record that the handler raised ``error``, unless it ended the claim itself. Raises only interrupts."""
         try:
             if claim.settled is None and not claim.inherited:
                 if claim.paused is not None:
-                    claim.paused()  # an interrupt has kept its transaction from ending
+                    claim.paused()  # an interrupt kept its transaction from ending
                 claim.handled()
                 settle(lambda: claim.failing(error), self.store)
         finally:
@@ -300,7 +298,7 @@ class Guard:
                 claim.story.tell()
 
     def drop(self, claim: HeldClaim) -> None:
-        """Leave an interrupted handler's key claimed to the end of its lease: work that it started may still go on."""
+        """Leave an interrupted handler's key claimed until its lease ends: its work may still go on."""
         if claim.story is not None and not claim.over:
             claim.story.note("interrupted", claim.record)
         claim.let_go()
@@ -309,10 +307,8 @@ class Guard:
             claim.paused()  # as in fail()
         claim.tell()
 
-    # --- claiming -------------------------------------------------------------------------------------------------
-
     def bid(self, key: str, fingerprint: str | None) -> Bid:
-        """Return a bid for ``key`` as a new owner; raises Reentrant when the caller is handling that very key."""
+        """Return a bid for ``key`` as a new owner; raises Reentrant when the caller is handling this key."""
         check_free(self.store, key)
         if self.codec.resolve is not None:
             self.codec.resolve()
@@ -320,7 +316,7 @@ class Guard:
         return tuple.__new__(Bid, bid)  # what Bid(...) does, in half the time
 
     def answer(self, outcome: Replay | Refused, since: float, *, told: bool) -> CallOutcome[object]:
-        """Return what a duplicate gets, or raise why it gets nothing; observers hear of it."""
+        """Return what a duplicate gets, or raise why it gets nothing, and tell observers."""
         if told or (isinstance(outcome, Refused) and outcome.verdict is Verdict.PARKED):
             self._tell(outcome, since)
         return self.replays.answer(outcome, since)
@@ -329,13 +325,13 @@ class Guard:
         self.observers.tell(*self.events_of(outcome, since))
 
     def events_of(self, outcome: Won | Replay | Refused, since: float) -> list[Event]:
-        """Return what there is to tell of a claim that was asked for at ``since``; 0 is when nobody listened."""
+        """Return the events of a claim that was asked for at ``since``; 0 means that nobody listened."""
         error = refusal(outcome, self.policy) if isinstance(outcome, Refused) else None
         event = of_claiming(outcome, self.clock() - since if since else None, error)
         return [] if event is None else [event]
 
     def _won(self, outcome: Won, *, told: bool) -> HeldClaim:
-        if self.clock() >= outcome.until:  # this worker was stopped, or cut off, since it asked
+        if self.clock() >= outcome.until:  # this worker was stopped or cut off after it asked
             self.observers.tell(about("lost", outcome.record))
             raise LeaseLost(outcome.record.key, "begin its handler")
         claim = self.held(outcome, self.policy, told=told)
@@ -343,5 +339,5 @@ class Guard:
         return claim
 
     def held(self, won: Won, policy: Policy, *, told: bool) -> HeldClaim:
-        """Return the claim that was won under ``policy``, whose lease may differ; ``told`` is whether observers listen."""
+        """Return the claim won under ``policy``, whose lease can differ; ``told`` is whether observers listen."""
         return HeldClaim(self.store, won, policy, self.clock, self.codec, self.observers, told=told)

@@ -1,4 +1,4 @@
-"""What onceward needs to know of a handler; it is looked at once, when it is decorated."""
+"""What onceward needs to know of a handler. It reads this once, when you decorate the handler."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
@@ -15,7 +15,7 @@ from onceward.keys.roots import called
 class Handler(NamedTuple):
     """What onceward needs to know of a function.
 
-    ``hints_late`` is set when the result's annotation names what is not defined yet; it is read again at the first call.
+    With ``hints_late``, the result's annotation uses a name that is not defined yet. It is read again at the first call.
     """
 
     name: str | None
@@ -31,17 +31,13 @@ class Handler(NamedTuple):
 
 
 def describe(function: Callable[..., object]) -> Handler:
-    """Look at a function once.
-
-    Raises:
-        TypeError: it is a generator, whose results could not be recorded.
-    """
+    """Look at a function once; raises TypeError for a generator, whose results cannot be recorded."""
     call = function if inspect.isroutine(function) or isinstance(function, partial) else type(function).__call__
     if any(inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in (function, call)):
         raise TypeError(
             f"{called(function)} is a generator; guard a function that returns its result, or each item's work"
         )
-    # What wraps a coroutine function may be a plain one, and the other way round: the outermost is what is called.
+    # The outermost function decides: a plain one can wrap a coroutine function, and the other way round.
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
     hints, late = _hints(function)
     taken = next((name for name, kind in hints.items() if name != "return" and _is_claim(kind)), None)
@@ -52,7 +48,7 @@ def describe(function: Callable[..., object]) -> Handler:
         name = None
     annotation = hints.get("return", object)
     if not is_async and get_origin(annotation) in {Awaitable, Coroutine}:
-        annotation = get_args(annotation)[-1]  # what run_async gets when it awaits it
+        annotation = get_args(annotation)[-1]  # what run_async gets by awaiting
     return Handler(name, is_async, parameter, annotation, late)
 
 
@@ -63,11 +59,7 @@ def _place(function: Callable[..., object], name: str) -> int | None:
 
 
 def hint(function: Callable[..., object], name: str) -> object:
-    """Return one evaluated annotation; the others may name what is not defined.
-
-    Raises:
-        NameError: it names what is not defined.
-    """
+    """Return one evaluated annotation; raises NameError if it uses an undefined name. The others can."""
     target = _annotated(function)
     one = SimpleNamespace(__annotations__={name: target.__annotations__[name]})
     space = getattr(inspect.unwrap(target), "__globals__", {})
@@ -75,19 +67,19 @@ def hint(function: Callable[..., object], name: str) -> object:
 
 
 def _annotated(function: Callable[..., object]) -> Callable[..., object]:
-    """Return what carries the annotations of a function, a partial or a callable object."""
+    """Return the object that has the annotations of a function, a partial or a callable object."""
     while isinstance(function, partial):
         function = function.func
     return function if hasattr(function, "__annotations__") else type(function).__call__
 
 
 def _hints(function: Callable[..., object]) -> tuple[dict[str, object], bool]:
-    """Return the evaluated annotations, and whether the one of the result has to wait."""
+    """Return the evaluated annotations, and whether the result's must wait."""
     target = _annotated(function)
     try:
         return get_type_hints(target, include_extras=True), False
     except NameError:
-        pass  # one of them is not defined, or for type checkers only; that need not be one that matters
+        pass  # a name is undefined, or for type checkers only; that annotation may not matter
     except TypeError:
         return {}, False  # a callable without annotations of its own
     hints: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""How the results of a handler are stored, by its return annotation."""
+"""How a handler's results are stored, by its return annotation."""
 
 from collections.abc import Callable
 
@@ -7,20 +7,12 @@ from onceward.results.codec import Codec
 
 
 def codec_of(function: Callable[..., object], handler: Handler) -> Codec:
-    """Return the codec of a handler.
-
-    Raises:
-        TypeError: results of its return type could not be stored.
-    """
+    """Return the codec of a handler; raises TypeError if results of its return type cannot be stored."""
     return LateCodec(function) if handler.hints_late else Codec(handler.annotation)
 
 
 class LateCodec(Codec):
-    """The codec of a handler whose annotations name what is defined only later; made at the first use.
-
-    Args:
-        function: the handler.
-    """
+    """The codec of a handler whose annotations use names that are defined later. It is made at the first use."""
 
     def __init__(self, function: Callable[..., object]) -> None:
         super().__init__()
@@ -28,11 +20,7 @@ class LateCodec(Codec):
         self.resolve = self._resolve
 
     def _resolve(self) -> None:
-        """Read the annotations now.
-
-        Raises:
-            TypeError: they still name what is not defined, or a type that cannot be stored.
-        """
+        """Read the annotations now; raises TypeError if they still use an undefined name, or a type that cannot be stored."""
         if self._function is None:
             return
         try:

@@ -1,9 +1,8 @@
-"""Renews the leases of handlers that take long, sync and async alike: a timer thread, and a thread per store to renew.
+"""Renews the leases of long handlers, sync and async: one timer thread, and one thread per store to renew.
 
-A handler that is done before its first beat is due pays one dict entry: the timer is not even woken. It sleeps no longer
-than the shortest interval between beats it has seen, so a claim made meanwhile is never due before it wakes. The timer
-asks no store: what is due is renewed in a thread of its store's own, which ends with that, so a store that hangs holds up
-its own claims and no other's.
+A handler that ends before its first beat costs one dict entry, and does not wake the timer. The timer sleeps at most the
+shortest interval between beats it has seen, so it wakes before any new claim is due. It asks no store. A short-lived thread
+per store does, so a store that hangs delays only its own claims.
 """
 
 import os
@@ -29,21 +28,19 @@ class Heartbeat:
     """The claims under renewal, the timer, and the stores that are being asked."""
 
     def __init__(self) -> None:
-        # Weak, so that a claim whose block was never left, or whose caller was interrupted, is not renewed for ever.
+        # Weak: a claim whose block was never left, or whose caller was interrupted, must not be renewed for ever.
         self._claims: dict[int, ref[Lease]] = {}
-        # Callers take the lock itself: an interrupt as a condition is entered would keep it locked for ever.
+        # Callers take the lock itself: an interrupt at a condition's entry would leave it locked for ever.
         self._lock = threading.RLock()
         self._wake = threading.Condition(self._lock)
-        self._wakes_at = _NEVER  # infinite whenever the timer is not asleep, so that watch() goes through the lock
+        self._wakes_at = _NEVER  # infinite while the timer is awake, so that watch() takes the lock
         self._interval = _NEVER
         self._running = False
-        self._renewing: set[int] = set()  # by id(): the claims in hand keep their store alive meanwhile
+        self._renewing: set[int] = set()  # ids of stores, which their claims keep alive meanwhile
 
     def watch(self, claim: Lease) -> None:
-        """Renew ``claim`` from its first beat on."""
-        if (
-            claim.interval <= 0 or claim.clock is not boottime
-        ):  # a clock passed in is moved by hand, and so are its beats
+        """Renew ``claim`` from its first beat on. With a custom clock, you make the beats by hand."""
+        if claim.interval <= 0 or claim.clock is not boottime:
             return
         self._claims[claim.number] = ref(claim)
         if claim.due < self._wakes_at:
@@ -52,11 +49,11 @@ class Heartbeat:
                 if self._running:
                     self._wake.notify()
                 else:
-                    # Without a thread the lease stands, claim.lost tells when it is over, and the next claim tries again.
+                    # Without a thread, the lease is not renewed, claim.lost tells its end, and the next claim tries again.
                     self._running = started("onceward-heartbeat", self._run)
 
     def forget(self, claim: Lease) -> None:
-        """Renew ``claim`` no more."""
+        """Stop renewing ``claim``."""
         self._claims.pop(claim.number, None)
 
     def _alive(self) -> list[Lease]:
@@ -91,7 +88,7 @@ class Heartbeat:
                     return
                 due = min((c.due for c in claims if id(c.store) not in self._renewing), default=_NEVER)
                 wakes_at = min(due, now + self._interval)
-                claims.clear()  # or the timer itself would keep them alive while it sleeps
+                claims.clear()  # else the sleeping timer would keep them alive
                 if wakes_at > now:
                     self._wakes_at = wakes_at
                     self._wake.wait(min(wakes_at - now, LONGEST))
@@ -99,7 +96,7 @@ class Heartbeat:
             self._beat()
 
     def _beat(self) -> None:
-        """Have all renewed that are due, store by store; one that is still being asked is left to that."""
+        """Start to renew all claims that are due, store by store. Skip a store that is still being asked."""
         now = boottime()
         by_store: dict[int, list[Lease]] = {}
         for claim in self._alive():
@@ -118,21 +115,21 @@ class Heartbeat:
         finally:
             with self._wake:
                 self._renewing.discard(store)
-                self._wake.notify()  # the timer has slept without regard to this store
-        for claim in claims:  # a slow observer holds up no other renewal
+                self._wake.notify()  # the sleeping timer ignored this store
+        for claim in claims:  # last: a slow observer delays no renewal
             claim.tell()
 
 
 def renew(claims: list[Lease]) -> None:
-    """Renew claims of one store together; each alone when that fails, so that one that cannot be renewed harms no other."""
-    claims = [claim for claim in claims if not claim.over and not claim.paused]  # since they were chosen
+    """Renew claims of one store together; if that fails, each alone, so that one bad claim harms no other."""
+    claims = [claim for claim in claims if not claim.over and not claim.paused]  # they may have ended meanwhile
     if not claims:
         return
     store: Store = claims[0].store
     asked = [(c.record, c.renewal) for c in claims]
     try:
         outcomes = drive(steps.renewals(store, asked, [c.policy for c in claims], claims[0].clock), store)
-    except Exception as error:  # tried again until the lease is over; claim.lost tells the handler
+    except Exception as error:  # retried until the lease is over; claim.lost tells the handler
         if len(claims) == 1:
             _failed(claims[0], error)
             return
@@ -148,7 +145,7 @@ def renew(claims: list[Lease]) -> None:
 
 
 def _failed(claim: Lease, error: Exception) -> None:
-    # A tenth of the interval, so that a lease of three intervals sees some twenty tries.
+    # A tenth of the interval: a lease of three intervals allows about twenty tries.
     claim.due = boottime() + min(1.0, claim.interval / 10)
     if claim.over or getattr(error, "transient", False) or claim in _WARNED:
         return
@@ -161,7 +158,7 @@ def _failed(claim: Lease, error: Exception) -> None:
 
 
 def started(name: str, run: Callable[..., None], *args: object) -> bool:
-    """Start a daemon thread; return whether that was possible."""
+    """Start a daemon thread, and return whether that was possible."""
     try:
         threading.Thread(target=run, args=args, name=name, daemon=True).start()
     except RuntimeError:  # no more threads, or the interpreter is about to exit
@@ -174,7 +171,7 @@ HEARTBEAT = Heartbeat()
 
 
 def _forked() -> None:
-    global HEARTBEAT  # the parent's threads and locks do not exist in the child
+    global HEARTBEAT  # the child does not have the parent's threads and locks
     HEARTBEAT = Heartbeat()
 
 

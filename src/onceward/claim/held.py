@@ -1,4 +1,4 @@
-"""How a claim ends: the verbs of its handler, and the steps behind them that guards drive themselves."""
+"""How a claim ends: the handler's verbs, and their steps, which guards drive themselves."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -32,8 +32,6 @@ class HeldClaim(Lease):
     """A claim that this process holds. Its handler sees a :class:`Claim`."""
 
     __slots__ = ()
-
-    # --- by the handler ---------------------------------------------------------------------------------------------
 
     def complete(self, result: object = None) -> None:
         """See :class:`Claim`."""
@@ -107,7 +105,7 @@ class HeldClaim(Lease):
 
     def _begin_end(self) -> None:
         self._check_free()
-        self._ended = None  # it ends now, perhaps once more
+        self._ended = None  # an earlier try to end it does not count
 
     def _noted(self, text: str | None) -> str | None:
         return text and noted(storable(text), self.policy)
@@ -115,14 +113,14 @@ class HeldClaim(Lease):
     # --- by the guard -----------------------------------------------------------------------------------------------
 
     def success(self, result: object, commit: steps.Commit | None = None) -> Callable[[], Steps[None]]:
-        """Return what makes the steps that record ``result``; what is interrupted twice while it is encoded goes without."""
+        """Return a maker of steps that record ``result``. After two interrupted encodings, complete without a result."""
         outcome: Outcome | None = None
         tries = 0
-        self._ended = None  # an earlier try to end it does not count
+        self._ended = None  # as in _begin_end()
         if self.story is not None:
             self.story.handled(self.clock())
 
-        def recording() -> "Steps[None]":  # quoted, or it would be looked up for every result
+        def recording() -> "Steps[None]":  # quoted, else it is evaluated for every result
             nonlocal outcome, tries
             tries += 1
             if outcome is None and tries > 2:
@@ -134,15 +132,14 @@ class HeldClaim(Lease):
         return recording
 
     def warn(self) -> None:
-        """Warn of a result that was not stored; after it was recorded, for the warning may be an error."""
+        """Warn of a result that was not stored. Call it after the recording: a filter can turn the warning into an error."""
         if self.record.result is None:
             warn_of_missing(self.record)
 
     def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:
-        """Record a completion; the handler has succeeded, so nothing that goes wrong here may look like its failure.
+        """Record a completion. The handler has succeeded, so no error here may look like its failure.
 
-        A result that the store does not take, or not within one lease, is left out. After one more lease it raises
-        ResultNotRecorded.
+        If the store does not take the result within one lease, it is left out. After one more lease, raise ResultNotRecorded.
         """
         end = self._end(outcome)
         try:
@@ -152,14 +149,14 @@ class HeldClaim(Lease):
             if lasting and again:
                 return (yield from self.completing(outcome, result, again=False))
             if outcome.result is not None and (lasting or self.clock() < self.limit(2)):
-                # The completion matters more.
+                # The completion matters more than the result.
                 return (yield from self.completing(without_result(error), result, again=False))
             self.telling.note("not_recorded", self.record, error=error)
             raise ResultNotRecorded(self.record.key, result, str(error)) from error
         return self.ended(ended, outcome, "record its result")
 
     def _committing(self, outcome: Outcome, commit: steps.Commit) -> Steps[None]:
-        """Record a completion together with its effect; while neither is made, an error is the handler's to deal with."""
+        """Record a completion together with its effect. While neither is made, the handler gets the error."""
         end = self._end(outcome, commit)
         try:
             ended = yield from end
@@ -170,20 +167,20 @@ class HeldClaim(Lease):
     def failing(self, error: Exception) -> Steps[None]:
         """Give the key back, park it, or record the exception as the outcome. Never raises in the exception's place.
 
-        A handler that has completed it in vain has succeeded: given back, its effect would be made again at once.
+        If the handler completed the claim in vain, it succeeded: giving the key back would repeat its effect at once.
         """
         if self.completed_in_vain(error):
             self.let_go()
             return
         try:
             yield from self.leaving(self.failure(error), "record how it failed")
-        except OncewardError as trouble:  # the handler's own exception goes on, with this as a note
+        except OncewardError as trouble:  # the handler's own exception goes on, with a note
             error.add_note(f"onceward: and then {trouble}")
         finally:
-            self.telling.raised = None  # or the exception, its traceback and the claim would keep each other alive
+            self.telling.raised = None  # else the exception, its traceback and the claim would keep each other alive
 
     def completed_in_vain(self, error: Exception) -> bool:
-        """Tell whether a handler raises ``error`` because it has completed this claim itself, and that was not recorded."""
+        """Tell whether ``error`` says that the handler completed this claim itself, but the result was not recorded."""
         return isinstance(error, ResultNotRecorded) and error.key == self.record.key
 
     def completion(self, result: object) -> Outcome:
@@ -191,7 +188,7 @@ class HeldClaim(Lease):
         return completion(self.codec, self.policy, result)
 
     def failure(self, error: Exception) -> Outcome:
-        """Return the outcome of a handler that raised ``error``: the exception itself, or the key given back or parked."""
+        """Return the outcome of a handler that raised ``error``: the exception, or the key given back or parked."""
         if isinstance(error, GivenBack):
             return protocol.unbegun()
         self.telling.raised = error
@@ -213,14 +210,14 @@ class HeldClaim(Lease):
         self.ended(ended, outcome, doing)
 
     def ended(self, ended: Settled | Lost, outcome: Outcome, doing: str) -> None:
-        """Take in what came of ending it; raises LeaseLost."""
+        """Note how the end of the claim went; raises LeaseLost."""
         if isinstance(ended, Lost):
             self.lose()
             raise LeaseLost(self.record.key, doing)
         self.record = ended.record
         if self.story is not None:
             self.story.ended(self, outcome)
-        self.settled = outcome.status  # last: an interrupt before has it ended once more
+        self.settled = outcome.status  # last: after an earlier interrupt, the claim is ended again
 
     def _end(self, outcome: Outcome, commit: steps.Commit | None = None) -> Steps[Settled | Lost]:
         self._check_open()

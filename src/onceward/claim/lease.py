@@ -1,4 +1,4 @@
-"""A claim's lease: how long its owner believes in it, and how it is renewed."""
+"""A claim's lease: how long its owner can rely on it, and how it is renewed."""
 
 import itertools
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _NUMBERS = itertools.count()
 
 
 class Lease(Claim):
-    """What a claim knows of its lease. The methods without an underscore are for the guard, the heartbeat and transactions."""
+    """What a claim knows of its lease. Methods without an underscore are for guard, heartbeat and transactions."""
 
     __slots__ = (
         "_ahead",
@@ -64,7 +64,7 @@ class Lease(Claim):
         self.record: Record = won.record
         self._until = won.until
         self.interval = policy.beat_every  # seconds between heartbeats
-        # The next one, on the owner's clock: an interval after the lease began, of which the belief is short by the margin.
+        # The next one is an interval after the lease began; `_until` already subtracts the safety margin.
         self._ahead = self.interval - policy.lease + steps.margin(store, policy)
         self.due = self._until + self._ahead
         self.policy = policy
@@ -76,12 +76,12 @@ class Lease(Claim):
         self._process = forks.generation
         self._ending = False
         self._ended: float | None = None  # when its handler ended, on the owner's clock
-        self.deadline: float | None = None  # when this worker will be stopped, on its clock: no lease need outlive it
-        # While a transaction holds the store's write lock, what rolls it back: nobody can take over, and no beat gets through.
+        self.deadline: float | None = None  # when this worker will be stopped, on its clock; leases can end then
+        # Rolls back the transaction that holds the store's write lock. Meanwhile nobody can take over, and no beat can run.
         self.paused: Callable[[], None] | None = None
         self.outer = CURRENT.get()
         self.observers = observers
-        self.story = Story(observers, clock()) if told else None  # None while nobody listens and nothing is wrong
+        self.story = Story(observers, clock()) if told else None  # None if nobody listens and nothing is wrong
 
     @property
     def lost(self) -> bool:
@@ -95,7 +95,7 @@ class Lease(Claim):
 
     @property
     def renewal(self) -> float:
-        """Seconds that a heartbeat renews it for: its lease, or what was left of a longer one; not beyond the deadline."""
+        """Seconds to renew the lease for: its length, or the rest of a longer one, but not beyond the deadline."""
         wanted = max(self.policy.lease, self.remaining)
         if self.deadline is None:
             return wanted
@@ -108,22 +108,21 @@ class Lease(Claim):
 
     @property
     def inherited(self) -> bool:
-        """Whether this process was forked from the one that made the claim, and has no right to it."""
+        """Whether this process was forked from the one that made the claim. It must not use the claim."""
         return self._process != forks.generation
 
     def handled(self) -> None:
-        """Say that its handler has ended: the time to record that runs from now on."""
+        """Note that the handler has ended. The time to record its end starts now."""
         self._ended = self.clock()
         if self.story is not None:
             self.story.handled(self._ended)
 
     def limit(self, leases: int) -> float:
-        """Until when to try to record its end, on the owner's clock.
+        """Return until when to try to record the end, on the owner's clock.
 
-        That is so many leases after its handler ended, whatever heartbeats do; and never longer than the lease lasts, or
-        than this worker does.
+        That is ``leases`` leases after the handler ended, even with heartbeats, but not after the lease or this worker ends.
         """
-        if (since := self._ended) is None:  # nobody has said so, and the first try has just failed
+        if (since := self._ended) is None:  # handled() was not called, and the first try has just failed
             since = self._ended = self.clock()
         if (story := self.telling).late_since is None:
             story.late_since = self.clock()
@@ -131,41 +130,40 @@ class Lease(Claim):
         return limit if self.deadline is None else min(limit, self.deadline)
 
     def renewed(self, outcome: Won | Lost) -> None:
-        """Take in what a heartbeat found."""
+        """Note the result of a heartbeat."""
         if self.settled is not None or (isinstance(outcome, Won) and outcome.record.beat < self.record.beat):
-            return  # an answer that comes too late
+            return  # this answer is too late
         if isinstance(outcome, Won):
-            # A renewal never lowers what stands in the store, so neither what I believe.
+            # A renewal never shortens the lease in the store, so it does not shorten it here.
             self.record, self._until = outcome.record, max(self._until, outcome.until)
-            # Not at once, also when the time left allows only for a short lease: an end takes a moment, and a beat in between
-            # makes it begin anew.
+            # Not at once, even for a short lease: a beat during an end makes that start again.
             self.due = max(self._until + self._ahead, self.clock() + self.interval / 10)
             if self.story is not None:
                 self.story.note("renewed", self.record, left=self.remaining)
         elif self._ending and outcome.record is not None and outcome.record.owner == self.record.owner:
-            self.due = self.clock() + self.interval  # I am ending it at this moment, which is not losing it
+            self.due = self.clock() + self.interval  # not lost: I am ending it now
         else:
             self.lose()
 
     def reopened(self, record: Record) -> None:
-        """Take back an end that was rolled back: the claim stands as ``record`` again."""
+        """Undo an end that was rolled back: ``record`` is current again."""
         self.record, self.settled, self._ending = record, None, False
         if self.story is not None:
             self.story.forget()
 
     def let_go(self) -> None:
-        """Believe in it no more; in the store it stays to the end of its lease."""
+        """Stop using the claim. In the store it stays until its lease ends."""
         self._lost = True
 
     def lose(self) -> None:
-        """Take in that the key has gone on without this worker."""
+        """Note that the key has gone on without this worker."""
         if not self._lost:
             self._lost = True
             self.telling.note("lost", self.record)
 
     @property
     def telling(self) -> Story:
-        """What there is to tell of it, also when nobody listened in the beginning: a person must hear of some things."""
+        """The claim's story. It is made even if nobody listened at first: some events must reach a person."""
         if self.story is None:
             self.story = Story(self.observers, None)
         return self.story
@@ -176,7 +174,7 @@ class Lease(Claim):
             self.story.tell()
 
     def ending(self) -> None:
-        """Say that its end is on its way, together with those of others."""
+        """Note that the claim is being ended, together with others."""
         self._ending = True
 
     def extend(self, seconds: float | None = None) -> None:
@@ -206,7 +204,7 @@ class Lease(Claim):
         limit = self.clock() + steps.CLAIM_PATIENCE
         try:
             (outcome,) = yield from beat()
-        except OncewardError as error:  # asked again, or raised there
+        except OncewardError as error:  # persist() asks again, or raises it
             (outcome,) = yield from steps.persist(error, beat, self.clock, lambda: limit)
         self.renewed(outcome)
         if isinstance(outcome, Lost):

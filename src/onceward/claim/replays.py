@@ -1,4 +1,4 @@
-"""What a duplicate gets: the recorded result or exception, from the ledger or from this process's memory, or why it gets none."""
+"""What a duplicate gets: the recorded result or exception, from the ledger or this process's memory, or why not."""
 
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 
 class CallOutcome(Generic[T]):
-    """What a guarded call came to, as ``charge.outcome(order)`` returns it.
+    """The outcome of a guarded call, as ``charge.outcome(order)`` returns it.
 
     Attributes:
-        value: the handler's result. It is None when ``on_busy="skip"`` passed the call over.
-        replayed: whether the value was recorded before, so that the handler did not run now.
+        value: the handler's result; None when ``on_busy="skip"`` skipped the call.
+        replayed: whether the value was recorded before, so the handler did not run now.
     """
 
     __slots__ = ("_record", "replayed", "value")
@@ -39,12 +39,12 @@ class CallOutcome(Generic[T]):
 
     @property
     def attempt(self) -> int:
-        """The attempt on the key that this is about, from 1."""
+        """The number of the attempt on the key, from 1."""
         return self._record.attempts
 
     @property
     def recorded_at(self) -> float | None:
-        """When the value was recorded, in seconds on the ledger's clock, as in a record; None when the call was skipped."""
+        """When the value was recorded (seconds, on the ledger's clock, as in a record); None when the call was skipped."""
         return last_change(self._record, inf) if self._record.status == COMPLETED else None
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class Replays:
         self._cache: dict[str, _Known] = {}
 
     def answer(self, outcome: Replay | Refused, since: float) -> CallOutcome[object]:
-        """Return what a duplicate gets, or raise why it gets nothing; ``since`` is when it asked, on the owner's clock."""
+        """Return what a duplicate gets, or raise why not; ``since`` is when it asked, on the owner's clock."""
         if isinstance(outcome, Replay):
             if self._policy.cache:
                 self.remember(outcome.record, outcome.left, since)
@@ -106,21 +106,19 @@ class Replays:
             if is_raised:
                 raise cast("Exception", value)
             return value
-        unreadable = firmly(self._decoded, result, failed)  # or it raises the interrupt that was taken for it
+        unreadable = firmly(self._decoded, result, failed)  # raises instead if `failed` was an interrupt
         raise ResultUnavailable(record.key, str(unreadable)) from cast("Exception", unreadable)
 
     def _decoded(self, result: str) -> tuple[bool, object]:
-        """Return whether an exception is recorded, and it or the result."""
+        """Return whether an exception is recorded, and the exception or the result."""
         if type(result) is str and result.startswith(_SEALED):
             result = sealing().opened(self._policy.seal, result)
         if self._codecs.is_exception(result):
             return True, self._codecs.decode_exception(result, self._policy.final)
         return False, self.codec.decode(result)
 
-    # --- from memory ------------------------------------------------------------------------------------------------
-
     def remember(self, record: Record, seconds: float | None, since: float) -> None:
-        """Answer from ``record`` for so many ``seconds`` after ``since``; None is for ever."""
+        """Answer from ``record`` until ``seconds`` after ``since``; None is for ever."""
         cache = self._cache
         cache[record.key] = _Known(record, float("inf") if seconds is None else since + seconds)
         while len(cache) > self._policy.cache:
@@ -130,7 +128,7 @@ class Replays:
                 return
 
     def recall(self, key: str, fingerprint: str | None) -> CallOutcome[object] | None:
-        """Return the remembered answer, or None; raises as :meth:`answer` does."""
+        """Return the remembered answer, or None. Raises the errors of :meth:`answer`."""
         known = self._cache.get(key)
         if known is None or self._clock() >= known.until:
             return None
@@ -141,7 +139,7 @@ class Replays:
 
 
 def refusal(refused: Refused, policy: Policy) -> Busy | Mismatch | Parked | UnknownNeed | UnknownStatus:
-    """Return why a key cannot be had, as an error."""
+    """Return the error that says why a key cannot be claimed."""
     record = refused.record
     if refused.verdict is Verdict.UNKNOWN:
         needs = unknown_needs(record)

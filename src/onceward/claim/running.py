@@ -1,7 +1,7 @@
-"""User code under a claim: it is called, and then its claim is ended, whatever interrupts come in between.
+"""Calls user code under a claim and then ends the claim, even if interrupts come between.
 
-What has to be done after an interrupt is done anew, up to twice: who interrupts more often means it. CPython checks for
-interrupts as a function is entered, so each ``try`` here holds all that must not be missed.
+The work after an interrupt is repeated up to twice; a further interrupt wins. CPython checks for interrupts when it enters a
+function, so each ``try`` here contains all that must happen.
 """
 
 from collections.abc import Awaitable, Callable
@@ -41,7 +41,7 @@ def held() -> "HeldClaim":
 
 
 def check_free(store: "Store", key: str) -> None:
-    """Raise Reentrant when the caller is handling ``key`` of ``store`` itself."""
+    """Raise Reentrant when the caller is already handling ``key`` of ``store``."""
     outer = CURRENT.get()
     while outer is not None:
         if outer.store is store and outer.settled is None and not outer.lost:
@@ -56,7 +56,7 @@ def check_free(store: "Store", key: str) -> None:
 
 
 class Under:
-    """The scope of one part of a handler, for those that call it in parts: ``with Under(claim): next(parts)``."""
+    """The scope of one part of a handler that runs in parts: ``with Under(claim): next(parts)``."""
 
     __slots__ = ("_claim",)
 
@@ -73,10 +73,10 @@ class Under:
 
 
 def run_under(claim: C, call: Call, leave: Callable[[C, Call], BaseException | None]) -> BaseException | None:
-    """Make ``call`` under ``claim``, if there is one; then ``leave(claim, call)`` deals with its end.
+    """Make ``call`` under ``claim``, if there is one; then ``leave(claim, call)`` handles its end.
 
     Returns:
-        What ``leave`` returns: what the handler failed with although it returned.
+        What ``leave`` returns: the failure of a handler that returned.
 
     Raises:
         BaseException: what the handler raised, or an interrupt; ``leave`` has been called.
@@ -96,7 +96,7 @@ def run_under(claim: C, call: Call, leave: Callable[[C, Call], BaseException | N
             if is_cut_short(call, error):
                 leave(claim, call)
             raise
-    except BaseException as error:  # a second interrupt came before the first was dealt with
+    except BaseException as error:  # a second interrupt came before the first was handled
         if is_cut_short(call, error):
             leave(claim, call)
         raise
@@ -125,7 +125,7 @@ async def run_under_async(
                 raise
             return await leave(claim, call)
         except BaseException as error:
-            if not isinstance(error, GeneratorExit) and is_cut_short(call, error):  # closed, it may not await any more
+            if not isinstance(error, GeneratorExit) and is_cut_short(call, error):  # a closed coroutine must not await
                 drop_unawaited(call)
                 await leave(claim, call)
             raise
@@ -140,7 +140,7 @@ async def run_under_async(
 
 
 def is_cut_short(call: Call, error: BaseException) -> bool:
-    """Tell whether ``error`` came between the handler's end and what is made of it."""
+    """Tell whether ``error`` came after the handler's end, and before that was recorded."""
     if OVER in call or isinstance(error, OncewardError) or was_settled(error):
         return False
     if RETURNED not in call:

@@ -1,4 +1,4 @@
-"""What there is to tell of one claim: noted within the steps, told when no store is asked and no lock is held."""
+"""The events of one claim: noted within the steps, told while no store is asked and no lock is held."""
 
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,7 @@ class Story:
         began: when the handler began, on the owner's clock; None when nobody listened then.
 
     Attributes:
-        raised: what the handler has raised, until that is noted.
+        raised: the handler's exception, until it is noted.
         ran: how long the handler ran, in seconds, once it has ended.
         late_since: when the first try to record the end failed.
     """
@@ -32,7 +32,7 @@ class Story:
     def __init__(self, observers: Observers, began: float | None) -> None:
         self._observers = observers
         self._events: deque[Event] = deque()
-        self._route = route()  # heartbeats, and what records behind an answer, have another context
+        self._route = route()  # read now: heartbeats, and recording after an answer, have another context
         self._over = False  # whether its end is noted
         self.began = began
         self.raised: Exception | None = None
@@ -40,17 +40,17 @@ class Story:
         self.late_since: float | None = None
 
     def note(self, kind: Kind, record: Record, **more: Any) -> None:
-        """Note what has happened to the key of ``record``."""
+        """Note an event of the key of ``record``."""
         self._events.append(about(kind, record)._replace(route=self._route, **more))
 
     def handled(self, now: float) -> None:
-        """Take in that the handler has ended."""
+        """Note that the handler has ended."""
         if self.began is not None:
             self.ran = now - self.began
 
     def ended(self, claim: "Lease", outcome: Outcome) -> None:
         """Note how ``claim`` was ended."""
-        if self._over:  # an interrupt came right after it was noted
+        if self._over:  # an interrupt came after the end was noted
             return
         self._over = True
         kind, error, now = _ENDS[outcome.status], self.raised, claim.clock()
@@ -64,17 +64,17 @@ class Story:
             self.note("settled_late", claim.record, late=now - self.late_since)
 
     def forget(self) -> None:
-        """Forget what was noted: it was rolled back."""
+        """Forget the noted events: they were rolled back."""
         self._over = False
         self._events.clear()
 
     def hand_over(self, events: deque[Event]) -> None:
-        """Move what was noted to ``events``, which are told with those of other claims."""
+        """Move the noted events to ``events``, to tell them with those of other claims."""
         while self._events:
             events.append(self._events.popleft())
 
     def tell(self) -> None:
-        """Tell what was noted. A heartbeat may do so at the same time."""
+        """Tell the noted events. A heartbeat can do so at the same time."""
         while self._events:
             try:
                 event = self._events.popleft()

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from onceward.claim.held import HeldClaim
 
 C = TypeVar("C")
-_OPEN: dict[int, int] = {}  # by id(connection): id() of the Transaction that has begun there last
+_OPEN: dict[int, int] = {}  # id(connection) to id() of the Transaction that began there last
 
 
 class Transaction(Generic[C]):
     """A transaction that ends with the completion of a key.
 
     Attributes:
-        connection: where the body writes its effect. It must not commit or roll back by itself.
-        result: set it in the body to what duplicates shall get.
+        connection: where the body writes its effect. The body must not commit or roll back.
+        result: what duplicates get; set it in the body.
     """
 
     _entered = False  # and not left
@@ -40,39 +40,39 @@ class Transaction(Generic[C]):
         self.result: object = None
         self._held: HeldClaim
         self._store = store
-        self._guard = guard  # None when the claim was made before, by its own guard
+        self._guard = guard  # None when the claim was made before the transaction
         self._key = key
         self._session: Session
         self._bid: Bid | None = None
         self._outer: HeldClaim | None = None
         self._process = forks.generation
-        self._events: list[Event] = []  # told, as those of the claims are, when the transaction is over
+        self._events: list[Event] = []  # told after the transaction, as are those of the claims
         self._told: list[HeldClaim] = []
 
     @property
     def claim(self) -> Claim:
-        """The claim; its ``fence``, ``attempt`` and ``key()`` are of use in the body."""
+        """The claim. Its ``fence``, ``attempt`` and ``key()`` are useful in the body."""
         return self._held
 
     def __del__(self) -> None:
-        """Roll back what was begun, when an interrupt struck as the block was left: the file stays locked for all otherwise.
+        """Roll back if an interrupt came when the block ended: otherwise the file stays locked for everybody.
 
-        It may run at any moment, in any thread, and when the interpreter exits.
+        It can run at any moment, in any thread, and when the interpreter exits.
         """
         if self._entered:
             with contextlib.suppress(Exception):
                 self.undo()
 
     def undo(self) -> None:
-        """Roll back, if this transaction is still open: nothing else that was begun on its connection since.
+        """Roll back if this transaction is still open, but no later one on its connection.
 
-        In another thread than the connection's own the driver may refuse it, and in a forked child it is the parent's.
+        The driver may refuse it outside the connection's own thread. In a forked child, the transaction is the parent's.
         """
         if forks.generation != self._process or not self._entered:
             return
         if _OPEN.get(id(self.connection)) == id(self) and self._session.is_open:
             with contextlib.suppress(StoreError):
-                if self._session.unmark():  # else it is the transaction of somebody else
+                if self._session.unmark():  # else it is another transaction
                     self._end(self._session.rollback)
         if not self._session.is_open:
             self._entered = False
@@ -80,12 +80,12 @@ class Transaction(Generic[C]):
 
     @classmethod
     def of_key(cls, guard: "Guard", key: str, connection: C) -> "Transaction[C]":
-        """Claim, effect and completion in one transaction."""
+        """Return a transaction of claim, effect and completion."""
         return cls(guard.store, connection, guard, key)
 
     @classmethod
     def of_claim(cls, claim: "HeldClaim", connection: C) -> "Transaction[C]":
-        """Effect and completion of a claim that is held already, in one transaction."""
+        """Return a transaction of the effect and completion of a held claim."""
         made = cls(claim.store, connection, None, claim.record.key)
         made._held = claim
         return made
@@ -107,7 +107,7 @@ class Transaction(Generic[C]):
             self._held.paused = self.undo if self._guard is None else _nothing
             CURRENT.set(self._held)
         except Parked:
-            # What was refused may have been written down (a key parked for good): keep that.
+            # The refused claim may have parked the key: keep that write.
             self._end(self._session.commit)
             self._tell()
             raise
@@ -117,7 +117,7 @@ class Transaction(Generic[C]):
             if hasattr(self, "_held") and self._held.paused:  # interrupted at the last moment
                 self._held.paused = None
                 CURRENT.set(self._outer)
-            if not self._told or self._guard is None:  # else a claim was made, and rolled back
+            if not self._told or self._guard is None:  # else a claim was made and rolled back
                 self._tell()
             raise
         return self
@@ -134,7 +134,7 @@ class Transaction(Generic[C]):
     def _leave(self, error: BaseException | None) -> None:
         try:
             CURRENT.set(self._outer)
-            if self._held.inherited:  # and so is the connection: whatever is done to it here would harm the parent's
+            if self._held.inherited:  # so is the connection: any use of it here would harm the parent's
                 if error is None:
                     self._held.check_own()
                 return
@@ -146,22 +146,20 @@ class Transaction(Generic[C]):
                 self._end(self._session.rollback)
                 self._record_failure(error)
         finally:
-            self._end(self._session.rollback)  # unless an interrupt came before it was ended
+            self._end(self._session.rollback)  # if an interrupt came before it was ended
             self._entered = False
             _OPEN.pop(id(self.connection), None)
             self._held.paused = None
             if self._held.inherited:
                 pass
             elif self._held.settled is None and self._guard is not None:
-                self._held.let_go()  # it was made in the transaction, and went with it
+                self._held.let_go()  # it was made in the transaction, and rolled back with it
             elif self._held.settled is None:
-                heartbeat.HEARTBEAT.watch(self._held)  # which has slept through its beats meanwhile
-
-    # --- entering -------------------------------------------------------------------------------------------------
+                heartbeat.HEARTBEAT.watch(self._held)  # its beats were paused meanwhile
 
     def _claim(self, guard: "Guard") -> "HeldClaim":
         bid = self._bid = guard.bid(self._key, None)
-        # Nobody can end a run that is under way while this transaction holds the file, so waiting for one is in vain.
+        # Do not wait: no other run can end while this transaction holds the file.
         bid = self._bid = bid._replace(policy=bid.policy._replace(on_busy="raise"))
         told, since = guard.observers.are_listening(), bid.clock()
         outcome = drive(steps.claim(self._store, bid), self._session)
@@ -174,7 +172,7 @@ class Transaction(Generic[C]):
         raise Completed(self._key, guard.replays.answer(outcome, bid.clock()).value)
 
     def _check_held(self) -> None:
-        """Make sure that the claim is mine now; nobody can take it over while the transaction holds the file."""
+        """Check that the claim is mine now. Nobody can take it over while the transaction holds the file."""
         claim = self._held
         if claim.settled is not None:
             raise OncewardError(f"{self._key}: this claim was ended before ({claim.settled})")
@@ -185,15 +183,13 @@ class Transaction(Generic[C]):
             raise LeaseLost(self._key, "begin its transaction")
 
     def _ended_early(self) -> bool:
-        """Tell whether the body ended the transaction, also when it has begun another one since."""
+        """Tell whether the body ended the transaction, even if it has begun another one since."""
         if not self._session.is_open:
             return True
         if self._session.unmark():
             return False
         self._end(self._session.rollback)
         return True
-
-    # --- leaving --------------------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
         held = self._held.record
@@ -208,30 +204,30 @@ class Transaction(Generic[C]):
                     raise StoreError(f"{error}. The effect was rolled back with it") from error
                 raise
             if not isinstance(error, OncewardError):
-                raise  # an interrupt, such as a time limit
+                raise  # an interrupt
         self._held.warn()
 
     def _was_committed(self) -> bool:
-        """After a commit that raised: roll back; if there is nothing to roll back, ask the ledger what became of it."""
+        """After a commit that raised, roll back. If there is nothing to roll back, ask the ledger for the result."""
         if self._session.is_open or self._held.settled is None:
-            with contextlib.suppress(StoreError):  # what made the commit fail is what the caller must hear
+            with contextlib.suppress(StoreError):  # the caller must see the commit's error
                 self._end(self._session.rollback)
             return False
-        # The database may have rolled back by itself, or an interrupt came after the commit, or the disk failed in its middle.
+        # The database may have rolled back by itself, an interrupt came after the commit, or the disk failed during it.
         mine = self._held.record
         try:
             held = drive(self._store.load(mine.key), self._store).record
         except OncewardError:
-            return False  # the claim's next write finds out
+            return False  # the next write of the claim finds out
         return held is not None and (held.owner, held.fence, held.beat) == (mine.owner, mine.fence, mine.beat)
 
     def _record_failure(self, error: BaseException) -> None:
-        """Count the attempt of a body that raised; its effect is undone, so nothing else is left to protect."""
+        """Count the attempt of a body that raised. Its effect is undone, so the key needs no other protection."""
         if self._guard is None or not isinstance(error, Exception):
-            return  # a claim made before is ended by its own guard
+            return  # a claim made before the transaction is ended by its own guard
         try:
             self._again(lambda claim: claim.failing(error))
-        except Exception as trouble:  # the body's own exception goes on, with this as a note
+        except Exception as trouble:  # the body's own exception goes on, with a note
             error.add_note(f"onceward: and then {trouble}")
 
     def _park_after_early_end(self, error: BaseException | None) -> None:
@@ -247,7 +243,7 @@ class Transaction(Generic[C]):
         ) from error
 
     def _again(self, ending: "Callable[[HeldClaim], Steps[object]]") -> None:
-        """Claim the key once more, in a transaction of its own, and end it with ``ending(claim)``."""
+        """Claim the key again in a separate transaction, and end it with ``ending(claim)``."""
         assert self._bid is not None
         assert self._guard is not None
         self._execute(self._session.begin)
@@ -264,7 +260,7 @@ class Transaction(Generic[C]):
             self._end(self._session.rollback)  # unless it is committed
 
     def _tell(self) -> None:
-        """Tell observers what has happened. Nothing is locked any more, so that they may use the ledger."""
+        """Tell observers what has happened. Nothing is locked now, so they can use the ledger."""
         events, self._events = self._events, []
         if self._guard is not None:
             self._guard.observers.tell(*events)
@@ -274,7 +270,7 @@ class Transaction(Generic[C]):
     def _end(self, ending: Callable[[], None]) -> None:
         """End the transaction, if there is one, by the session's commit or rollback."""
         if forks.generation != self._process:
-            return  # the connection is the parent's: whatever is done to it here could undo what others commit meanwhile
+            return  # the connection is the parent's: any use of it here could undo what others commit meanwhile
         try:
             if self._session.is_open:
                 ending()
@@ -289,4 +285,4 @@ class Transaction(Generic[C]):
 
 
 def _nothing() -> None:
-    """Be the ``paused`` of a claim that no guard ends: it goes with its transaction."""
+    """Serve as ``paused`` of a claim that no guard ends: the transaction ends it."""

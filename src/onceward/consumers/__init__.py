@@ -1,7 +1,7 @@
 """What consumers of any queue need. A new broker is one class: see ``broker``.
 
-- A record of an event or a message of a queue is a ``delivery``; the ``reader`` makes it a function's arguments and key.
-- A ``worker`` runs one queue of a ``broker``: ``polling`` asks for messages, ``serving`` hands them to a batch, and tells the
-  broker what became of each. ``backoff`` says when one comes again, ``keeping`` keeps in the ledger what no dead-letter
-  queue takes, ``callers`` are the threads that wait, and ``stop`` hears signals.
+- A ``delivery`` is a record of an event or a message of a queue. The ``reader`` makes a function's arguments and key from it.
+- A ``worker`` runs one queue of a ``broker``: ``polling`` asks for messages; ``serving`` gives them to a batch, and their
+  outcomes to the broker. ``backoff`` says when a message comes again, ``keeping`` keeps messages without a dead-letter queue in
+  the ledger, ``callers`` are the threads that wait, and ``stop`` handles signals.
 """

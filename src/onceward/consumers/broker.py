@@ -1,4 +1,4 @@
-"""What a broker is to a worker: where messages come from, and what may be said to it of each."""
+"""What a worker needs of a broker: to receive messages, and to acknowledge, give back or leave each."""
 
 import shlex
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ class BrokerError(OncewardError):
     """The broker refused a request, or gave no answer. A worker asks again after a pause.
 
     Attributes:
-        gone: whether there is nothing to ask any more, such as a deleted queue. The worker ends then.
+        gone: whether the queue no longer exists. If so, the worker ends.
     """
 
     gone = False
@@ -27,16 +27,16 @@ class BrokerError(OncewardError):
 class Broker(ABC, Generic[M]):
     """A queue of messages ``M`` of an at-least-once broker, for :class:`onceward.consumers.worker.Worker`.
 
-    The worker calls :meth:`receive` in threads, several at a time, and all else in its event loop, where nothing may block.
-    From :meth:`receive` on the broker holds a message: nobody else receives it until the worker says what becomes of it, by
-    :meth:`acknowledge`, :meth:`give_back` or :meth:`leave`. A message may come twice all the same.
+    The worker calls :meth:`receive` in several threads at once, and all else in its event loop, where nothing must block. After
+    :meth:`receive` the broker holds a message: no other consumer receives it until the worker calls :meth:`acknowledge`,
+    :meth:`give_back` or :meth:`leave`. A message can still come twice.
 
     Attributes:
         name: of the queue, for logs and errors.
-        most: messages that one :meth:`receive` may bring.
+        most: the most messages that one :meth:`receive` returns.
         ordered: whether the messages of one group (``Delivery.group``) are handled in order.
-        dead_letters: whether the broker takes away, by itself, what was received too often. If not, the worker keeps such
-            messages in the ledger.
+        dead_letters: whether the broker itself removes messages that were received too often. If not, the worker keeps them
+            in the ledger.
     """
 
     name: str
@@ -46,12 +46,12 @@ class Broker(ABC, Generic[M]):
 
     @abstractmethod
     async def open(self, policy: "Policy") -> "Policy":
-        """Look at the queue before any message is received; return the policy under which its messages are handled.
+        """Check the queue before any message is received; return the policy for its messages.
 
-        Without dead letters that policy needs a ``max_attempts``.
+        Without dead letters, this policy must have a ``max_attempts``.
 
         Raises:
-            BrokerError, ValueError: this worker cannot serve it; the text says what to do.
+            BrokerError, ValueError: this worker cannot serve the queue. The text says what to do.
         """
 
     @abstractmethod
@@ -64,36 +64,36 @@ class Broker(ABC, Generic[M]):
 
     @abstractmethod
     def delivery(self, message: M) -> "Delivery":
-        """Return a message as a delivery with an ``id``; what is wrong with it is its ``fault``."""
+        """Return a message as a delivery with an ``id``. If it cannot be read, set its ``fault``."""
 
     @abstractmethod
     def receives(self, message: M) -> int:
-        """Return how often a message has been received, with this time."""
+        """Return how often a message has been received, including this time."""
 
     @abstractmethod
     def acknowledge(self, message: M) -> None:
-        """Let a message never come again: its effect, or the message itself, is in the ledger."""
+        """Remove a message for good. Its effect, or the message itself, is in the ledger."""
 
     @abstractmethod
     def give_back(self, message: M, seconds: float = 0.0) -> None:
-        """Let a message come again in so many seconds."""
+        """Let a message come again in ``seconds``."""
 
     @abstractmethod
     def leave(self, message: M) -> None:
-        """Hold a message no more, and let it come again whenever the broker gives up waiting for word of it."""
+        """Hold a message no more. It comes again when the broker's own timeout ends."""
 
     @abstractmethod
     def kept_text(self, message: M) -> str:
-        """Return a message as JSON that the ledger keeps, and that can be sent again as it was."""
+        """Return a message as JSON for the ledger, complete enough to send it again."""
 
     def alike(self, one: str, other: str) -> bool:
         """Tell whether two kept texts are of one message."""
         return one == other
 
     def resend(self, key: str) -> str:
-        """Return how the message comes again that the ledger keeps under ``key``, for the log."""
+        """Return, for the log, how to send the message again that the ledger keeps under ``key``."""
         return f"send it again as `onceward show {shlex.quote(key)}` prints it, and then `onceward unpark` the key"
 
     @abstractmethod
     async def close(self) -> None:
-        """Say what is still to be said, and wait until the broker has heard it."""
+        """Send all outstanding requests, and wait until the broker has them."""

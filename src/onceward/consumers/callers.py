@@ -1,4 +1,4 @@
-"""Threads that make an event loop's blocking calls, kept for the next ones; they do not keep the process alive."""
+"""Reusable threads for an event loop's blocking calls. They do not keep the process alive."""
 
 import asyncio
 import threading
@@ -16,16 +16,16 @@ class _Asked(NamedTuple):
 
 
 class Callers:
-    """As many threads as calls are under way at a time. It belongs to one event loop."""
+    """One thread for each running call. It belongs to one event loop."""
 
     def __init__(self) -> None:
         self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._idle = 0  # threads that wait for a call nobody has asked for yet
+        self._idle = 0  # threads that wait for a call
         self._closed = False
 
     def call(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """Call in one of the threads, and return a future of what comes of it."""
+        """Call in one of the threads, and return a future of the result."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         with self._lock:
@@ -38,7 +38,7 @@ class Callers:
         return future
 
     def close(self) -> None:
-        """Let the threads end, those that are at a call when it returns."""
+        """Let the threads end; a busy one ends after its call."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, 0
@@ -50,10 +50,10 @@ class Callers:
             value, error = None, None
             try:
                 value = asked.call()
-            except BaseException as raised:  # told to whoever waits
+            except BaseException as raised:  # raised by the future
                 error = raised
             with self._lock:
-                self._idle += not self._closed  # before it is told, so that who is told finds it idle
+                self._idle += not self._closed  # before _tell, so that the receiver finds the thread idle
                 closed = self._closed
             try:
                 asked.loop.call_soon_threadsafe(_tell, asked.future, value, error)
@@ -66,7 +66,7 @@ class Callers:
 
 def _tell(future: "asyncio.Future[Any]", value: object, error: BaseException | None) -> None:
     if future.done():
-        return  # nobody waits for it any more
+        return  # no caller waits any more
     if error is not None:
         future.set_exception(error)
     else:

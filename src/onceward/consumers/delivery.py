@@ -11,11 +11,11 @@ from onceward.errors import OncewardError
 if TYPE_CHECKING:
     from onceward.batch.outcomes import BatchOutcome
 
-KEY_ATTRIBUTE: Final = "onceward-key"  # the message attribute of SQS that says what a message's key is by default
+KEY_ATTRIBUTE: Final = "onceward-key"  # the SQS message attribute with a message's default key
 
 
 class MalformedEvent(OncewardError):
-    """The event is not one of the source that the handler is for. Raised before anything has run."""
+    """The event is not from the handler's source. Raised before anything runs."""
 
 
 class MalformedRecord(OncewardError):
@@ -23,12 +23,12 @@ class MalformedRecord(OncewardError):
 
 
 class BatchFailed(OncewardError):
-    """Records of an event failed, and the invocation fails with them, so that the event is delivered again.
+    """Records of an event failed, so the invocation fails and the event is delivered again.
 
-    What was done is in the ledger, and is not done again.
+    Finished records are in the ledger and do not run again.
 
     Attributes:
-        outcomes: what became of each record, in the order of the event.
+        outcomes: one for each record, in the order of the event.
     """
 
     def __init__(self, message: str, outcomes: "Sequence[BatchOutcome]" = ()) -> None:
@@ -44,16 +44,15 @@ class Delivery:
 
     Attributes:
         source: where it comes from, such as ``aws:sqs``.
-        raw: the record as it came, usually a dict; of a record in a KPL aggregate, the record around it with the inner
-            one's own fields.
-        id: what the source's response calls it, such as an SQS message id; None when it has none.
-        key: the key that it has by default; None when it has none.
+        raw: the record as it came, usually a dict. In a KPL aggregate, the outer record with the inner one's own fields.
+        id: its name in the source's response, such as an SQS message id; or None.
+        key: its default key, or None.
         group: the records of one group are handled in order (a FIFO queue's message group, a Kafka partition); or None.
-        body: the payload as it came, text or bytes; None when the source gives an object.
+        body: the payload as it came, text or bytes; None if the source gives an object.
         fault: why it cannot be read, or None.
     """
 
-    # What sources send has no type to vouch for, and users go on into it.
+    # Any: sources promise no type, and users index into it.
     raw: Any
 
     __slots__ = ("_data", "body", "fault", "group", "id", "key", "raw", "source")
@@ -73,7 +72,7 @@ class Delivery:
 
     @property
     def data(self) -> Any:
-        """The payload: JSON when it is JSON, else str, else bytes; or the object that the source gives."""
+        """The payload: decoded JSON, else str, else bytes; or the object that the source gives."""
         if self._data is _UNREAD:
             self._data = None if self.body is None else decoded(self.body)
         return self._data
@@ -84,12 +83,12 @@ class Delivery:
 
 
 def fields_of(delivery: Delivery) -> dict[str, object]:
-    """Return a delivery as a key path sees it, in which ``order.id`` of the payload is ``data.order.id``."""
+    """Return a delivery as a key path sees it: ``order.id`` of the payload is ``data.order.id``."""
     return {name: getattr(delivery, name) for name in ("source", "id", "key", "group", "body", "data", "raw")}
 
 
 def decoded(body: str | bytes) -> object:
-    """Return ``body`` as JSON when it is JSON, else as str, or as bytes that are neither."""
+    """Return ``body`` decoded from JSON, else as str, else as bytes."""
     try:
         return cast("object", msgspec.json.decode(body))
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -119,13 +118,13 @@ def deliveries_of(
     read: Callable[[object], "Iterable[Delivery]"],
     strange: Callable[[object], str | None] = lambda _: None,
 ) -> "list[Delivery]":
-    """Return the deliveries of an event of ``source``; a record of another one, among others, is a malformed delivery.
+    """Return the deliveries of an event of ``source``. Single records of another source become malformed deliveries.
 
     Args:
         event: as Lambda gives it.
-        source: what its records say that they are of.
-        read: makes a record its deliveries, which need not be readable.
-        strange: says why a record of that source is not for this handler; None when it is.
+        source: the source that its records name.
+        read: makes deliveries from a record; these can have a ``fault``.
+        strange: says why a record of that source is not for this handler; None if it is.
 
     Raises:
         MalformedEvent: it has no list of records, or none of them is for this handler.
@@ -149,7 +148,7 @@ def deliveries_of(
 
 
 def other_source(source: str, found: str) -> str:
-    """Return what is wrong with a record or event that is of the source ``found``, and what to do."""
+    """Return what is wrong with a record or event of the source ``found``, and what to do."""
     other = _WRAPPERS.get(found)
     right = f"Use onceward.aws.{other}" if other else "Check what invokes the function"
     return f"this handler takes events of {source}, and was given a record of {found!r}. {right}"
@@ -161,14 +160,14 @@ def _of_another(record: object, source: str) -> str | None:
 
 
 def described(event: object) -> str:
-    """Return in a few words what an event looks like."""
+    """Describe an event in a few words."""
     if not isinstance(event, dict):
         return f"a {type(event).__name__}"
     return f"a dict with {', '.join(map(repr, list(event)[:8])) or 'nothing'}"
 
 
 def at(value: object, *path: str) -> object:
-    """Return what is at ``path`` in nested dicts; None when a part is missing."""
+    """Return the value at ``path`` in nested dicts; None if a part is missing."""
     for name in path:
         if not isinstance(value, dict):
             return None
@@ -177,13 +176,13 @@ def at(value: object, *path: str) -> object:
 
 
 def text_at(value: object, *path: str) -> str | None:
-    """Return the str at ``path``; None when it is missing, empty or no str."""
+    """Return the str at ``path``; None if it is missing, empty or not a str."""
     found = at(value, *path)
     return found if isinstance(found, str) and found else None
 
 
 def needed(value: object, *path: str) -> str:
-    """Return the str at ``path``, which may be empty; raises MalformedRecord when it is missing or no str."""
+    """Return the str at ``path``, which may be empty; raises MalformedRecord if it is missing or not a str."""
     found = at(value, *path)
     if not isinstance(found, str):
         raise MalformedRecord(f"the record has no {'.'.join(path)}, or one that is no text")
@@ -191,7 +190,7 @@ def needed(value: object, *path: str) -> str:
 
 
 def from_base64(text: str, what: str) -> bytes:
-    """Return the bytes of a base64 text; raises MalformedRecord, which names ``what`` it is."""
+    """Return the bytes of a base64 text; raises MalformedRecord, which names ``what``."""
     try:
         return binascii.a2b_base64(text, strict_mode=True)
     except ValueError as error:  # binascii.Error, or text that is not ASCII

@@ -1,12 +1,12 @@
-"""Keeping messages in the ledger that no dead-letter queue takes, so that no broker drops one.
+"""Keeps messages in the ledger if there is no dead-letter queue, so that no broker drops one.
 
-A message goes into the parked record of its key. One that has none (it is malformed, or its key is another input's) gets a
-parked record of its own. It is deleted from the queue after that, and only after a write that this worker has seen made:
+A message goes into the parked record of its key. If there is none (the message is malformed, or its key is another input's), it
+gets its own parked record. The worker deletes it from the queue only after it has seen this write succeed:
 
-- A crash or a lost reply in between leaves the message in the queue, and it meets itself in the record the next time.
-- A record that keeps an equal message already is written all the same, as its next version. Whoever sends that message
-  again unparks the version that was there before the send (``aws/dead_letters/unparking.py``), which then is refused. Were the
-  record left as it is, the key could be unparked, and its message gone, between the look at the record and the acknowledgement.
+- After a crash or a lost reply the message is still in the queue. The next time, it finds itself in the record.
+- A record that already keeps an equal message is still written, as its next version. A resend unparks the version from
+  before the send (``aws/dead_letters/unparking.py``), so that unpark is refused. Without the write, somebody could unpark the
+  key between our read and the acknowledgement, and the message would be lost.
 """
 
 import os
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from onceward.batch.outcomes import BatchOutcome
 
 M = TypeVar("M")
-_TRIES: Final = 10  # writes that others may be faster with
+_TRIES: Final = 10  # writes; others may win each of them
 
 
 class Place(NamedTuple):
-    """Where a message is to be kept.
+    """Where a message is kept.
 
     Attributes:
         key: in the ledger.
-        reason: why the message gets a record of its own; None when it goes into the parked one of its key.
+        reason: why the message gets its own record; None if it goes into the parked record of its key.
     """
 
     key: str
@@ -48,7 +48,7 @@ class Place(NamedTuple):
 
 
 class KeepOutcome(Enum):
-    """What came of keeping a message."""
+    """The result of keeping a message."""
 
     KEPT = "it stands in the ledger"
     LET_GO = "its key is not parked any more"
@@ -63,17 +63,17 @@ def keeping(
     alike: Callable[[str, str], bool] = str.__eq__,
     clock: Clock = boottime,
 ) -> Steps[KeepOutcome]:
-    """Keep a message, written as ``text``; asks again for two seconds while the store fails.
+    """Keep a message as ``text``. If the store fails, try again for two seconds.
 
     Args:
-        store: of the ledger.
+        store: the ledger's.
         place: where.
         text: the message.
         alike: tells whether two texts are of one message.
         clock: the owner's clock (seconds).
 
     Raises:
-        StoreError: the store stayed away; the message may be kept all the same.
+        StoreError: the store did not answer. The message may be kept or not.
     """
     reply = yield from _asked(partial(store.load, place.key), clock)
     for _ in range(_TRIES):
@@ -96,7 +96,7 @@ def keeping(
         if reply.won and reply.record is not None:
             if reply.record.result == write.result:
                 return KeepOutcome.KEPT
-            # Such a store has written why it has no room; let the record say again why it is parked.
+            # The store wrote an error about its missing room over the reason. Write the reason again.
             corrected = protocol.keeping(reply.record, None, write.error)
             if corrected is not None:
                 yield from _asked(partial(store.swap, corrected, reply.record), clock)
@@ -116,7 +116,7 @@ class Keeper(Generic[M]):
     """Keeps the messages of a broker without dead letters.
 
     Args:
-        batch: handles them; the policy of its guard has a ``max_attempts``.
+        batch: handles them. Its guard's policy must have a ``max_attempts``.
         broker: theirs.
     """
 
@@ -125,10 +125,10 @@ class Keeper(Generic[M]):
         self._broker = broker
 
     def place(self, outcome: "BatchOutcome", delivery: Delivery, receives: int) -> Place | None:
-        """Return where a message is to be kept now, or None: it stays in the queue, or is done.
+        """Return where to keep a message now; None if it stays in the queue, or is done.
 
         Args:
-            outcome: what became of it.
+            outcome: the message's.
             delivery: the message.
             receives: how often it has been received.
         """
@@ -141,7 +141,7 @@ class Keeper(Generic[M]):
         return None
 
     async def keep(self, message: M, delivery: Delivery, place: Place) -> KeepOutcome:
-        """Keep a message, and log what came of it.
+        """Keep a message, and log the result.
 
         Raises:
             StoreError: as :func:`keeping`.

@@ -1,4 +1,4 @@
-"""When to ask a queue for messages, and for how many: never for more than can be begun soon."""
+"""When to ask a queue for messages, and for how many: never more than can begin soon."""
 
 import asyncio
 import logging
@@ -10,17 +10,17 @@ from onceward.consumers.callers import Callers
 from onceward.core.clock import Clock, boottime
 
 M = TypeVar("M")
-SOON: Final = 0.5  # seconds within which a message that is held should begin
-AHEAD: Final = 50  # messages that are held beyond those that run, at most
-POLLS: Final = 8  # polls under way at a time, at most; more than one only while the queue is full
-LINGER: Final = 0.05  # seconds that a free place waits for others to be filled with one poll
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds without a poll while there is trouble
+SOON: Final = 0.5  # seconds within which a held message should begin
+AHEAD: Final = 50  # the most messages held beyond the running ones
+POLLS: Final = 8  # the most polls at a time; more than one only while the queue is full
+LINGER: Final = 0.05  # seconds that a free place waits for others, so that one poll fills several
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds without a poll after a failure
 
 _log = logging.getLogger("onceward")
 
 
 class Trouble:
-    """Whether the queue or the ledger fails, and how long to leave it alone: for twice as long each time.
+    """Whether the queue or the ledger fails, and how long to pause: twice as long each time.
 
     Args:
         clock: the owner's clock (seconds).
@@ -32,22 +32,22 @@ class Trouble:
 
     @property
     def lasts(self) -> bool:
-        """Whether the last that was heard of it was a failure."""
+        """Whether the last report was a failure."""
         return self._pause > 0
 
     @property
     def left(self) -> float:
-        """Seconds to leave it alone."""
+        """Seconds left of the pause."""
         return max(0.0, self._until - self._clock()) if self._pause else 0.0
 
     def met(self) -> None:
-        """Say that it failed; what fails while it is left alone had begun before."""
+        """Report a failure. One during a pause is ignored, as its request began before the pause."""
         if not self.left:
             self._pause = min(max(FIRST_PAUSE, 2 * self._pause), LONGEST_PAUSE)
             self._until = self._clock() + self._pause
 
     def over(self) -> None:
-        """Say that it works."""
+        """Report a success."""
         self._pause = 0.0
 
 
@@ -55,16 +55,16 @@ class Polls(Generic[M]):
     """The polls of one run. It belongs to one event loop; the polls themselves wait in threads.
 
     Args:
-        receive: receives up to so many messages, blocking.
-        taken: is given messages to begin; when nothing more is to begin, to give back.
-        most: messages that one call of ``receive`` may bring.
+        receive: receives at most that many messages; blocks.
+        taken: is given messages to begin; after a stop, to give back.
+        most: the most messages that one ``receive`` returns.
         concurrency: how many handlers run at a time.
-        typical: returns how many seconds a handler takes; 0 is not known.
+        typical: returns how many seconds a handler takes; 0 if unknown.
         until_empty: stop when nothing is left to receive, and nothing under way.
 
     Attributes:
-        stopping: no poll is begun any more.
-        ledger: whether the ledger works, for whoever sees what comes of the messages.
+        stopping: whether new polls have stopped.
+        ledger: whether the ledger works; report each outcome to it.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class Polls(Generic[M]):
         self._most, self._concurrency, self._typical = most, concurrency, typical
         self._until_empty = until_empty
         self._under_way = 0  # messages that were taken and are not done
-        self._asked_for = 0  # messages that the polls under way may bring
+        self._asked_for = 0  # messages that the running polls may bring
         self._changed = asyncio.Event()
         self._callers = Callers()
         self._polls: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
 
     async def run(self) -> None:
-        """Poll until somebody says stop, and the polls under way then have ended; raises BrokerError when the queue is gone."""
+        """Poll until :meth:`stop`, and until the running polls end; raises BrokerError if the queue is gone."""
         self._begin()
         try:
             while self._polls:
@@ -108,7 +108,7 @@ class Polls(Generic[M]):
         self._changed.set()
 
     def done(self) -> None:
-        """Say that one of the messages that were taken is done."""
+        """Report that one of the taken messages is done."""
         self._under_way -= 1
         self._changed.set()
 
@@ -157,7 +157,7 @@ class Polls(Generic[M]):
     # --- how many ---------------------------------------------------------------------------------------------------
 
     def _free(self) -> int:
-        """Return for how many messages there is room; while there is trouble, for one, to see whether it lasts."""
+        """Return for how many messages there is room; during trouble at most one, as a test."""
         busy = self._under_way + self._asked_for
         if self.ledger.lasts or self._queue.lasts:
             return 0 if busy else 1
@@ -169,7 +169,7 @@ class Polls(Generic[M]):
         return self._concurrency + ahead
 
     async def _room(self) -> int:
-        """Wait until it is worth asking for messages, and return for how many; 0 is time to stop."""
+        """Wait until a poll is worthwhile, and return for how many messages; 0 means stop."""
         free_since: float | None = None
         while not self.stopping:
             timeout: float | None = max(self.ledger.left, self._queue.left) or None
@@ -185,5 +185,5 @@ class Polls(Generic[M]):
                 async with asyncio.timeout(timeout):
                     await self._changed.wait()
             except TimeoutError:
-                pass  # time to look again
+                pass  # check again
         return 0

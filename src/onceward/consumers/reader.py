@@ -1,4 +1,4 @@
-"""From a function's signature and options to its arguments, key and fingerprint for each delivery."""
+"""Reads a function's arguments, key and fingerprint from each delivery."""
 
 import inspect
 from collections.abc import Callable
@@ -17,27 +17,27 @@ from onceward.results.classes import is_model
 from onceward.results.codec import Codec
 
 Payload = Callable[[Delivery], object]
-_LATE: Final = object()  # stands for an annotation that names what is not defined yet
+_LATE: Final = object()  # an annotation with a name that is not defined yet
 _AS_IT_IS: Final = (object, Any)
 _BY_PLACE: Final = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-DELIVERY_NAME: Final = "_delivery"  # what callables of ours name, to be given the delivery
+DELIVERY_NAME: Final = "_delivery"  # our own callables name this parameter to get the delivery
 
 
 class DeliveryReader:
     """Reads deliveries for one function.
 
-    A path is over the function's parameters by name. It sees the payload as it was decoded, before it is converted to what
-    the parameter is annotated with, so another annotation makes no other keys; and a ``Delivery`` as its fields.
+    A path begins with a parameter's name. It sees the decoded payload before its conversion to the annotation, so a new
+    annotation does not change keys. It sees a ``Delivery`` as its fields.
 
     Args:
-        function: takes the payload as its first parameter, converted to what that is annotated with; a parameter annotated
-            ``Delivery`` gets the delivery, one annotated ``Claim`` the claim (which is not filled in here).
-        key: a JMESPath expression that begins with a parameter; or a callable that is given those of the arguments that it
-            names, or the delivery if its own parameter is annotated so; None for the delivery's own key.
+        function: its first parameter gets the payload, converted to the annotation. A parameter annotated ``Delivery`` gets
+            the delivery, one annotated ``Claim`` the claim (which is not filled in here).
+        key: a JMESPath expression that begins with a parameter; or a callable that gets the arguments it names, or the
+            delivery if its parameter is annotated so; None for the delivery's own key.
         fingerprint: the same, or True for the whole payload; None for none.
 
     Raises:
-        TypeError, ValueError: the function takes what nobody gives it, or an option does not fit.
+        TypeError, ValueError: nothing supplies one of the function's parameters, or an option does not fit.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class DeliveryReader:
         )
 
     def read(self, delivery: Delivery) -> Reading:
-        """Return what is to be known of a delivery before the function runs.
+        """Return a delivery's arguments, key and fingerprint.
 
         Raises:
-            MalformedRecord: it cannot be read, or its payload is not what the function takes.
+            MalformedRecord: it cannot be read, or its payload does not fit the function.
             KeyMissing: it has no key.
         """
         if delivery.fault is not None:
@@ -68,14 +68,14 @@ class DeliveryReader:
         given: dict[str, object] = {DELIVERY_NAME: delivery}
         for argument, value in zip(self._arguments, args, strict=True):
             given[argument.name] = [value] if argument.several else value
-            if self._keys.by_path:  # or a payload that is converted is never decoded besides
+            if self._keys.by_path:  # otherwise a converted payload is not decoded twice
                 seen = fields_of(delivery) if argument.delivery else delivery.data
                 named[argument.name] = [seen] if argument.several else seen
         return Reading(args, self._keys.key(named, given), self._keys.fingerprint(named, given))
 
 
 def default_key(_delivery: Delivery) -> object:
-    """Return the key that a delivery has by default; raises KeyMissing."""
+    """Return the default key of a delivery; raises KeyMissing if it has none."""
     if _delivery.key is None:
         raise KeyMissing(
             f"this record of {_delivery.source} lacks what its key is made of by default; give key=, and see in "
@@ -88,7 +88,7 @@ def default_key(_delivery: Delivery) -> object:
 
 
 class _Argument(NamedTuple):
-    """A parameter that is filled in: its name, what makes its value of a delivery, and whether it takes several (``*args``)."""
+    """A parameter to fill in: its name, how to make its value, and whether it is ``*args`` or the delivery."""
 
     name: str
     make: Payload
@@ -97,7 +97,7 @@ class _Argument(NamedTuple):
 
 
 def _arguments(function: Callable[..., object], claim: str | None) -> list[_Argument]:
-    """Return what makes the arguments of a function, in the order of its parameters, of a delivery."""
+    """Return the parameters to fill in, in the function's order."""
     found: list[_Argument] = []
     given = done = False
     for name, parameter in inspect.signature(function).parameters.items():
@@ -128,7 +128,7 @@ def _arguments(function: Callable[..., object], claim: str | None) -> list[_Argu
 
 
 def _roots(function: Callable[..., object], arguments: list[_Argument], claim: str | None) -> Roots:
-    """Return what a path may begin with; the fields of a payload stand in the ``data`` of a delivery that is alone."""
+    """Return what a path can begin with. If the function takes the delivery only, the payload is its ``data``."""
     parameters = inspect.signature(function).parameters
     starts = [f"{a.name}[0]" if a.several else a.name for a in sorted(arguments, key=lambda a: a.delivery)]
     start = "" if not starts else f"{starts[0]}.data" if all(a.delivery for a in arguments) else starts[0]
@@ -138,7 +138,7 @@ def _roots(function: Callable[..., object], arguments: list[_Argument], claim: s
 def _annotation(function: Callable[..., object], name: str) -> object:
     try:
         return hint(function, name)
-    except (KeyError, AttributeError, TypeError):  # it has none, or is of a kind that has none
+    except (KeyError, AttributeError, TypeError):  # it has none, or cannot have one
         return object
     except NameError:
         written = inspect.signature(function).parameters[name].annotation
@@ -165,7 +165,7 @@ def _payload(function: Callable[..., object], name: str, annotation: object) -> 
 
 
 def _converter(function: Callable[..., object], annotation: object) -> Payload:
-    """Return what makes the payload of a delivery what a parameter is annotated with; it raises MalformedRecord."""
+    """Return a function that converts a delivery's payload to the annotation; it raises MalformedRecord."""
     if any(annotation is kind for kind in _AS_IT_IS):
         return lambda delivery: delivery.data
     convert = _conversion(function, annotation)
@@ -205,7 +205,7 @@ def _conversion(function: Callable[..., object], annotation: object) -> Payload:
             except msgspec.ValidationError:
                 raise
             except msgspec.DecodeError:
-                pass  # it is no JSON, and may be wanted as the text that it is
+                pass  # it is not JSON, but its text may fit
         return msgspec.convert(delivery.data, cast("type[object]", annotation), dec_hook=_from_builtin)
 
     return convert
@@ -224,7 +224,7 @@ def _as_bytes(delivery: Delivery) -> bytes:
 
 
 def _as_model(model: Any, delivery: Delivery) -> object:
-    """Let pydantic read JSON by itself: its strict types take more from JSON than from Python's values."""
+    """Let pydantic read the JSON itself: its strict types accept more from JSON than from Python's values."""
     if delivery.body is not None:
         return cast("object", model.model_validate_json(delivery.body))
     return cast("object", model.model_validate(delivery.data))
@@ -233,19 +233,19 @@ def _as_model(model: Any, delivery: Delivery) -> object:
 def _from_builtin(kind: type, value: object) -> object:
     if kind is object:
         return value
-    return kind.model_validate(value)  # type: ignore[attr-defined]  # Codec lets through pydantic models only, besides
+    return kind.model_validate(value)  # type: ignore[attr-defined]  # Codec accepts no other kinds but pydantic models
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------
 
 
 def _source(source: KeySource) -> KeySource:
-    """Return a callable on a delivery as one that names it."""
+    """Return a callable that takes a Delivery as one with the parameter ``_delivery``."""
     if not callable(source):
         return source
     try:
         first = next(iter(inspect.signature(source).parameters), None)
-    except (TypeError, ValueError):  # operator.itemgetter and other builtins tell nothing
+    except (TypeError, ValueError):  # operator.itemgetter and other builtins have no signature
         first = None
     if first is None or _annotation(source, first) is not Delivery:
         return source

@@ -1,4 +1,4 @@
-"""One run of a worker: messages go from the polls to the batch, and what becomes of them back to the broker."""
+"""One run of a worker: messages go from the polls to the batch, and their outcomes back to the broker."""
 
 import asyncio
 import logging
@@ -22,9 +22,9 @@ _log: Final = logging.getLogger("onceward")
 
 
 class StoppableBatch(Batch):
-    """A batch that can be told to begin nothing more; what is claimed and has not begun is then given back, and deferred."""
+    """A batch that can stop. Keys that are claimed but have not begun are then given back, as deferred."""
 
-    # Set as it is used, so that the constructor is the batch's own.
+    # A class attribute, so that Batch's constructor is enough.
     stopped = False
 
     async def _work_through_async(self, run: "Run") -> None:
@@ -44,7 +44,7 @@ class StoppableBatch(Batch):
         for run in self.__dict__.get("_runs", ()):
             run.stop()
             for _ in range(run.width):
-                gate.release()  # for those that wait for their turn, which is now to find that there is none
+                gate.release()  # wakes the records that wait, so that they see the stop
 
 
 class Serving(Generic[M]):
@@ -52,9 +52,9 @@ class Serving(Generic[M]):
 
     Args:
         broker: where messages come from; it is open.
-        batch: handles them; tells :meth:`told` of each outcome.
+        batch: handles them, and calls :meth:`told` with each outcome.
         backoff: for messages that failed.
-        grace: seconds that running handlers have after a stop; None is as long as they take.
+        grace: seconds that running handlers have after a stop; None waits until they end.
         until_empty: stop when there are no more messages.
     """
 
@@ -78,7 +78,7 @@ class Serving(Generic[M]):
         )
 
     async def run(self) -> None:
-        """Serve until somebody says stop; then until all that runs is done, or the grace is over."""
+        """Serve until :meth:`stop`, and then until the running handlers end or the grace is over."""
         polls = asyncio.create_task(self._polls.run())
         stop = asyncio.create_task(self._stop.wait())
         try:
@@ -111,7 +111,7 @@ class Serving(Generic[M]):
 
     def told(self, outcome: "BatchOutcome") -> None:
         """Acknowledge a message, keep it or give it back, as soon as its outcome is in the ledger."""
-        delivery: Delivery = outcome.record  # type: ignore[assignment]  # the only records that this batch is given
+        delivery: Delivery = outcome.record  # type: ignore[assignment]  # this batch gets no other records
         message = self.held.pop(delivery)
         receives = self._broker.receives(message)
         if isinstance(outcome.error, StoreError | ResultNotRecorded):
@@ -149,7 +149,7 @@ class Serving(Generic[M]):
                 self._broker.give_back(message, away)
 
     async def _finished(self, polls: "asyncio.Task[None]") -> bool:
-        """Wait for the end of all that is under way; return whether the grace was over before."""
+        """Wait until all tasks end; return whether the grace was over first."""
 
         async def all_done() -> None:
             await asyncio.wait((polls,))

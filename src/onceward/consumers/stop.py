@@ -1,4 +1,4 @@
-"""Being told to stop: the first signal ends the taking of lines, the second kills what runs, the third is the system's."""
+"""Stops a process by signals: the first begins nothing new, the second kills what runs, the third has the system's effect."""
 
 import os
 import signal
@@ -16,9 +16,9 @@ class Stop:
     Attributes:
         asked: finish what runs, begin nothing new.
         signalled: a signal asked for it.
-        forced: do not wait for what runs, either.
-        wake: a file descriptor that is readable once a signal came, for ``select``.
-        on_force: called when ``forced`` is set; by a signal handler, so it must take no lock that the main thread holds.
+        forced: do not wait for what runs.
+        wake: a file descriptor for ``select``, readable after a signal.
+        on_force: called by a signal handler when ``forced`` is set. It must take no lock that the main thread may hold.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Stop:
         os.set_blocking(self._waker, False)
 
     def listen(self) -> None:
-        """Take the signals of this process from now on. One that it was started to ignore, as by nohup, stays so."""
+        """Handle this process's signals from now on. A signal ignored at its start, as by nohup, stays ignored."""
         for number in SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._hear)
@@ -55,7 +55,7 @@ class Stop:
 
 @contextmanager
 def signals(stop: Callable[[], None], interrupt: Callable[[], None]) -> Iterator[None]:
-    """Hear the signals of this process in its main thread: the first stops, the second interrupts, the third is the system's."""
+    """Handle signals in the main thread: the first stops, the second interrupts, the third has the system's effect."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -71,7 +71,7 @@ def signals(stop: Callable[[], None], interrupt: Callable[[], None]) -> Iterator
             signal.signal(one, signal.SIG_DFL)
         interrupt()
 
-    # One that this process was started to ignore, as by nohup, stays so.
+    # A signal ignored at the process's start, as by nohup, stays ignored.
     before = {number: was for number in SIGNALS if (was := signal.getsignal(number)) is not signal.SIG_IGN}
     for number in before:
         signal.signal(number, hear)

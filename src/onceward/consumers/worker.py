@@ -1,4 +1,4 @@
-"""A worker for one queue of any broker: receives messages, has each handled once, and acknowledges it or gives it back."""
+"""A worker for one queue of any broker: it handles each message once, and acknowledges it or gives it back."""
 
 import asyncio
 import math
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
     from onceward.once import Once
 
 M = TypeVar("M")
-_PROBE: Final = "onceward.worker"  # a key that is looked for at the start, to find out whether there is a ledger
+_PROBE: Final = "onceward.worker"  # the worker loads this key at the start, to check the ledger
 
 
 class Worker(Generic[M]):
     """Handles the messages of a broker, each once.
 
-    A message is acknowledged when its effect is recorded, also by a handler before this one. One that failed comes again
-    after a pause that doubles with each receive; one whose key is busy comes again when the other worker's lease ends. What
-    cannot be handled (a parked key, another input under the same key, a malformed message) goes to the broker's dead letters.
-    Without these it is kept in the ledger, in the parked record, and acknowledged after that.
+    A message is acknowledged when its effect is recorded, also by an earlier handler. A failed message comes again after a pause
+    that doubles with each receive. A busy key's message comes again when the other worker's lease ends. Messages that cannot be
+    handled (a parked key, another input under the same key, a malformed message) go to the broker's dead letters. Without dead
+    letters, the parked record in the ledger keeps the message, which is then acknowledged.
 
     Args:
         once: the ledger and the defaults of the policy.
-        broker: where messages come from; for this worker alone.
+        broker: where messages come from. Do not share it with another worker.
         handler: takes the payload. A plain function is called in threads.
         key: a JMESPath expression that begins with a parameter of the handler, or a callable; by default the delivery's own key.
         fingerprint: the same, or True for the whole payload: what must not change under one key.
         name: the namespace of the keys; by default the handler's module and qualified name.
         concurrency: how many handlers run at a time.
-        backoff: seconds for which a message stays away after it failed, at first and at most.
-        grace: seconds that running handlers have after a stop before they are interrupted, which leaves their keys claimed;
-            None is as long as they take.
-        **options: see :class:`onceward.Policy`. ``on_busy`` and ``cache`` mean nothing here.
+        backoff: the first and the longest pause after a failure, in seconds.
+        grace: seconds after a stop before running handlers are interrupted, which leaves their keys claimed; None waits
+            until they end.
+        **options: see :class:`onceward.Policy`. ``on_busy`` and ``cache`` have no effect here.
 
     Raises:
         ValueError, TypeError: an argument is not valid, or does not fit the handler.
     """
 
-    wants_values = False  # whether told() has a use for results that are kept outside of their records
+    wants_values = False  # whether told() needs results that are stored outside their records
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Worker(Generic[M]):
 
     @property
     def in_flight(self) -> int:
-        """How many messages are held, running or waiting for their turn."""
+        """How many messages are held: running or waiting."""
         return 0 if self._serving is None else len(self._serving.held)
 
     @property
@@ -103,15 +103,15 @@ class Worker(Generic[M]):
     def run(self, *, until_empty: bool = False) -> None:
         """Work until :meth:`stop` or, in the main thread, SIGTERM or SIGINT.
 
-        A signal is a stop. A second one interrupts the handlers that are still running, and a third kills the process.
+        The first signal stops the worker. A second one interrupts the running handlers, and a third kills the process.
 
         Args:
-            until_empty: stop also when the queue has no more messages to give. Those that failed, and are invisible until
-                they are tried again, are not waited for.
+            until_empty: also stop when the queue is empty. Failed messages that are invisible until their next try do not
+                count.
 
         Raises:
-            BrokerError: the queue could not be looked at in the beginning, or is gone; or it failed, with ``until_empty``.
-            StoreError: the ledger could not be looked at in the beginning.
+            BrokerError: the queue could not be read at the start, or is gone; or it failed, with ``until_empty``.
+            StoreError: the ledger could not be read at the start.
             KeyboardInterrupt: there was a second signal.
             RuntimeError: this worker has run before; make another.
         """
@@ -138,12 +138,12 @@ class Worker(Generic[M]):
                 raise
 
     async def run_async(self, *, until_empty: bool = False) -> None:
-        """As :meth:`run`, in an event loop, and without an ear for signals. A cancellation is what a second signal is to it."""
+        """As :meth:`run`, in an event loop and without signals. A cancellation works like a second signal."""
         with self._lock:
             if self._began:
                 raise RuntimeError("a worker runs once: make another one")
             self._began = True
-        guard = self._batch.guard  # nobody else's
+        guard = self._batch.guard  # this worker's alone
         guard.policy = await self._broker.open(guard.policy)
         try:
             await drive_async(guard.store.load(_PROBE), guard.store)
@@ -152,18 +152,18 @@ class Worker(Generic[M]):
             await self._broker.close()
 
     def stop(self) -> None:
-        """Receive nothing more, give back what has not begun, and end when what runs is done; from any thread.
+        """Receive nothing more, give back waiting messages, and end when the running handlers end; from any thread.
 
-        Before :meth:`run`, it makes that end at once.
+        If you call it before :meth:`run`, that ends at once.
         """
-        # No lock: a signal handler may come while this very thread holds it.
+        # No lock: a signal handler can interrupt this thread while it holds the lock.
         self._asked = True
         loop, serving = self._loop, self._serving
         if loop is not None and serving is not None:
             try:
                 loop.call_soon_threadsafe(serving.stop)
             except RuntimeError:
-                pass  # the event loop is closed, so it has ended
+                pass  # the event loop is closed: the worker has ended
 
     async def _serve(self, *, until_empty: bool) -> None:
         serving = Serving(self._broker, self._batch, self._backoff, grace=self._grace, until_empty=until_empty)
@@ -178,6 +178,6 @@ class Worker(Generic[M]):
                 self._loop = None
 
     def told(self, outcome: "BatchOutcome") -> None:
-        """Take in what became of a message, once that is recorded; for programs that tell a person of it, by a subclass."""
+        """Take in the recorded outcome of a message. Override it to report outcomes to a person."""
         assert self._serving is not None
         self._serving.told(outcome)

@@ -1,4 +1,4 @@
-"""The owner's clock: seconds that only grow, counted through a suspend of the machine where the system can tell."""
+"""The owner's clock: seconds that only grow. Where the system can tell, they go on while the machine is suspended."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from functools import partial
 
 Clock = Callable[[], float]
 
-# CLOCK_MONOTONIC stands still while a laptop sleeps; a lease in a store elsewhere does not.
+# CLOCK_MONOTONIC stops while a laptop sleeps; a lease in a remote store does not.
 boottime: Clock = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 )

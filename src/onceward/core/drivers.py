@@ -1,11 +1,9 @@
 """The two drivers of the protocol's generators.
 
-Every step of the protocol is a generator that yields a store's requests, or a :class:`Sleep`, and is sent the replies.
-``drive`` runs one by calling, ``drive_async`` by awaiting; all logic is in the generators. A request that fails with an
-``OncewardError`` is thrown into the generator, which decides whether to try again. Every other exception is an interrupt: a
-KeyboardInterrupt, a cancellation, or the ``Exception`` of a time limit that a signal handler raised. It is never thrown in,
-it stops the drive at once, and no step catches it. ``settle``/``settle_async`` are for steps that must reach their end all
-the same.
+Every protocol step is a generator. It yields store requests, or a :class:`Sleep`, and is sent the replies. ``drive`` calls
+the store and ``drive_async`` awaits it. A driver throws an ``OncewardError`` into the generator, which decides whether to
+retry. Every other exception is an interrupt: a KeyboardInterrupt, a cancellation, or a signal handler's time limit. It stops
+the drive at once, and no step sees it. Use ``settle`` or ``settle_async`` for steps that must finish all the same.
 """
 
 import time
@@ -18,11 +16,11 @@ if TYPE_CHECKING:
     import asyncio
 
 T = TypeVar("T")
-Steps = Generator[object, Any, T]  # what is sent in is the reply to what was yielded, of whatever type that has
+Steps = Generator[object, Any, T]  # the type of the reply depends on the request
 
 
 class Transport(Protocol):
-    """What a driver needs of a store: one request out, one reply back."""
+    """What a driver needs from a store: one reply for each request."""
 
     def exchange(self, request: object) -> object:
         """Send one request and return its reply."""
@@ -32,13 +30,13 @@ class Transport(Protocol):
 
 
 class Sleep(NamedTuple):
-    """A pause of so many seconds, asked for by a step."""
+    """A step's request to pause, in seconds."""
 
     seconds: float
 
 
 def drive(steps: Steps[T], store: Transport) -> T:
-    """Run ``steps`` to their end on ``store`` and return their value; raises what they raise."""
+    """Run ``steps`` on ``store`` and return their value. Raises what they raise."""
     exchange = store.exchange
     try:
         request = next(steps)
@@ -72,10 +70,9 @@ async def drive_async(steps: Steps[T], store: Transport) -> T:
 
 
 def settle(make: Callable[[], Steps[T]], store: Transport, patience: int = 2) -> T:
-    """Drive ``make()`` to its end although an interrupt comes in between, then raise that.
+    """Drive ``make()`` to its end despite an interrupt, then raise the interrupt.
 
-    The steps recognise their own earlier write, so that they can be made and driven again. Whoever interrupts more than
-    ``patience`` times means it.
+    The steps recognise their own earlier write, so they can run again. After ``patience`` repeats, the next interrupt wins.
     """
     over = False
     try:
@@ -89,7 +86,7 @@ def settle(make: Callable[[], Steps[T]], store: Transport, patience: int = 2) ->
             over = True
             raise
     except BaseException as interrupt:
-        if not over and not was_settled(interrupt):  # a second interrupt came before the first was dealt with
+        if not over and not was_settled(interrupt):  # a second interrupt came before the first was handled
             _settle_again(make, store, patience, interrupt)
         raise
 
@@ -100,21 +97,21 @@ def _settle_again(make: Callable[[], Steps[object]], store: Transport, patience:
         return
     try:
         settle(make, _last(store, patience), patience - 1)
-    except OncewardError as trouble:  # the interrupt is what the caller must hear of
+    except OncewardError as trouble:  # the caller must see the interrupt
         interrupt.add_note(f"{NOTE}and then {trouble}")
 
 
 async def settle_async(make: Callable[[], Steps[T]], store: Transport, patience: int = 2) -> T:
-    """As :func:`settle`, for a coroutine: a cancellation waits until the steps are at their end.
+    """As :func:`settle`, for a coroutine: a cancellation waits for the steps to end.
 
-    Whoever cancels more often than that is let go, and the steps reach their end all the same, in a task of their own: some
-    cancel at every await, such as the scopes of anyio, and do not mean these.
+    After too many cancellations the caller stops waiting, and a separate task finishes the steps. Scopes such as anyio's
+    cancel every await, and do not aim at these steps.
     """
     over = False
     try:
         try:
             return await drive_async(make(), store)
-        except (OncewardError, GeneratorExit):  # a coroutine that is closed may not await any more
+        except (OncewardError, GeneratorExit):  # a closed coroutine must not await
             over = True
             raise
         except BaseException as interrupt:
@@ -132,17 +129,17 @@ GIVEN_UP: Final = f"{NOTE}interrupted again and again, the outcome was not recor
 
 
 def was_settled(interrupt: BaseException) -> bool:
-    """Tell whether an exception went on because ``settle`` could do no more, so that nothing is to be tried again."""
+    """Tell whether ``settle`` has already dealt with this exception. If so, do not try again."""
     return any(note.startswith(NOTE) for note in getattr(interrupt, "__notes__", ()))
 
 
 def _last(store: Transport, patience: int) -> Transport:
-    """Return ``store`` for the next try; the last one takes each of its errors for one that it means."""
+    """Return ``store`` for the next try. The last try treats every store exception as a refusal."""
     return Frank(store) if patience == 1 else store
 
 
 class Frank:
-    """A store whose every ``Exception`` is its refusal: for one that breaks the contract and raises others each time."""
+    """Turns every ``Exception`` of a store into StoreError, for a store that breaks the contract on each try."""
 
     def __init__(self, store: Transport) -> None:
         self._store = store
@@ -166,7 +163,7 @@ class Frank:
             raise StoreError(f"the store failed: {error!r}") from error
 
 
-_ENDING: "set[asyncio.Task[Any]]" = set()  # a loop does not keep its tasks alive
+_ENDING: "set[asyncio.Task[Any]]" = set()  # keeps tasks alive, which a loop does not
 
 
 async def _again(make: Callable[[], Steps[object]], store: Transport, patience: int, interrupt: BaseException) -> None:
@@ -182,10 +179,10 @@ async def _again(make: Callable[[], Steps[object]], store: Transport, patience: 
     while not task.done() and patience:
         try:
             await asyncio.wait((task,))
-        except BaseException:  # the first interrupt is what the caller hears of
+        except BaseException:  # the caller sees the first interrupt
             patience -= 1
     if not task.done():
-        task.add_done_callback(_pass_on)  # nobody waits for it any more
+        task.add_done_callback(_pass_on)  # nobody waits for it now
         interrupt.add_note(GIVEN_UP)
     elif (trouble := _pass_on(task)) is not None:
         for note in (f"{NOTE}and then {trouble}", *getattr(trouble, "__notes__", ())):
@@ -200,7 +197,7 @@ def _pass_on(task: "asyncio.Task[BaseException | None]") -> BaseException | None
 
 
 async def _trouble(settling: "Coroutine[Any, Any, object]") -> BaseException | None:
-    """Return what ``settling`` raises: from a task of its own an interrupt would end the loop, not reach who waits."""
+    """Return what ``settling`` raises. Raised from a task, an interrupt would end the loop and not reach the waiter."""
     try:
         await settling
     except (Exception, KeyboardInterrupt, SystemExit) as error:

@@ -1,7 +1,7 @@
-"""The steps of the protocol for many keys at once: what one exchange settles, it settles for all; the rest goes alone.
+"""The protocol steps for many keys in one exchange.
 
-Written as ``steps.py``, and on top of it: what takes more than the common case (a key to park, a lost race, a store that
-refuses one of the writes) is done by the step for one key, which recognises what this one has written.
+The common case ends in that exchange. For the rest (a key to park, a lost race, a refused write), the single-key step in
+``steps.py`` goes on. It recognises what the exchange has written.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,14 +31,13 @@ from onceward.errors import OncewardError, StoreError
 Claimed = Won | Replay | Refused | Exception
 
 
-Verb = Callable[[Sequence[int]], Steps[list[Answered]]]  # one exchange for these of the keys asked for
+Verb = Callable[[Sequence[int]], Steps[list[Answered]]]  # one exchange for the keys with these numbers
 
 
 def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
-    """Claim different keys under one clock, or find out why not; nobody waits for a busy one.
+    """Claim different keys under one clock, or find out why not. It does not wait for a busy key.
 
-    The answers are in the order of the bids; the error of a key that could not be asked for stands in its place. A
-    recorded result that is kept elsewhere is not fetched.
+    Answers are in the order of the bids; a key that fails has its error there. Results kept elsewhere are not fetched.
     """
     outcomes: dict[int, Claimed] = {}
     writes = [first_claim(bid.key, bid.owner, bid.fingerprint, bid.policy) for bid in bids]
@@ -67,15 +66,15 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
 def _claims(
     store: Register, bids: Sequence[Bid], asked: Sequence[int], verb: Verb, outcomes: dict[int, Claimed]
 ) -> Steps[dict[int, tuple[Verdict, Record]]]:
-    """Ask for the bids ``asked`` together: note what that decides, and return what those that it does not have met."""
+    """Ask for the bids ``asked`` together. Note what is decided in ``outcomes``, and return what the other bids met."""
     clock = bids[0].clock
-    # What was won waits for what is throttled, and must not lose its lease by that.
+    # The keys that are won wait for those that are throttled, and must not lose their lease meanwhile.
     patience = min(CLAIM_PATIENCE, bids[0].policy.lease / 4)
     try:
         answers = yield from _answers(verb, asked, clock, _patient(clock, patience))
     except OncewardError as error:
         if getattr(error, "transient", False):
-            outcomes.update(dict.fromkeys(asked, error))  # each alone would wait as long, and in vain
+            outcomes.update(dict.fromkeys(asked, error))  # each alone would wait as long, and fail
         return {}
     met: dict[int, tuple[Verdict, Record]] = {}
     for number, (sent, reply) in answers.items():
@@ -85,7 +84,7 @@ def _claims(
             continue
         held = reply.record
         if held is None:
-            continue  # it was deleted in between
+            continue  # deleted meanwhile
         verdict = Verdict.WON if reply.won else decide(held, reply.now, bid.owner, bid.fingerprint, bid.policy)
         if verdict is Verdict.WON:
             until = belief(store, bid.policy, sent, reply, held, lease=bid.policy.lease)
@@ -103,12 +102,12 @@ def _claims(
 def end_many(
     store: Register, ends: Sequence[tuple[Record, Outcome, Policy]], clock: Clock, until: Callable[[], float]
 ) -> Steps[list[Settled | Lost | StoreError | None]]:
-    """End claims in one exchange; None for one that this has not settled, and that ``steps.end`` is to end alone.
+    """End claims in one exchange. None stands for a claim that you must end alone, with ``steps.end``.
 
-    What fails for a time is asked for again until ``until()``; the error of a key that lasted so long stands in its place.
+    Transient errors are retried until ``until()``. A key that still fails then has its error in its place.
 
     Raises:
-        OncewardError: the store's, a transient one that all of them had until then.
+        OncewardError: the store's transient error, when every key has it until then.
     """
     pairs = [(last_write(record, outcome, policy), record) for record, outcome, policy in ends]
     verb: Verb = lambda asked: store.swap_many([pairs[number] for number in asked])
@@ -117,7 +116,7 @@ def end_many(
     except OncewardError as error:
         if getattr(error, "transient", False):
             raise
-        return [None] * len(ends)  # the store refuses one of them: each alone finds out which
+        return [None] * len(ends)  # the store refuses one; ending each alone finds out which
     return [_ended(answers[number][1]) for number in range(len(pairs))]
 
 
@@ -130,10 +129,10 @@ def _ended(reply: Answered) -> Settled | StoreError | None:
 def give_back(
     store: Register, claims: Sequence[tuple[Record, Policy]], clock: Clock, until: Callable[[], float]
 ) -> Steps[None]:
-    """Give back claims whose handlers have not begun; no attempt is counted. Those that are lost by now stay as they are.
+    """Give back claims whose handlers have not begun, and count no attempt. Claims that are lost stay as they are.
 
     Raises:
-        OncewardError: the store's, after the others were given back; what was not stays claimed to the end of its lease.
+        OncewardError: the store's, after the others were given back. A claim not given back stays until its lease ends.
     """
     todo = dict(enumerate(claims))
     trouble: StoreError | None = None
@@ -146,10 +145,10 @@ def give_back(
             record, policy = todo[number]
             if isinstance(reply, StoreError):
                 trouble = reply
-            # what stands as it was seen, the store refuses to change: asking on would never end
+            # A store that refuses to change an unchanged record would refuse for ever.
             elif not reply.won and reply.record not in {None, record} and is_mine(reply.record, record.owner):
                 assert reply.record is not None
-                again[number] = (reply.record, policy)  # a heartbeat of mine came in between
+                again[number] = (reply.record, policy)  # a heartbeat of mine came between
         todo = again
     if trouble is not None:
         raise trouble
@@ -158,10 +157,9 @@ def give_back(
 def _answers(
     verb: Verb, asked: Sequence[int], clock: Clock, until: Callable[[], float]
 ) -> Steps[dict[int, tuple[float, Answered]]]:
-    """Return the answer for each key, and when it was asked for; those that failed for a time are asked again until ``until()``.
+    """Return when each key was asked for, and its answer. Retry transient errors until ``until()``.
 
-    Raises:
-        OncewardError: an exchange failed as a whole, before any key had an answer of its own.
+    Raises an exchange's OncewardError if no key has its own answer yet.
     """
     answers: dict[int, tuple[float, Answered]] = {}
     todo, pause = list(asked), FIRST_PAUSE
@@ -195,7 +193,7 @@ def _moment(seconds: float) -> Sleep:
 
 
 def _patient(clock: Clock, seconds: float) -> Callable[[], float]:
-    """Return until when to ask again: so long from now, and at least once after a try that took long."""
+    """Return the limit for retries: ``seconds`` from now, but at least one retry after a slow first try."""
     began, limit = clock(), 0.0
 
     def until() -> float:
@@ -207,7 +205,7 @@ def _patient(clock: Clock, seconds: float) -> Callable[[], float]:
 
 
 def abandon_many(store: Register, bids: Sequence[Bid]) -> Steps[None]:
-    """Give back what ``claim_many`` may have won before it was interrupted, as ``steps.abandon`` does for one key."""
+    """Give back what an interrupted ``claim_many`` may have won, as ``steps.abandon`` does for one key."""
     clock = bids[0].clock
     claimed = yield from claim_many(store, bids)
     won = [(one.record, bid.policy) for one, bid in zip(claimed, bids, strict=True) if isinstance(one, Won)]

@@ -1,4 +1,4 @@
-"""What a guard does when things go wrong: every option, its default, and which options contradict each other."""
+"""The options of a guard: their defaults, and which of them contradict each other."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypedDict
@@ -6,14 +6,14 @@ from typing import Literal, NamedTuple, TypedDict
 OnBusy = Literal["raise", "skip"] | float
 OnLapse = Literal["retry", "park"]
 OnError = Literal["release", "park"]
-Seal = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]  # seals, and opens
+Seal = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]  # (seal, open)
 
 DAY = 86400.0
-_LONGEST = 1e10  # seconds, three centuries: more is a mistake, or infinity, which no clock and no store can add up
+_LONGEST = 1e10  # seconds, three centuries: more is a mistake, or infinity, which clocks and stores cannot add
 
 
 class Options(TypedDict, total=False):
-    """The keywords of a policy; the meaning and unit of each is told at :class:`Policy`."""
+    """The keywords of a policy. :class:`Policy` says what each means, and its unit."""
 
     lease: float
     heartbeat: float | None
@@ -35,18 +35,18 @@ class Policy(NamedTuple):
         lease: Seconds a claim holds without a heartbeat.
         heartbeat: Seconds between renewals while the handler runs; None is a third of the lease, 0 never renews.
         max_attempts: Claims a key may have before it is parked; None is no limit.
-        on_busy: What a duplicate does while the handler runs elsewhere: "raise" ``Busy``, "skip" (return None), or a
-            number: wait up to so many seconds for the result.
+        on_busy: What a duplicate does while the handler runs elsewhere: "raise" ``Busy``, "skip" (return None), or wait
+            for the result up to this number of seconds.
         on_lapse: What to do with a key whose worker vanished: "retry" it, or "park" it for an operator.
         on_error: What to do when the handler raises: "release" the key for a retry, or "park" it.
-        final: Exceptions that are the outcome: recorded like a result, and raised again for every duplicate.
-        retention: Seconds a completed record answers duplicates; None is for ever. The default, 14 days, is the longest
-            that an SQS queue can hold a message (``MessageRetentionPeriod``).
-        cache: How many recorded results to remember in this process, so that a repeated duplicate costs no request.
-        max_result: Bytes of encoded result that are stored; a larger result completes without being replayable. None is
-            what the ledger takes by default: 256 KiB, or 16 MiB in DynamoDB with ``blobs=``.
-        seal: A pair of plain functions, from bytes to bytes. The first encrypts or redacts each result, and each error's
-            text, before it is recorded; the second opens it for a duplicate. What cannot be sealed is not recorded.
+        final: Exceptions that are outcomes: recorded like a result, and raised again for every duplicate.
+        retention: Seconds a completed record answers duplicates; None is for ever. The default is 14 days, the longest
+            that an SQS queue can keep a message (``MessageRetentionPeriod``).
+        cache: How many recorded results this process remembers, so that a repeated duplicate costs no request.
+        max_result: Largest encoded result to store, in bytes; a larger one completes without being replayable. None is the
+            ledger's default: 256 KiB, or 16 MiB in DynamoDB with ``blobs=``.
+        seal: A pair of plain functions from bytes to bytes. The first encrypts or redacts each result and error text
+            before it is recorded. The second opens it for a duplicate. What cannot be sealed is not recorded.
     """
 
     lease: float = 60.0
@@ -68,11 +68,11 @@ class Policy(NamedTuple):
 
     @property
     def wait(self) -> float:
-        """Seconds a duplicate waits for the run that is under way."""
+        """Seconds a duplicate waits for the current run."""
         return 0.0 if isinstance(self.on_busy, str) else float(self.on_busy)
 
     def checked(self) -> "Policy":
-        """Return self, or raise ValueError or TypeError that names the option, its value and what would be right."""
+        """Return self; raises ValueError or TypeError that names the option, its value and what is right."""
         for name in ("lease", "heartbeat", "retention"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
@@ -131,7 +131,7 @@ def _check_seal(seal: object) -> None:
     from inspect import iscoroutinefunction
 
     if not isinstance(seal, tuple) or len(seal) != 2 or not all(map(callable, seal)):
-        kind = type(seal).__name__  # no more of it, for it may be a secret
+        kind = type(seal).__name__  # the value may be a secret
         raise TypeError(f"seal= is a {kind}: give a pair of functions, as in seal=(fernet.encrypt, fernet.decrypt)")
     if any(map(iscoroutinefunction, seal)):
         raise TypeError("seal= has a coroutine function, and nobody would await it: give plain ones")

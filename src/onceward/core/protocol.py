@@ -1,8 +1,7 @@
-"""The state machine: every decision about a record's status is made in this file, and nowhere else.
+"""The state machine: this file alone decides about a record's status.
 
-``RULES`` is what a worker that wants a key does about the record it meets; ``TRANSITIONS`` is every change a record can
-make. Both are data: ``docs/draw_states.py`` draws the diagram from them and the interleaving explorer checks every write
-against them. ``steps.py`` asks here what to do, and does it.
+``RULES`` says what a worker does about the record it meets. ``TRANSITIONS`` lists every change a record can make. Both are
+data: ``docs/draw_states.py`` draws the diagram from them, and the interleaving explorer checks every write against them.
 """
 
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from onceward.core.writes import ended, first_claim, next_version
 
 
 class Verdict(Enum):
-    """What a worker that wants a key does about the record it met."""
+    """What a worker does about the record it met."""
 
     START = "claim: attempt 1, new fence"
     NEXT = "claim: attempt + 1, larger fence"
@@ -33,7 +32,7 @@ NEEDS: frozenset[str] = frozenset()  # the features that this version knows
 
 
 class Look(NamedTuple):
-    """What a worker knows when it decides: the record held, the store's time, and its own bid."""
+    """What a worker knows when it decides."""
 
     held: Record | None
     now: float
@@ -43,7 +42,7 @@ class Look(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One row of the decision table. ``holds`` may rely on every row above it having been refused."""
+    """One row of the decision table. ``holds`` can assume that no row above it holds."""
 
     status: str
     when: str
@@ -66,7 +65,7 @@ def _used_up(look: Look) -> bool:
     return limit is not None and look.held is not None and look.held.attempts >= limit
 
 
-# The first rule that holds decides. mypy cannot see that the first row excludes None below it, hence the `h and`.
+# The first rule that holds decides. `h and` is for mypy: the first row already excludes None.
 RULES: tuple[Rule, ...] = (
     Rule("absent", "no record", lambda k: k.held is None, Verdict.START),
     Rule(
@@ -119,7 +118,7 @@ def unknown_needs(record: Record) -> list[str]:
 
 
 def is_known(record: Record) -> bool:
-    """Tell whether this version knows what a record means; another one must not be changed."""
+    """Tell whether this version knows what a record means. If not, it must not change the record."""
     return record.status in STATUSES and not unknown_needs(record)
 
 
@@ -141,12 +140,12 @@ def decide(held: Record | None, now: float, owner: str, fingerprint: str | None,
 
 
 def has_taken_over(won: Record, before: Record | None) -> bool:
-    """Tell whether a claim was taken from a worker whose lease had ended; ``before`` is the record that it replaced."""
+    """Tell whether a claim replaced one whose lease had ended; ``before`` is the replaced record."""
     return before is not None and before.status == IN_PROGRESS and won.attempts > 1
 
 
 class Transition(NamedTuple):
-    """One change that a record can make: by what step, and under which condition in the store."""
+    """One change of a record, the step that makes it, and its condition in the store."""
 
     source: str
     step: str
@@ -166,7 +165,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(RELEASED, "park", PARKED, "the record seen"),
     Transition(COMPLETED, "claim", IN_PROGRESS, "the expired record seen"),
     Transition(PARKED, "unpark", RELEASED, "the record seen"),
-    # a message that no dead-letter queue takes, in its key's record or in one of its own
+    # a message that no dead-letter queue takes, in its key's record or in a separate one
     Transition(ABSENT, "keep", PARKED, "absent"),
     Transition(RELEASED, "keep", PARKED, "the record seen"),
     Transition(PARKED, "keep", PARKED, "the record seen"),
@@ -193,16 +192,16 @@ class Outcome(NamedTuple):
 
 
 class Unbegun(Outcome):
-    """A key that is given back before its handler has begun, so that no attempt counts and no input is bound."""
+    """A key given back before its handler has begun: no attempt counts, and no input is bound."""
 
 
 def completed(result: str | None, error: str | None = None) -> Outcome:
-    """The handler is done; ``result`` is None when there is none to replay, and ``error`` then says why."""
+    """The handler is done. A ``result`` of None cannot be replayed, and ``error`` then says why."""
     return tuple.__new__(Outcome, (COMPLETED, result, error))  # what Outcome(...) does, in half the time
 
 
 def failed(record: Record, policy: Policy, error: str) -> Outcome:
-    """The handler raised: given back for a retry, or parked by ``on_error`` or because no attempt is left."""
+    """The handler raised: give the key back, or park it by ``on_error`` or because no attempt is left."""
     park = policy.on_error == "park" or (policy.max_attempts is not None and record.attempts >= policy.max_attempts)
     return Outcome(PARKED if park else RELEASED, None, error)
 
@@ -213,12 +212,12 @@ def released(error: str | None = None) -> Outcome:
 
 
 def unbegun() -> Outcome:
-    """Given back, for the handler has not begun."""
+    """Given back before the handler has begun."""
     return Unbegun(RELEASED)
 
 
 def parked(error: str | None = None) -> Outcome:
-    """Not to be tried again until an operator clears it."""
+    """Not retried until an operator clears it."""
     return Outcome(PARKED, None, error)
 
 
@@ -231,14 +230,14 @@ def last_write(record: Record, outcome: Outcome, policy: Policy) -> Write:
 
 
 def unclaimed(record: Record, policy: Policy) -> Write:
-    """Return the write that gives a claim back whose handler has not begun, so that no attempt is counted."""
+    """Return the write that gives back a claim whose handler has not begun. It counts no attempt."""
     attempts = record.attempts - 1
     back = next_version(record, RELEASED, attempts=attempts, error=record.error, keep=policy.retention)
-    return back if attempts else back._replace(fingerprint=None)  # no handler has seen this input, so it binds nobody
+    return back if attempts else back._replace(fingerprint=None)  # no handler saw this input, so do not bind it
 
 
 class Ending(Enum):
-    """What an owner whose settling write was not made learns from the record that stands."""
+    """What an owner whose final write was not made learns from the current record."""
 
     DONE = "it was made before, and its reply was lost"
     AGAIN = "a heartbeat of mine came in between"
@@ -246,7 +245,7 @@ class Ending(Enum):
 
 
 def judge(held: Record | None, owner: str, status: str) -> Ending:
-    """Return what ``held`` says to an owner that wanted to leave the key in ``status``."""
+    """Return what ``held`` means for an owner that tried to leave the key in ``status``."""
     if held is None or held.owner != owner or unknown_needs(held):
         return Ending.LOST
     if held.status == status:
@@ -263,34 +262,34 @@ def is_mine(held: Record | None, owner: str) -> bool:
 
 
 def unparked(record: Record) -> Write | None:
-    """Return the write that lets a parked key run again with all its attempts, or None when it is not parked."""
+    """Return the write that lets a parked key run again with all attempts; None when it is not parked."""
     if record.status != PARKED:
         return None
     return next_version(record, RELEASED, attempts=0, error=record.error, keep=Policy().retention)
 
 
 def parked_by_hand(record: Record, reason: str) -> Write | None:
-    """Return the write that parks a key; None when it is completed (final), parked already, or in an unknown status."""
+    """Return the write that parks a key; None when it is completed (final), already parked, or in an unknown status."""
     if record.status not in {IN_PROGRESS, RELEASED}:
         return None
     return next_version(record, PARKED, error=reason, keep=None)
 
 
-# --- messages that are kept in parked records -----------------------------------------------------------------------
+# --- messages kept in parked records ---------------------------------------------------------------------------------
 
 
 def message_in(record: Record) -> str | None:
-    """Return the message that a parked record keeps in the place of a result; None when it keeps none."""
+    """Return the message that a parked record keeps in place of a result; None when it keeps none."""
     return record.result if record.status == PARKED else None
 
 
 def keeping(record: Record, message: str | None, reason: str | None = None) -> Write | None:
-    """Return the write that keeps a message in a record, for ever; None when the record is not one for that.
+    """Return the write that keeps a message in a record for ever; None when this record cannot keep one.
 
     Args:
-        record: parked; or, with a ``reason``, parked or given back.
-        message: as it is to stand there; None takes it out again.
-        reason: why it is parked; None leaves what the record says.
+        record: a parked record; with a ``reason``, also one that was given back.
+        message: the text to keep; None removes it.
+        reason: why the key is parked; None leaves the recorded reason.
     """
     if record.status not in ({PARKED} if reason is None else {PARKED, RELEASED}) or unknown_needs(record):
         return None
@@ -298,24 +297,24 @@ def keeping(record: Record, message: str | None, reason: str | None = None) -> W
 
 
 def parked_anew(key: str, owner: str, message: str, reason: str) -> Write:
-    """Return the write that parks a key without a record, and keeps a message there."""
+    """Return the write that parks a key that has no record, and keeps a message in it."""
     claim = first_claim(key, owner, None, Policy())
     return ended(claim, PARKED, message, reason)._replace(attempts=0, keep=None, worker=None)
 
 
-# --- for those who look ---------------------------------------------------------------------------------------------
+# --- for readers ----------------------------------------------------------------------------------------------------
 
 
 def is_live(record: Record, now: float) -> bool:
-    """Tell whether a worker holds this key at the store's time ``now``; an unknown record may be held, too."""
+    """Tell whether a worker holds this key at the store's time ``now``. An unknown record can be held, too."""
     return (record.status == IN_PROGRESS or not is_known(record)) and now < record.lease_until
 
 
 def is_lapsed(record: Record, now: float) -> bool:
-    """Tell whether this key was claimed by a worker that has vanished, at the store's time ``now``."""
+    """Tell whether the worker that claimed this key has vanished, at the store's time ``now``."""
     return record.status == IN_PROGRESS and now >= record.lease_until
 
 
 def is_expired(record: Record, now: float) -> bool:
-    """Tell whether garbage collection may take this record, at the store's time ``now``, unless a worker holds it."""
+    """Tell whether garbage collection can delete this record at the store's time ``now``, if no worker holds it."""
     return record.expires_at is not None and record.expires_at <= now

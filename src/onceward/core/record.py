@@ -1,4 +1,4 @@
-"""The record of one key, and what goes to and comes back from a store."""
+"""The record of one key, a write to a store, and the store's reply."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -13,10 +13,10 @@ PARKED: Final = "PARKED"
 
 
 class Elsewhere(str):
-    """A result that is kept outside of its record, because it is large; the text says where.
+    """The address of a large result that is kept outside its record.
 
     Attributes:
-        fetch: gives the steps that get the result; they raise ResultUnavailable, or StoreError.
+        fetch: returns the steps that get the result; they raise ResultUnavailable or StoreError.
     """
 
     __slots__ = ("fetch",)
@@ -26,16 +26,16 @@ class Elsewhere(str):
 class Record(NamedTuple):
     """One key's row in the ledger. Times are seconds since the epoch on the store's own clock.
 
-    Make one by keyword. A field may be added at the end, with a default: what an older version wrote does not have it.
+    Make one by keyword. Add a new field at the end, with a default: older versions did not write it.
 
-    ``(owner, fence, beat)`` is the record's version. A claim is known by its owner, a random id, and its fence, which
-    tells it from an earlier claim of the same owner whose reply was lost, also when the record was purged in between; each
-    write of a claim counts ``beat`` up. So no two different states of a key ever carry the same version.
+    ``(owner, fence, beat)`` is the record's version; no two states of a key share one. The owner is a random id. The fence
+    separates this claim from an earlier one of the same owner whose reply was lost, even if the record was purged between.
+    Each write of a claim adds 1 to ``beat``.
 
     Attributes:
-        updated_at: the time of the last write; None where an older version made it.
+        updated_at: the time of the last write; None if an older version made it.
         worker: who made the last claim, as "host/1234", or a Lambda function and its request.
-        needs: names of features, separated by spaces. Code that does not know one of them leaves the key alone.
+        needs: names of features, separated by spaces. Code that does not know all of them leaves the key alone.
     """
 
     key: str
@@ -56,11 +56,11 @@ class Record(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A record on its way to a store, its times still durations: the store stamps them with its own clock. Make one by keyword.
+    """A record on its way to a store. Its times are durations until the store stamps them. Make one by keyword.
 
-    A ``fence`` of 0 asks the store for a new one: its time in microseconds, which is larger than any fence that an
-    expired and purged record of the same key can have had. ``keep`` is how many seconds after the lease the record
-    stays; ``None`` is for ever. The lease ends at ``until`` (store's time) or later: a renewal never lowers what stands.
+    A ``fence`` of 0 asks the store for a new one: its time in microseconds, larger than any fence of an expired and purged
+    record of the same key. The record stays ``keep`` seconds after the lease; ``None`` is for ever. The lease ends at
+    ``until`` (store's time) or later: a renewal never shortens it.
     """
 
     key: str
@@ -80,7 +80,7 @@ class Write(NamedTuple):
     needs: str | None = None
 
     def at(self, now: float) -> Record:
-        """Return the record that this write makes when the store's clock shows ``now`` (seconds)."""
+        """Return the record that this write makes at the store's time ``now`` (seconds)."""
         key, status, owner, fence, beat, tries, mark, result, error, made, lease, keep, floor, worker, needs = self
         until = now + lease
         if floor:  # a renewal
@@ -93,7 +93,7 @@ class Write(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A store's answer: whether the write was made, the record that now stands, and the store's time (seconds)."""
+    """A store's answer: whether the write was made, the current record, and the store's time (seconds)."""
 
     won: bool
     record: Record | None

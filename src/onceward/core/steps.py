@@ -6,9 +6,8 @@ Drive them with ``core.drive``, or by hand::
     request = next(steps)
     outcome = steps.send(store.exchange(request))   # StopIteration carries the outcome
 
-An exchange that fails is thrown in. If the error has a true attribute ``transient``, the step asks again; whether the
-first write was made is found out by the version of the record, never assumed. No step reads a status: ``protocol.py``
-decides.
+Throw in the error of an exchange that fails. If its attribute ``transient`` is true, the step asks again. The record's
+version then tells whether the first write was made. No step reads a status: ``protocol.py`` decides.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ T = TypeVar("T")
 
 
 class Bid(NamedTuple):
-    """What a worker asks for: a key under a policy, as an owner nobody else can be."""
+    """What a worker asks for: a key under a policy, as a unique owner."""
 
     key: str
     owner: str
@@ -41,9 +40,9 @@ class Bid(NamedTuple):
 
 
 class Won(NamedTuple):
-    """The claim is mine until ``until`` on my own clock (seconds), which is before it ends in the store.
+    """The claim is mine until ``until`` on my own clock (seconds), which is earlier than its end in the store.
 
-    ``before`` is the record that the claim has replaced, if there was one.
+    ``before`` is the record that the claim replaced, if any.
     """
 
     record: Record
@@ -52,16 +51,16 @@ class Won(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """The key is completed; ``left`` is how many seconds its record stays, None for ever."""
+    """The key is completed. Its record stays for ``left`` seconds; None is for ever."""
 
     record: Record
     left: float | None
 
 
 class Refused(NamedTuple):
-    """The key cannot be had: BUSY, PARKED, MISMATCH or UNKNOWN; ``wait`` is the seconds until it may be worth asking again.
+    """The key cannot be claimed: BUSY, PARKED, MISMATCH or UNKNOWN. Ask again after ``wait`` seconds.
 
-    ``parked`` tells whether this very claim has parked it.
+    ``parked`` tells whether this claim itself parked it.
     """
 
     verdict: Verdict
@@ -71,24 +70,23 @@ class Refused(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The record as the settling write left it."""
+    """The record as the final write left it."""
 
     record: Record
 
 
 class Lost(NamedTuple):
-    """The claim is no longer mine; ``record`` is what stands in its place."""
+    """The claim is no longer mine; ``record`` is the current one."""
 
     record: Record | None
 
 
-Commit = Callable[
-    [Write, Record | None], Steps[Reply]
-]  # a conditional write that takes its effect along: both, or neither
+# A conditional write with its effect: both are made, or neither.
+Commit = Callable[[Write, Record | None], Steps[Reply]]
 
 
 class Effect(NamedTuple):
-    """What happens together with the end of a claim: the outcome that is recorded, and the write that commits both."""
+    """The outcome to record at the end of a claim, and the write that commits it with the effect."""
 
     outcome: Outcome
     commit: Commit
@@ -97,11 +95,11 @@ class Effect(NamedTuple):
 # --- asking again -------------------------------------------------------------------------------------------------
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between tries, doubled each time, jittered by half
-CLAIM_PATIENCE = 2.0  # seconds of failing exchanges after which a claim gives up: the handler has not run, so may we
+CLAIM_PATIENCE = 2.0  # seconds of failing exchanges before a claim gives up, which is safe: the handler has not run
 
 
 def persist(error: Exception, verb: Callable[[], Steps[T]], clock: Clock, until: Callable[[], float]) -> Steps[T]:
-    """After ``verb()`` failed with ``error``: drive it again while it fails for a time and the clock is below ``until()``."""
+    """Drive ``verb()`` again after ``error``, while errors are transient and the clock is below ``until()``."""
     import random
 
     pause = FIRST_PAUSE
@@ -116,9 +114,9 @@ def persist(error: Exception, verb: Callable[[], Steps[T]], clock: Clock, until:
 
 
 def belief(store: Register, policy: Policy, sent: float, reply: Reply, record: Record, *, lease: float) -> float:
-    """Until when, on my clock, I hold the claim: counted from before the request, short of what the store grants.
+    """Return until when I hold the claim, on my clock: counted from before the request, and less than the store grants.
 
-    It is never longer than the ``lease`` that was asked for, whatever time the store shows.
+    It is at most the ``lease`` that was asked for, whatever time the store shows.
     """
     left = record.lease_until - reply.now
     return sent + min(left, lease) - margin(store, policy)
@@ -126,26 +124,23 @@ def belief(store: Register, policy: Policy, sent: float, reply: Reply, record: R
 
 def margin(store: Register, policy: Policy) -> float:
     """Return by how many seconds an owner's belief ends before its lease does."""
-    # A hundredth for two clocks that run at different speeds, and the store's own imprecision.
+    # A hundredth for clocks that run at different speeds, and the store's own imprecision.
     return policy.lease / 100 + store.resolution
 
 
 def lease_to(store: Register, lease: float, left: float) -> float:
-    """Return the seconds to claim a key for when this worker will be stopped in ``left`` seconds: no more than it needs."""
+    """Return the lease that a worker needs that will be stopped in ``left`` seconds, at most ``lease`` (seconds)."""
     return min(lease, max(3 * store.resolution, 1.0, left + left / 50 + store.resolution))
 
 
 def within(store: Register, policy: Policy, left: float) -> Policy:
-    """Return the policy of a worker that will be stopped in ``left`` seconds: its lease is no longer than that takes."""
+    """Return the policy of a worker that will be stopped in ``left`` seconds, with a lease no longer than it needs."""
     lease = lease_to(store, policy.lease, left)
     shorter = policy._replace(lease=lease)
     beat = policy.heartbeat
     if beat and beat >= lease - margin(store, shorter):
         return shorter._replace(heartbeat=None)
     return shorter
-
-
-# --- the steps ----------------------------------------------------------------------------------------------------
 
 
 @overload
@@ -161,8 +156,8 @@ def claim(
 ) -> Steps[Won | Replay | Refused | Settled]:
     """Claim ``bid.key``, or find out why not. Waits for a busy key as long as the policy says.
 
-    With an ``effect`` the claim, the effect and the completion are one write; Settled is then the answer to having won.
-    Without ``value`` a recorded result that is kept elsewhere is not fetched.
+    With an ``effect``, the claim, the effect and the completion are one write, and Settled means that it was made.
+    Without ``value``, a recorded result that is kept elsewhere is not fetched.
     """
     policy, clock = bid.policy, bid.clock
     first = first_claim(bid.key, bid.owner, bid.fingerprint, policy)
@@ -175,11 +170,11 @@ def claim(
         try:
             reply = yield from verb()
         except Exception as error:
-            limit = max(sent + CLAIM_PATIENCE, clock() + 2 * FIRST_PAUSE)  # a try that took long is followed by another
+            limit = max(sent + CLAIM_PATIENCE, clock() + 2 * FIRST_PAUSE)  # after a slow try, at least one more
             reply = yield from persist(error, verb, clock, lambda limit=limit: limit)  # type: ignore[misc]  # a default, not an argument
         held = reply.record
         if held is not None and effect is not None and judge(held, bid.owner, effect.outcome.status) is Ending.DONE:
-            return Settled(_known(held, effect.outcome))  # now, or before and its reply was lost
+            return Settled(_known(held, effect.outcome))  # made now, or earlier with a lost reply
         verdict = None if reply.won and not parking else decide(held, reply.now, bid.owner, bid.fingerprint, policy)
         parked, parking = parking and reply.won, False
         if held is None:
@@ -194,7 +189,7 @@ def claim(
             held = (yield from fetched(held, clock)) if value and type(held.result) is Elsewhere else held
             return Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
         elif verdict in {Verdict.START, Verdict.NEXT}:
-            if held == seen:  # asking on would never end, and be charged for
+            if held == seen:  # retries would never end, and cost money
                 raise RuntimeError(f"{bid.key}: the store refuses to change a record although it is the one seen")
             seen = held
             verb = _claiming(store, next_claim(first, held, fresh=verdict is Verdict.START), held, effect)
@@ -213,11 +208,11 @@ def claim(
 
 
 def fetched(record: Record, clock: Clock) -> Steps[Record]:
-    """Return a record with its result, which is fetched if it is kept elsewhere.
+    """Return a record with its result, fetched if it is kept elsewhere.
 
     Raises:
-        ResultUnavailable: it is not there any more, or another stands in its place.
-        StoreError: it could not be fetched.
+        ResultUnavailable: the result is gone, or another one is in its place.
+        StoreError: the result could not be fetched.
     """
     result = record.result
     if type(result) is not Elsewhere:
@@ -233,7 +228,7 @@ def fetched(record: Record, clock: Clock) -> Steps[Record]:
 def heartbeat(
     store: Register, claims: Sequence[tuple[Record, float]], policy_of: Sequence[Policy], clock: Clock
 ) -> Steps[list[Won | Lost]]:
-    """As :func:`renewals`; raises what went wrong with one of them."""
+    """As :func:`renewals`, but raises the error of a claim that could not be renewed."""
     renewed = yield from renewals(store, claims, policy_of, clock)
     for one in renewed:
         if isinstance(one, StoreError):
@@ -244,12 +239,12 @@ def heartbeat(
 def renewals(
     store: Register, claims: Sequence[tuple[Record, float]], policy_of: Sequence[Policy], clock: Clock
 ) -> Steps[list[Won | Lost | StoreError]]:
-    """Renew claims, all in one exchange where the store can; ``claims`` are records with the seconds to renew for.
+    """Renew claims, in one exchange if the store can; ``claims`` are records with the seconds to renew for.
 
-    A renewal never lowers the end of a lease. A record that stands at a later beat of the same owner is a renewal whose
-    reply was lost: it is renewed from there. The error of one that could not be renewed stands in its place.
+    A renewal never shortens a lease. If a record has a later beat of the same owner, the reply to a renewal was lost: it is
+    renewed from there. A claim that could not be renewed has its error in its place.
     """
-    # A claim that has ended while it was on its way to here is not to be opened again: its version still stands.
+    # A claim that has ended meanwhile must not open again: its version is still current.
     todo = {i: record for i, (record, _) in enumerate(claims) if is_mine(record, record.owner)}
     outcomes: dict[int, Won | Lost | StoreError] = {
         i: Lost(record) for i, (record, _) in enumerate(claims) if i not in todo
@@ -290,9 +285,9 @@ def end(
     until: Callable[[], float],
     commit: Commit | None = None,
 ) -> Steps[Settled | Lost]:
-    """End a claim with ``outcome``, conditioned on its owner; asks again while the claim lasts (``until``).
+    """End a claim with ``outcome``, if its owner still holds it. Retries until ``until()``.
 
-    With ``commit`` the ending takes an effect along.
+    With ``commit``, the same write makes an effect.
     """
     mine = record
     while True:
@@ -314,15 +309,15 @@ def end(
 
 
 def _known(held: Record, outcome: Outcome) -> Record:
-    """Return the record that I have written with the result that I have written, wherever the store keeps that."""
+    """Return my record with the result that I wrote, wherever the store keeps it."""
     return held._replace(result=outcome.result) if type(held.result) is Elsewhere else held
 
 
 def abandon(store: Register, bid: Bid) -> Steps[None]:
-    """Give back what a claim that was interrupted may have won; the handler has not run, so no attempt is counted.
+    """Give back what an interrupted claim may have won. The handler has not run, so no attempt is counted.
 
-    Claims once more with the same bid: that either meets its own record, or changes the one that the interrupted request
-    was made for, so that this request, should it still be on its way, finds another version and does nothing.
+    It claims again with the same bid. Either it meets its own record, or it changes the record that the interrupted request
+    had seen. If that request still arrives, it finds another version and does nothing.
     """
     limit = bid.clock() + CLAIM_PATIENCE
     outcome = yield from claim(store, bid._replace(policy=bid.policy._replace(on_busy="raise")), value=False)
@@ -345,7 +340,7 @@ def _claiming(store: Register, write: Write, seen: Record | None, effect: Effect
 
 
 def _renewed(store: Register, bid: Bid, held: Record) -> Steps[Won | Refused]:
-    """Renew a claim that is mine, because half of its lease went by until I learned of it."""
+    """Renew a claim that I won, because half of its lease was over when I learned of it."""
     (outcome,) = yield from heartbeat(store, [(held, bid.policy.lease)], [bid.policy], bid.clock)
     if isinstance(outcome, Won):
         return outcome

@@ -1,4 +1,4 @@
-"""What people are told of a record: when it changed last, what it is besides its status, and what they can do about it."""
+"""What people see of a record: its last change, its state besides the status, and what to do about it."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -6,20 +6,20 @@ from enum import Enum
 from onceward.core.protocol import is_expired, is_known, is_lapsed, is_live, message_in
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 
-# What a record is besides its status, in the words of people.
+# States besides the status, named for people.
 VIEWS: dict[str, Callable[[Record, float], bool]] = {"LAPSED": is_lapsed, "EXPIRED": is_expired}
 
 
 def is_in(record: Record, now: float, status: str) -> bool:
-    """Tell whether a record has a status, or is LAPSED or EXPIRED, at the store's time ``now``."""
+    """Tell whether a record has this status, or is LAPSED or EXPIRED, at the store's time ``now``."""
     view = VIEWS.get(status)
     return record.status == status if view is None else view(record, now)
 
 
 def last_change(record: Record, now: float) -> float:
-    """Return when a record was written last; of a heartbeat by a version without ``updated_at`` nothing is known.
+    """Return when a record was last written. Heartbeats of versions without ``updated_at`` do not show.
 
-    The write that ends a claim leaves no lease, so ``lease_until`` is the time of that write.
+    The write that ends a claim leaves no lease, so ``lease_until`` is its time.
     """
     ended = record.created_at if record.status == IN_PROGRESS else record.lease_until
     return min(max(ended, record.updated_at or record.created_at), now)

@@ -1,9 +1,8 @@
-"""How the waiters of a process look at a busy key: one of them asks the store, and all of them use the reply.
+"""How the waiters of a process look at a busy key: one asks the store, and all use its reply.
 
-Each waiter drives a generator of its own, with its own deadline, in whatever thread or task it is. What they share is a
-:class:`Watch`. The first waiter that wakes asks the store. A waiter that is cancelled takes nothing away from the others: a
-turn to ask that was not used ends after ``TURN`` seconds. Waiters with a clock passed in share nothing, for somebody moves
-that clock by hand.
+Each waiter drives its own generator, with its own deadline, in its own thread or task. They share a :class:`Watch`: the
+first one that wakes asks the store. If that waiter is cancelled, its turn ends after ``TURN`` seconds. Waiters with a custom
+clock share nothing, because somebody moves that clock by hand.
 """
 
 from typing import Final
@@ -14,19 +13,13 @@ from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Reply
 from onceward.core.register import Register
 
-FIRST: Final = 0.001  # seconds between two looks, doubled each time up to what the store says
-TURN: Final = 1.0  # seconds after which another waiter may ask: the one whose turn it was may be gone
-_NAP: Final = 0.005  # seconds, at least, between two looks at whether somebody else's reply has come
+FIRST: Final = 0.001  # seconds between two looks, doubled each time up to the store's `poll`
+TURN: Final = 1.0  # seconds before another waiter can ask: the one whose turn it is may be gone
+_NAP: Final = 0.005  # least seconds between two checks for another waiter's reply
 
 
 class Watch:
-    """What the waiters for one key know together.
-
-    Args:
-        store: where the key is.
-        key: the key.
-        clock: the waiters' clock.
-    """
+    """What the waiters for one key of ``store`` share; ``clock`` is theirs."""
 
     def __init__(self, store: Register, key: str, clock: Clock) -> None:
         self._store = store
@@ -35,18 +28,18 @@ class Watch:
         self._pause = FIRST
         self._due = clock() + FIRST
         self._turns = 0  # how often a waiter has asked
-        self._asking = 0.0  # until when somebody asks; 0 when nobody does
+        self._asking = 0.0  # the end of the current turn; 0 when nobody asks
         self._reply: Reply | None = None
-        self._sent = 0.0  # when that reply was asked for
+        self._sent = 0.0  # when that reply was requested
 
     def look(self, owner: str, since: float, end: float, last: Reply) -> Steps[Reply]:
-        """Wait until it is time to look again, and return the reply of whoever has looked.
+        """Wait for the next look, and return its reply, whichever waiter asked.
 
         Args:
-            owner: the waiter's; a record of its own is not taken from others, for they asked at another time.
-            since: when the wait began; a reply that was asked for before is no news.
+            owner: the waiter's; it ignores a shared reply with its own record, because others asked at another time.
+            since: when the wait began; replies to earlier requests are ignored.
             end: when the waiter gives up.
-            last: what it gets then.
+            last: the reply to return then.
         """
         clock = self._clock
         while (left := end - clock()) > 0:
@@ -80,10 +73,10 @@ _WATCHES: Final[WeakValueDictionary[tuple[int, str], Watch]] = WeakValueDictiona
 
 
 def watch(store: Register, key: str, clock: Clock) -> Watch:
-    """Return what the waiters for this key share, for as long as there are any."""
+    """Return what the waiters for this key share, while there are any."""
     if clock is not boottime:
         return Watch(store, key, clock)
-    place = (id(store), key)  # a watch keeps its store alive, and with that the id
+    place = (id(store), key)  # a watch keeps its store alive, so the id stays valid
     found = _WATCHES.get(place)
     if found is None:
         found = _WATCHES[place] = Watch(store, key, clock)

@@ -1,9 +1,9 @@
-"""The name of this worker, which each claim carries: host and process, or what a platform calls it."""
+"""The name of this worker, which each claim records: host and process, or the platform's name for it."""
 
 import os
 from contextvars import ContextVar
 
-NAMED: ContextVar[str | None] = ContextVar("onceward_worker", default=None)  # of the request that runs in this context
+NAMED: ContextVar[str | None] = ContextVar("onceward_worker", default=None)  # set per request
 
 
 def _process() -> str:
@@ -20,5 +20,5 @@ def _renew() -> None:
 
 process = _process()
 if hasattr(os, "register_at_fork"):
-    for _ in range(3):  # Python drops an interrupt that ends a hook
+    for _ in range(3):  # an interrupt can end a hook, and Python drops it: run it again
         os.register_at_fork(after_in_child=_renew)

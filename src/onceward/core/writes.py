@@ -1,4 +1,4 @@
-"""The writes that the protocol makes: the claim of a key, and the next version of a record."""
+"""The protocol's writes: the claim of a key, and the next version of a record."""
 
 from onceward.core import worker
 from onceward.core.policy import Policy
@@ -14,7 +14,7 @@ def first_claim(key: str, owner: str, fingerprint: str | None, policy: Policy) -
 
 
 def next_claim(claim: Write, held: Record, *, fresh: bool) -> Write:
-    """Return ``claim`` as the one that follows ``held``; a ``fresh`` one counts its attempts anew, the fence grows in any case."""
+    """Return ``claim`` as the one that follows ``held``. A ``fresh`` one restarts the attempts; the fence always grows."""
     return claim._replace(
         fence=held.fence + 1,
         attempts=1 if fresh else held.attempts + 1,
@@ -25,7 +25,7 @@ def next_claim(claim: Write, held: Record, *, fresh: bool) -> Write:
 
 
 def ended(claim: Write, status: str, result: str | None, error: str | None) -> Write:
-    """Return a claim as one that ends with the very write that makes it."""
+    """Return ``claim`` as a single write that makes it and ends it."""
     return claim._replace(status=status, result=result, error=error, lease=0.0)
 
 
@@ -39,7 +39,7 @@ def next_version(
     lease: float = 0.0,
     keep: float | None,
 ) -> Write:
-    """Return the next version of a record: same owner, same fence, one beat on."""
+    """Return the next version of a record: same owner, same fence, next beat."""
     key, _, owner, fence, beat, held_until, tries, mark, _, held_error, made, _, _, by, needs = record
     if attempts is not None:
         tries = attempts
@@ -53,5 +53,5 @@ def next_version(
 
 
 def lapsed(record: Record) -> str:
-    """Return what is written down of a claim that was taken over."""
+    """Return the recorded error of a claim that was taken over."""
     return f"attempt {record.attempts} ended without a word: its lease lapsed"

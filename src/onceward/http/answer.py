@@ -1,6 +1,6 @@
-r"""Answers: what the first request got, how it is recorded, and what of it a later one gets.
+r"""Answers: what the first request gets, what is recorded of it, and what a later request gets.
 
-In the ledger an answer is readable JSON: its status, its headers, and its body as text when it is UTF-8, else as base64::
+The ledger holds an answer as readable JSON. The body is text if it is UTF-8, else base64::
 
     {"status": 201, "headers": [["content-type", "application/json"]], "body": "{\"id\": 7}"}
 """
@@ -14,7 +14,7 @@ REPLAYED: Final = "Idempotent-Replayed"
 PENDING: Final = ("Idempotency-Recorded", "pending")  # on an answer that goes out before it is recorded
 CUT_SHORT: Final = "it was not sent to its end"
 
-# RFC 9110, section 7.6.1, and what RFC 2616, section 13.5.1, listed besides: they are about one connection.
+# Headers about one connection: RFC 9110, section 7.6.1, and the others of RFC 2616, section 13.5.1.
 _HOP_BY_HOP: Final = frozenset(
     {
         "connection",
@@ -28,8 +28,7 @@ _HOP_BY_HOP: Final = frozenset(
         "upgrade",
     }
 )
-# A cookie is for whoever was answered first, and for that moment. The Date of an answer is when it was made (RFC 9110, section
-# 6.6.1), so the server gives a replay its own. The length is the body's, which the host counts.
+# A cookie is for the first caller at that moment. The server dates each replay (RFC 9110, section 6.6.1). The host counts the length.
 _OF_THE_FIRST_ONLY: Final = frozenset(
     {"set-cookie", "set-cookie2", "date", "content-length", REPLAYED.lower(), PENDING[0].lower()}
 )
@@ -41,8 +40,8 @@ class Answer(NamedTuple):
 
     Attributes:
         status: its code, such as 201.
-        headers: one pair for each header line, in any case: a host that wants lower case makes it so. There is no Content-Length among those of the rules' own answers and of
-            replays: the host counts the body.
+        headers: one pair for each header line, in upper or lower case. Replays and the rules' own answers have no
+            Content-Length: the host counts the body.
         body: all of it.
     """
 
@@ -57,9 +56,9 @@ class Recorded(msgspec.Struct, omit_defaults=True, frozen=True):
     Attributes:
         status: its code.
         headers: those that a replay carries.
-        body: its text, when it is UTF-8.
-        base64: its bytes, when it is not.
-        missing: why there is no body to replay; None when there is one.
+        body: its text, if it is UTF-8.
+        base64: its bytes, if it is not.
+        missing: why there is no body to replay; None if there is one.
     """
 
     status: int
@@ -79,12 +78,12 @@ def recorded(answer: Answer) -> Recorded:
 
 
 def bodiless(status: int, headers: Iterable[tuple[str, str]], why: str) -> Recorded:
-    """Return what is recorded of an answer whose body cannot be replayed: the key is completed all the same."""
+    """Return what is recorded of an answer whose body cannot be replayed. It still completes the key."""
     return Recorded(status, tuple(replayable(headers)), missing=why)
 
 
 def replay(record: Recorded) -> Answer:
-    """Return the answer to a later request, marked as a replay; the record has its body."""
+    """Return the answer to a later request, marked as a replay. The record must have a body."""
     return Answer(record.status, [*record.headers, (REPLAYED, "true")], record.base64 or record.body.encode())
 
 

@@ -1,7 +1,6 @@
-"""Routes of the rules that match nothing would guard nothing, in silence: they are told of on the log.
+"""Logs routes of the rules that match nothing and so guard nothing.
 
-Where the framework's routes are known, they are compared when the application starts, or at its first request. Elsewhere the
-first request that no route covers is told of.
+Known framework routes are compared at startup or at the first request. Otherwise the first uncovered request is logged.
 """
 
 import sys
@@ -17,21 +16,21 @@ _SHOWN: Final = 10  # routes that a text names
 
 
 class Known(NamedTuple):
-    """A route of the framework's."""
+    """A route of the framework."""
 
     path: str
     methods: Collection[str] | None  # None is any
 
 
 class Coverage:
-    """Tells once, on the log, of routes that guard nothing.
+    """Logs routes that guard nothing, once.
 
     Args:
         routes: those of the rules.
 
     Attributes:
         looked: whether the framework's routes were looked for.
-        told: whether nothing is left to be told.
+        told: whether nothing is left to log.
     """
 
     def __init__(self, routes: Iterable[Route]) -> None:
@@ -39,7 +38,7 @@ class Coverage:
         self.told = self.looked = all(route.path == "*" for route in self._routes)
 
     def compare(self, known: Iterable[Known]) -> None:
-        """Tell of routes that match none of the framework's."""
+        """Log routes that match none of the framework's."""
         self.told = self.looked = True
         theirs = list(known)
         for route in self._routes:
@@ -53,7 +52,7 @@ class Coverage:
                 )
 
     def uncovered(self, method: str, path: str) -> None:
-        """Tell of a request that no route covers, where the framework's routes are not known."""
+        """Log a request that no route covers, where the framework's routes are not known."""
         self.told = True
         _log().warning(
             "%s %a is not guarded, for no route of the rules covers it: %s. Later requests like it are not told of",
@@ -63,19 +62,19 @@ class Coverage:
         )
 
     def look(self, find: Callable[[], Iterable[Known] | None]) -> None:
-        """Compare the routes with those that ``find`` returns, None when they are not known; raises nothing."""
+        """Compare the routes with those that ``find`` returns (None: not known). Raises nothing."""
         self.looked = True
         try:
             if (known := find()) is not None:
                 self.compare(known)
-        except Exception:  # frameworks differ, and no request is to fail for that
+        except Exception:  # frameworks differ, and that must not fail a request
             _log().exception(
                 "the application's routes cannot be compared with those of the rules, which changes nothing"
             )
 
 
 def known_routes(app: object) -> list[Known] | None:
-    """Return the routes of an application of Starlette, FastAPI, Litestar, Quart or Flask; None when they are not known."""
+    """Return the routes of a Starlette, FastAPI, Litestar, Quart or Flask application; None if they are not known."""
     app = getattr(app, "__self__", app)  # of app.wsgi_app and app.asgi_app
     url_map = getattr(app, "url_map", None)
     if callable(rules := getattr(url_map, "iter_rules", None)):
@@ -92,7 +91,7 @@ def djangos_routes() -> Iterator[Known]:
 
 
 def _starlettes(routes: Iterable[Any], base: str) -> Iterator[Known]:
-    fastapi = sys.modules.get("fastapi.routing")  # newer versions of it include routers when they are asked for
+    fastapi = sys.modules.get("fastapi.routing")  # newer versions include routers on request
     in_context: Callable[[Any], Iterable[Any]] = getattr(fastapi, "iter_route_contexts", iter)
     for route in in_context(routes):
         original = getattr(route, "original_route", route)
@@ -102,7 +101,7 @@ def _starlettes(routes: Iterable[Any], base: str) -> Iterator[Known]:
             at = base + getattr(original, "path", "")
             yield from _starlettes(inner, at) if inner else [Known(at + "/{rest:path}", None)]
         elif isinstance(path, str):
-            # The format of Starlette's paths does not tell a part from several.
+            # Starlette's path format looks the same for one part and for several.
             full = getattr(original, "path", path)
             several = ":path}" in full or type(original).__name__ == "ASGIRoute"  # what Litestar mounts
             yield Known(base + path + ("/{rest:path}" if several else ""), getattr(route, "methods", None))
@@ -122,7 +121,7 @@ def _djangos(resolver: Any, base: str) -> Iterator[Known]:
 
 
 def _meet(route: Route, known: Known) -> bool:
-    """Tell whether there may be a request for both."""
+    """Tell whether one request can match both."""
     if known.methods is not None and route.methods.isdisjoint(known.methods):
         return False
     ours, theirs = list(map(_token, _parts(route.path))), list(map(_token, _parts(known.path)))

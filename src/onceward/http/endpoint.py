@@ -1,4 +1,4 @@
-"""Rules for a single endpoint, which a framework has chosen already."""
+"""Rules for a single endpoint that a framework has already chosen."""
 
 from onceward.http.rules import Rules, rules_of
 
@@ -7,8 +7,8 @@ def endpoint_rules(rules: Rules | None) -> Rules:
     """Return the rules of an endpoint.
 
     Raises:
-        TypeError: they are no rules.
-        ValueError: they have paths or exempt some, so that they might not cover the endpoint.
+        TypeError: they are not Rules.
+        ValueError: they have or exempt paths, so they might not cover the endpoint.
     """
     made = rules_of(rules)
     if made.exempt:

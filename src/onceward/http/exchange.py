@@ -1,6 +1,6 @@
-"""One request under a guard: what its handler answered, and what its client gets. For the shells; no I/O.
+"""One request under a guard: its handler's answer, and what its client gets. No I/O.
 
-A shell runs it so, and its coroutine twin awaits the same::
+A face runs it like this, and awaits the same in coroutines::
 
     exchange = Exchange(rules, asked, most)
 
@@ -27,7 +27,7 @@ from onceward.results.outcomes import GivenBack
 
 
 class Unrecorded(OncewardError):
-    """The handler's answer is no outcome to record, so its key is given back (or parked, as ``on_error`` says)."""
+    """The handler's answer is not recorded, so its key is given back (or parked, if ``on_error`` says so)."""
 
 
 class Exchange:
@@ -36,7 +36,7 @@ class Exchange:
     Args:
         rules: how it is answered.
         ask: what it asks for.
-        most: how many bytes of an answer the ledger takes (``Policy.max_result``).
+        most: bytes of an answer that the ledger takes (``Policy.max_result``).
     """
 
     _done = False
@@ -48,30 +48,30 @@ class Exchange:
         self._most = most
 
     def handling(self) -> "Handling":
-        """Return a context for the call of the handler, whose own errors are never taken for the guard's."""
+        """Return a context for the call of the handler. It keeps the handler's errors apart from the guard's."""
         return Handling(self)
 
     def answered(self, answer: Answer, began: bool | None = None) -> Recorded:
-        """Take in the handler's answer, and return what the guard is to record.
+        """Take in the handler's answer, and return what the guard must record.
 
         Args:
             answer: the answer.
-            began: whether the endpoint itself began; None when nobody can tell.
+            began: whether the endpoint itself began; None if unknown.
 
         Raises:
-            Unrecorded: it is not one that is recorded.
+            Unrecorded: the rules do not record this answer.
             GivenBack: the endpoint has not begun.
         """
         self._check(answer.status, began)
         return self._rules.keep(answer, self._most)
 
     def headed(self, status: int, headers: Iterable[tuple[str, str]], why: str, began: bool | None = None) -> Recorded:
-        """Take in an answer whose body is not to be replayed, and return what the guard is to record.
+        """Take in an answer whose body is not replayed, and return what the guard must record.
 
         Args:
             status: its code.
             headers: one pair for each header line.
-            why: says to later requests why the answer cannot be repeated.
+            why: tells later requests why the answer cannot be repeated.
             began: as for :meth:`answered`.
 
         Raises:
@@ -81,12 +81,12 @@ class Exchange:
         return self.ended(bodiless(status, headers, why))
 
     def outcome(self, answer: Answer, began: bool | None, cut: str | None = None) -> Recorded | Exception:
-        """Take in the handler's answer, and return what the guard is to record, or what it is to fail with.
+        """Take in the handler's answer. Return what the guard must record, or the error to fail with.
 
         Args:
             answer: the answer.
             began: as for :meth:`answered`.
-            cut: why its body cannot be replayed; None when it is all there.
+            cut: why its body cannot be replayed; None if it is complete.
         """
         try:
             if cut is None:
@@ -96,7 +96,7 @@ class Exchange:
             return error
 
     def raised(self, error: Exception, began: bool | None = None) -> Recorded | Exception:
-        """Take in what the handler has raised; return what the guard is to record, or what it is to fail with."""
+        """Take in the handler's exception. Return what the guard must record, or the error to fail with."""
         if began is False:
             return GivenBack("the endpoint has not begun")
         if self._rules.records(500, began):
@@ -112,19 +112,19 @@ class Exchange:
         raise GivenBack(f"refused with status {status}")
 
     def ended(self, record: Recorded) -> Recorded:
-        """Take in that the handler has sent an answer that is recorded as ``record``; for answers that are not held whole."""
+        """Note that the handler has sent the answer of ``record``; for answers that are not held whole."""
         self._done = True
         return record
 
     def repeated(self, record: Recorded) -> Answer | None:
-        """Return what the client gets when the guard has returned ``record``; None is the handler's own answer."""
+        """Return what the client gets if the guard returned ``record``; None is the handler's own answer."""
         return None if self._done else self._rules.repeat(record)
 
     def refused(self, error: Exception) -> Answer | None:
-        """Return what the client gets when the guard has raised ``error``; None is the handler's own answer.
+        """Return what the client gets if the guard raised ``error``; None is the handler's own answer.
 
         Raises:
-            Exception: ``error``, when it is the handler's own, recorded (``final``) or new, or a mistake in the program.
+            Exception: ``error``, if it is the handler's own (new, or recorded as ``final``), or a mistake in the program.
         """
         if error is self._raised or not isinstance(error, OncewardError):
             raise error
@@ -135,7 +135,7 @@ class Exchange:
 
             tell(self._route, error)
         if self._done and isinstance(error, ResultNotRecorded):
-            return None  # it was carried out: who learns of that has no reason to send it again
+            return None  # it has run: a client that gets the answer need not send it again
         answer = self._rules.refusal(error)
         if answer is None:
             raise error

@@ -1,8 +1,7 @@
-"""The gate of an answer: what of it may go out before it is recorded, and what of it is kept to be recorded. No I/O.
+"""The gate of an answer: which parts can go out before it is recorded, and which are kept for the record. No I/O.
 
-An answer goes out as it is made, but for its end, which waits until the answer is recorded: who has all of an answer can send
-the request again and get the same. The end is that there is no more; or before it the part that completes the
-Content-Length, for with that a client has everything.
+Parts go out as they are made. The end waits for the record, so a client with a whole answer gets the same one for a retry.
+The end is the part that completes the Content-Length, because the client then has everything; else the end of the body.
 """
 
 from collections.abc import Iterable
@@ -23,9 +22,9 @@ class AnswerGate:
 
     Attributes:
         size: bytes of the body so far.
-        length: bytes that its Content-Length tells of; None when there is none.
-        held: what may go out after the record is written: the part that completes the Content-Length.
-        is_events: whether it is a stream of events, which nobody wants to wait for.
+        length: bytes according to its Content-Length; None if it has none.
+        held: the part that completes the Content-Length. It goes out after the record is written.
+        is_events: whether it is a stream of events, which must not wait.
     """
 
     __slots__ = ("_kept", "_most", "headers", "held", "is_events", "length", "size", "status")
@@ -48,22 +47,22 @@ class AnswerGate:
 
     @property
     def ends_with_client(self) -> bool:
-        """Whether there is no reason to make the rest of it when the client has left: its body is not going to be replayed.
+        """Whether the rest can be skipped if the client has left, because the body will not be replayed.
 
-        Only such answers may be without end.
+        Only such answers may be endless.
         """
         return self.is_events or self.size > self._most
 
     @property
     def answer(self) -> Answer:
-        """The answer so far, with one byte more than is kept when there is more."""
-        # What Answer(...) does, in half the time.
+        """The answer so far. A body over the limit is cut to one byte more than the limit."""
+        # This takes half the time of Answer(...).
         return tuple.__new__(Answer, (self.status, self.headers, b"".join(self._kept)))
 
     def take(self, part: bytes) -> bytes:
-        """Take in a part of the body, and return what may go out of it now."""
+        """Take in a part of the body, and return what can go out of it now."""
         if self.length is not None:
-            part = part[: max(0, self.length - self.size)]  # no server sends what is beyond it
+            part = part[: max(0, self.length - self.size)]  # servers send nothing beyond it
         if (room := self._most + 1 - self.size) > 0:
             self._kept.append(bytes(part[:room]))
         self.size += len(part)

@@ -1,4 +1,4 @@
-"""What every shell of a web server is made of: the rules, and a guard that records answers."""
+"""What every web face uses: the rules, and a guard that records answers."""
 
 import os
 from typing import TYPE_CHECKING, Final
@@ -24,22 +24,22 @@ MIDDLEWARE: Final = "AsgiIdempotency(app, once={})"
 
 
 class Guarded:
-    """Rules and the guard behind them, decided once for an application.
+    """Rules and their guard, made once for an application.
 
     Args:
         once: the ledger and the defaults of the policy.
         rules: which requests carry a key and how they are answered.
         name: the namespace of the keys; None is that of ``once``.
-        wait: seconds for which a request waits for the answer to the one before it; None answers it with 409 at once.
+        wait: seconds a request waits for the answer to an earlier one; None answers 409 at once.
         options: see :class:`onceward.Policy`.
-        example: how the shell is given its Once, for errors.
+        example: how a user gives the face its Once, for errors.
 
     Attributes:
         rules: the rules.
-        within: seconds for which an answer waits for its record; None is until it is written.
-        guard: the guard. What it returns for a duplicate goes through :meth:`recorded`.
-        coverage: tells of routes that guard nothing.
-        methods: all methods of the routes, to tell cheaply that a request is let through.
+        within: seconds an answer waits for its record; None waits until it is written.
+        guard: the guard. Pass its value for a duplicate to :meth:`recorded`.
+        coverage: logs routes that guard nothing.
+        methods: all methods of the routes; a cheap first check.
 
     Raises:
         TypeError, ValueError: an option is not valid.
@@ -57,7 +57,7 @@ class Guarded:
         check_once(once, example)
         options = with_wait(options, wait)
         self.rules = rules_of(rules)
-        # Lambda freezes a process that has answered, so nothing could go on behind the answer.
+        # Lambda freezes a process after its answer, so nothing can run behind the answer.
         self.within = None if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else self.rules.record_within
         self.coverage = Coverage(self.rules.routes)
         self.methods = frozenset[str]().union(*(route.methods for route in self.rules.routes))
@@ -71,16 +71,16 @@ class Guarded:
             )
 
     def begin(self, ask: KeyedRequest) -> tuple[str, Exchange]:
-        """Return the key in the ledger and the exchange of a request that the rules have read."""
+        """Return the ledger's key and the exchange of a request."""
         most = self.guard.policy.max_result
         assert most is not None  # the guard has asked the store
         return scoped_key(self.guard.name, ask.key), Exchange(self.rules, ask, most)
 
     def recorded(self, key: str, value: object) -> Recorded:
-        """Return the answer that stands in the ledger.
+        """Return the answer that the ledger holds.
 
         Raises:
-            ResultUnavailable: the handler has completed its claim by itself, and not with an :class:`Answer`.
+            ResultUnavailable: the handler completed its claim itself, without an :class:`Answer`.
         """
         if isinstance(value, Recorded):
             return value
@@ -88,13 +88,13 @@ class Guarded:
 
 
 class AnswerCodec(Codec):
-    """Stores answers; also those with which handlers complete their claims themselves, together with their effects."""
+    """Stores answers, also those with which handlers complete their claims themselves."""
 
     def __init__(self) -> None:
         super().__init__(Recorded)
 
     def encode(self, value: object) -> str:
-        """As :meth:`Codec.encode`, taking an :class:`Answer`, too."""
+        """As :meth:`Codec.encode`, also for an :class:`Answer`."""
         if isinstance(value, Answer):
             value = recorded(value)
         if type(value) is Recorded and _is_plain(value):
@@ -106,7 +106,7 @@ class AnswerCodec(Codec):
 
 
 def _is_plain(record: Recorded) -> bool:
-    """Tell whether all in a record is of the very type that it is read back as, so that it need not be read back first."""
+    """Tell whether every field has exactly the type that is read back. If so, no trial read is needed."""
     status, headers, body, base64, missing = msgspec.structs.astuple(record)
     for name, text in headers:
         if type(name) is not str or type(text) is not str:

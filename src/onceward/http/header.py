@@ -1,14 +1,14 @@
-"""Reads the key from its header: an Item of RFC 9651 (and of RFC 8941, which it replaces) that is a String.
+"""Reads the key from its header: an Item of RFC 9651 (which replaces RFC 8941) that is a String.
 
 draft-ietf-httpapi-idempotency-key-header-07, section 2.1: "Idempotency-Key is an Item Structured Header. Its value MUST be a
-String." Most clients send the value without the quotes, so that is read, too, as far as it cannot be mistaken.
+String." Most clients send the value without quotes, so this is read, too, if it is unambiguous.
 """
 
 import re
 from collections.abc import Sequence
 from typing import Final
 
-# RFC 9651, section 3: the parameters that an Item may have. The draft defines none; a reader ignores those it does not know.
+# RFC 9651, section 3: an Item may have parameters. The draft defines none, and readers ignore unknown ones.
 _STRING: Final = r'"(?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*"'
 _BARE_ITEM: Final = "|".join(
     [
@@ -23,24 +23,24 @@ _BARE_ITEM: Final = "|".join(
 )
 _PARAMETER: Final = rf"; *[a-z*][a-z0-9_\-.*]*(?:=(?:{_BARE_ITEM}))?"
 _ITEM: Final = re.compile(rf" *({_STRING})(?:{_PARAMETER})* *").fullmatch
-# Visible ASCII, but for what has a meaning around a value: a comma joins the lines of one header (RFC 9110, section 5.3), a
-# semicolon begins a parameter, and quotes and backslashes are the String's own.
+# Visible ASCII without the characters that mean something: a comma joins header lines (RFC 9110, section 5.3), a semicolon
+# begins a parameter, quotes and backslashes belong to a String.
 _BARE: Final = re.compile(r"[ \t]*([\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]+)[ \t]*").fullmatch
 _ESCAPED: Final = re.compile(r'\\(["\\])').sub
 
 
 class BadKey(ValueError):
-    """The header cannot be read; the text says to its sender what is wrong."""
+    """The header cannot be read. The text tells the sender why."""
 
 
 def read_key(lines: Sequence[str], *, strict: bool = False, least: int = 1, most: int = 255) -> str:
     """Return the key of a header.
 
     Args:
-        lines: the values of the header's lines, of which there is at least one.
+        lines: the values of the header's lines; at least one.
         strict: refuse a value without quotes.
-        least: characters that a key has at least.
-        most: characters that a key has at most.
+        least: the fewest characters of a key.
+        most: the most characters of a key.
 
     Returns:
         The key without quotes: ``"abc"`` and ``abc`` are the same key.

@@ -1,4 +1,4 @@
-"""The options of ``Rules``: each is checked, and becomes what the rules ask."""
+"""Checks the options of ``Rules``, and converts them to what the rules call."""
 
 from collections.abc import Callable, Collection
 
@@ -12,7 +12,7 @@ Fingerprint = Callable[[Request, bytes], object]
 
 
 def check_seconds(name: str, seconds: object) -> None:
-    """Raise TypeError or ValueError for what is no number of seconds; None is one that never ends."""
+    """Raise TypeError or ValueError if ``seconds`` is not a number of seconds or None, which means no limit."""
     if seconds is None:
         return
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
@@ -22,7 +22,7 @@ def check_seconds(name: str, seconds: object) -> None:
 
 
 def exempt_routes(exempt: Collection[str]) -> tuple[Route, ...]:
-    """Return the paths that are not guarded, as routes of the one method ``*``."""
+    """Return the paths that are not guarded, as routes of the method ``*``."""
     paths: object = exempt
     if isinstance(paths, str) or not isinstance(paths, Collection):
         raise TypeError(f"exempt={exempt!r}: give paths, as in exempt=['/health', '/webhooks/*']")
@@ -30,7 +30,7 @@ def exempt_routes(exempt: Collection[str]) -> tuple[Route, ...]:
 
 
 def fingerprinter(chosen: object) -> Callable[[Request, bytes], str]:
-    """Return what makes the fingerprint of a request."""
+    """Return the function that makes the fingerprint of a request."""
     if chosen == "all":
         return fingerprint
     if chosen == "path":
@@ -44,12 +44,12 @@ def fingerprinter(chosen: object) -> Callable[[Request, bytes], str]:
 
 
 def _placed(request: Request, value: object) -> str:
-    """Return the fingerprint of a request by its method, its path, and what was chosen of the rest."""
+    """Return the fingerprint of a request's method, path and the chosen value."""
     return fingerprint_of((request.method, request.place, value))
 
 
 def check_length(length: object) -> None:
-    """Raise TypeError or ValueError for what is no pair of lengths."""
+    """Raise TypeError or ValueError if ``length`` is not a pair of lengths."""
     if not (isinstance(length, tuple | list) and len(length) == 2 and all(type(end) is int for end in length)):
         raise TypeError(f"length={length!r}: give at least and at most so many characters, as in (16, 255)")
     if not 1 <= length[0] <= length[1]:
@@ -57,7 +57,7 @@ def check_length(length: object) -> None:
 
 
 def statuses(record: Callable[[int], bool] | Collection[int]) -> Callable[[int], bool]:
-    """Return what tells whether an answer of a status is recorded."""
+    """Return the function that tells whether an answer of a status is recorded."""
     if callable(record):
         check_hook("record", record)
         return record

@@ -1,4 +1,4 @@
-"""What a request is answered that does not reach the handler: problem details (RFC 9457), each with a link to read on."""
+"""Answers to requests that do not reach the handler: problem details (RFC 9457), with a link to the documentation."""
 
 from math import ceil
 from typing import Final, NamedTuple
@@ -19,7 +19,7 @@ from onceward.errors import (
 from onceward.http.answer import Answer
 
 DOCS: Final = "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07"
-# A lease is as long as the longest handler may take without a heartbeat, and most requests are through long before it ends.
+# Seconds, at most, for Retry-After: most requests finish long before their lease ends.
 _SOON: Final = 5
 
 
@@ -27,11 +27,11 @@ class Problem(NamedTuple):
     """Why a request is refused.
 
     Attributes:
-        kind: a word for programs to tell problems apart by; the fragment of the type URI.
+        kind: a word by which programs tell problems apart; the fragment of the type URI.
         status: the response's code.
         title: the same for all problems of the kind.
-        detail: what happened to this one, and what to do.
-        retry_after: seconds until it may be sent again as it is; None when that is of no use.
+        detail: what happened to this request, and what to do.
+        retry_after: seconds until the same request can be sent again; None if that is useless.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class Problem(NamedTuple):
 
 
 def missing(where: str) -> Problem:
-    """Return the problem of a request without a key; ``where`` says where it belongs."""
+    """Return the problem of a request without a key; ``where`` says where the key belongs."""
     return Problem(
         "missing",
         400,
@@ -72,7 +72,7 @@ def malformed(where: str, why: str) -> Problem:
 
 
 def unscoped(why: str) -> Problem:
-    """Return the problem of a request of which nobody can tell whose it is."""
+    """Return the problem of a request whose caller is unknown."""
     return Problem(
         "unscoped",
         400,
@@ -92,7 +92,7 @@ def too_large(most: int) -> Problem:
 
 
 def unreadable(why: str) -> Problem:
-    """Return the problem of a request whose body cannot be had in full."""
+    """Return the problem of a request whose body is incomplete."""
     return Problem(
         "unreadable", 400, "Request cannot be read", f"The request's body is incomplete: {why}. Nothing was done."
     )
@@ -110,7 +110,7 @@ def bodiless(status: int, why: str) -> Problem:
 
 
 def failed() -> Problem:
-    """Return the problem of a request whose handler has failed, where failures are recorded."""
+    """Return the problem of a request whose handler failed, if failures are recorded."""
     return Problem(
         "failed",
         500,
@@ -120,7 +120,7 @@ def failed() -> Problem:
 
 
 def refused(error: OncewardError) -> Problem | None:
-    """Return the problem of a request that the guard has refused; None for an error that is no matter of the request's."""
+    """Return the problem of a request that the guard refused; None if the request did not cause the error."""
     match error:
         case Busy() | LeaseLost():
             seconds = error.retry_after if isinstance(error, Busy) else 0

@@ -1,7 +1,7 @@
-"""The record of an answer: tried for a time before the answer goes out, and behind it after that.
+"""The record of an answer: tried for a time before the answer goes out, and continued after it.
 
-A ledger that cannot be reached would otherwise hold finished answers, and the workers that have them, until the lease ends.
-The steps of a settling recognise their own earlier write. So the first try may stop at any time, and another one goes on.
+Otherwise an unreachable ledger would block finished answers, and their workers, until the lease ends.
+The steps recognise their own earlier write. So the first try can stop at any time, and the next one continues.
 """
 
 import logging
@@ -32,16 +32,16 @@ class Recording:
     Args:
         guard: its guard.
         claim: the claim.
-        outcome: the answer to record, or what the handler has failed with.
-        within: seconds for which the answer waits; None is until it is recorded.
+        outcome: the answer to record, or the handler's exception.
+        within: seconds for which the answer waits; None waits until it is recorded.
 
     Attributes:
-        pending: whether that time is over and nothing is recorded yet: call :meth:`behind` when the answer is out.
+        pending: whether that time is over and nothing is recorded yet. If so, send the answer and call :meth:`behind`.
     """
 
     pending = False
     _tries = 0
-    _end = 0.0  # until when the first try may send requests, on the owner's clock
+    _end = 0.0  # when the first try must stop to send requests, on the guard's clock
 
     def __init__(self, guard: Guard, claim: HeldClaim, outcome: Recorded | Exception, within: float | None) -> None:
         self._guard = guard
@@ -53,7 +53,7 @@ class Recording:
     # --- the store, for the first try -------------------------------------------------------------------------------
 
     def exchange(self, request: object) -> object:
-        """Send a request, unless it is time for the answer to go out."""
+        """Send a request. Raises OutOfTime if the answer must go out now."""
         self._check()
         return self._guard.store.exchange(request)
 
@@ -70,7 +70,7 @@ class Recording:
     # --- before the answer ------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Record it, for as long as the answer may wait.
+        """Record the outcome, for as long as the answer can wait.
 
         Raises:
             LeaseLost, ResultNotRecorded: as :meth:`Guard.finish` does.
@@ -119,7 +119,7 @@ class Recording:
 
     def _tell(self) -> None:
         if self.pending:
-            self._claim.telling.forget()  # it is tried on
+            self._claim.telling.forget()  # behind() tries again
         else:
             heartbeat.HEARTBEAT.forget(self._claim)
             self._claim.tell()
@@ -132,17 +132,17 @@ class Recording:
 
     def _tried(self) -> None:
         if isinstance(self._outcome, Exception):
-            self.pending = self._claim.settled is None and not self._claim.lost  # what failed is not raised
+            self.pending = self._claim.settled is None and not self._claim.lost  # a failing claim raises nothing
         else:
             self._claim.warn()
 
     # --- behind it --------------------------------------------------------------------------------------------------
 
     def behind(self) -> None:
-        """Go on until it is recorded or the lease is over. It raises interrupts only; all else is on the log."""
+        """Try until the outcome is recorded or the lease ends. Errors are logged; only interrupts are raised."""
         try:
             settle(self._make, self._guard.store)
-        except Exception as error:  # nobody is there who could be told
+        except Exception as error:  # no caller is left
             self._failed(error)
         finally:
             self._ended()
@@ -157,11 +157,11 @@ class Recording:
             self._ended()
 
     def start(self) -> threading.Thread | None:
-        """Have :meth:`behind` done in a thread, for which the interpreter waits before it exits."""
+        """Run :meth:`behind` in a thread. The interpreter waits for it before it exits."""
         thread = threading.Thread(target=self.behind, name="onceward-recorder", daemon=False)
         try:
             thread.start()
-        except RuntimeError:  # no more threads, or the interpreter is about to exit
+        except RuntimeError:  # no more threads, or the interpreter exits
             self.behind()
             return None
         return thread

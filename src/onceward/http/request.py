@@ -13,14 +13,13 @@ class Request:
 
     Attributes:
         method: in capitals, such as POST.
-        path: from its slash on, without the query; what routes are matched with.
+        path: begins with a slash, without the query. Routes are matched with it.
         query: what follows the ``?``, as it was sent, or an equal text for an equal query.
         headers: one pair for each header line, the names in lower case.
-        identity: who the host has found the caller to be, when it authenticates callers itself; None when it does not.
-        native: the request as the host gave it, for a ``scope`` that needs more than is here: an event's dict, an ASGI scope,
-            a WSGI environ.
-        root: what stands before the path where the application is mounted (ASGI's root_path, WSGI's SCRIPT_NAME). Routes are
-            written without it; keys and fingerprints tell one mounted application from another by it.
+        identity: the caller, if the host authenticates callers itself; else None.
+        native: the host's own request, for a ``scope`` that needs more: an event's dict, an ASGI scope, a WSGI environ.
+        root: the prefix where the application is mounted (ASGI's root_path, WSGI's SCRIPT_NAME). Routes do not contain it.
+            Keys and fingerprints do, to tell mounted applications apart.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class Request:
 
     @property
     def place(self) -> str:
-        """The path with its root, alike for paths that routes cover alike: slashes that are repeated or at the end do not count."""
+        """The root and the path, without repeated and trailing slashes, which routes ignore, too."""
         path = self.root + self.path
         if path.endswith("/") or "//" in path:
             return _SLASHES("/", path).rstrip("/") or "/"
@@ -60,8 +59,7 @@ class Request:
     def cookie(self, name: str) -> str | None:
         """Return the value of a cookie (RFC 6265, section 5.4), or None.
 
-        A cookie may be sent with several values. Frameworks take the first or the last of them, so here it is all of them,
-        with semicolons between.
+        Frameworks differ on which of several values counts, so all of them are returned, with semicolons between.
         """
         values: dict[str, None] = {}
         for line in self.lines("cookie"):
@@ -73,9 +71,9 @@ class Request:
 
 
 def rooted(path: str) -> str:
-    """Return a path from its slash on, as routers read one that begins otherwise.
+    """Return a path that begins with a slash, as routers read it.
 
-    A client may send a whole URL (RFC 9112, section 3.2.2) or leave out the slash, and some servers pass that on.
+    A client may send a whole URL (RFC 9112, section 3.2.2) or no slash, and some servers pass that on.
     """
     if path.startswith("/"):
         return path

@@ -11,7 +11,7 @@ HEADER: Final = "Idempotency-Key"
 _BODY: Final = "body"  # what a key's path begins with
 TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch  # RFC 9110, section 5.6.2
 
-# How other routers write parts, and what is no longer there in a path: such a route would protect nothing.
+# Other routers' syntax, and text that never is in a request's path. A route with these would protect nothing.
 _FOREIGN: Final = re.compile(r"<[^/]*>|\{[^/{}]*:path\}|%[0-9A-Fa-f]{2}|[?#]").search
 
 
@@ -19,12 +19,11 @@ class Route:
     """Requests that carry a key.
 
     Args:
-        path: a path, in which ``{name}`` stands for one part, and a ``*`` at the end for all that follows, as in
-            ``/orders/{id}/refunds`` and ``/v1/*``. Slashes that are repeated or at the end make no difference.
-        methods: the methods. By default those that are not idempotent by themselves (RFC 9110, section 9.2.2).
-        required: whether a request without a key is refused; otherwise it is let through, unprotected.
-        key: the name of the header with the key, or a JMESPath that begins with ``body``, the JSON of the request, as in
-            ``body.payment.id``.
+        path: a path. ``{name}`` is one part, and a ``*`` at the end is all that follows, as in ``/orders/{id}/refunds`` and
+            ``/v1/*``. Repeated and trailing slashes make no difference.
+        methods: the methods. The default ones are not idempotent (RFC 9110, section 9.2.2).
+        required: refuse a request without a key. If False, it passes unprotected.
+        key: the name of the header with the key, or a JMESPath that begins with ``body``, as in ``body.payment.id``.
 
     Raises:
         ValueError, TypeError: an argument is not valid.
@@ -53,7 +52,7 @@ class Route:
         self._matches = _pattern(path).fullmatch
 
     def covers(self, method: str, path: str) -> bool:
-        """Tell whether a request of that method for that path is one of these."""
+        """Tell whether this route covers a request of that method for that path."""
         return method in self.methods and self._matches(path) is not None
 
     def __repr__(self) -> str:
@@ -61,7 +60,7 @@ class Route:
 
 
 def _is_header(key: str) -> bool:
-    # A header's name may have points, and none has.
+    # A header's name may contain points, but no known one does.
     return TOKEN(key) is not None and "." not in key and key != _BODY
 
 
@@ -95,5 +94,5 @@ def _pattern(path: str) -> re.Pattern[str]:
     if any("{" in part or "}" in part for part in parts[::2]):
         raise ValueError(f"path={path!r}: a part in braces stands for a whole part of the path, as in '/orders/{{id}}'")
     written = "".join("[^/]+" if i % 2 else re.escape(part).replace("/", "/+") for i, part in enumerate(parts))
-    # Litestar takes several slashes for one, Starlette does without a line break at the end: neither is to go round the guard.
+    # Litestar accepts several slashes as one, Starlette ignores a line break at the end. Neither may bypass the guard.
     return re.compile(written + (".*" if star else "/*\n?"), re.DOTALL)

@@ -1,11 +1,9 @@
-"""The rules of the Idempotency-Key header, without I/O and without a framework.
+"""The rules of the Idempotency-Key header (draft-ietf-httpapi-idempotency-key-header-07), without I/O or a framework.
 
-They follow draft-ietf-httpapi-idempotency-key-header-07. A shell drives them so::
+A shell calls them like this, and gives the result to an :class:`onceward.http.exchange.Exchange`::
 
     pending = rules.begin(request)           # None: not ours, call the application; an Answer: send it
     asked = rules.ask(pending, body)         # the same; else a key and a fingerprint for the guard
-
-and hands what it got to an :class:`onceward.http.exchange.Exchange`, which is one request under a guard.
 """
 
 from collections.abc import Callable, Collection
@@ -29,16 +27,16 @@ from onceward.observe.logs import logger
 
 MIB: Final = 1 << 20
 _ESCAPED: Final = 6  # bytes that JSON takes for one byte of text, at most
-# By these a request is refused before it is carried out: 401 by who authenticates, 429 by who counts, 408 and 425 ask for it
-# again. 307 and 308 ask for it again elsewhere, where it comes with the same key (RFC 9110, sections 15.4.8 and 15.4.9).
+# These statuses are not outcomes: the request did not run, or must be sent again. 307 and 308 send it elsewhere with the same
+# key (RFC 9110, sections 15.4.8 and 15.4.9).
 _REFUSALS: Final = frozenset({307, 308, 401, 408, 425, 429})
 
 
 def lasting(status: int) -> bool:
-    """Tell whether an answer is an outcome to be recorded, by default: all but 5xx, 307, 308, 401, 408, 425 and 429.
+    """Tell whether an answer is recorded by default: all but 5xx, 307, 308, 401, 408, 425 and 429.
 
-    That is for who cannot tell whether the endpoint began. Of an endpoint that began, all answers but 5xx are recorded.
-    Any other redirect is one, too: it is how many applications answer a form that was accepted (RFC 9110, section 15.4.4).
+    This applies if nobody knows whether the endpoint began. If it began, all answers but 5xx are recorded. Other redirects are
+    recorded because many applications answer an accepted form with one (RFC 9110, section 15.4.4).
     """
     return status < 500 and status not in _REFUSALS
 
@@ -47,24 +45,24 @@ class Rules:
     """Which requests take effect once, and how they are answered.
 
     Args:
-        *routes: the requests that carry a key; the first that covers a request counts. None given is every POST and PATCH.
-        strict: refuse keys without quotes, which the draft does not allow and most clients send.
-        length: how many characters a key has, at least and at most.
-        scope: whose key it is, which you must say: a :class:`Scope`, such as ``Scope.CREDENTIAL`` or ``Scope.EVERYBODY``; a
+        *routes: the requests that carry a key; the first match counts. Without routes, every POST and PATCH.
+        strict: refuse keys without quotes. The draft does not allow these, but most clients send them.
+        length: the least and the most characters of a key.
+        scope: whose key it is; required. Give a :class:`Scope`, such as ``Scope.CREDENTIAL`` or ``Scope.EVERYBODY``; a
             callable that is given the :class:`Request` and returns the verified user; ``cookie:NAME``; or ``header:NAME``.
-        fingerprint: what must not change under one key. "all" is method, path, query and body; "path" is method and path; a
-            callable is given the :class:`Request` and the body, and what it returns stands for query and body.
+        fingerprint: what must not change under one key. "all" is method, path, query and body; "path" is method and path. A
+            callable is given the :class:`Request` and the body; its result stands for query and body.
         exempt: paths that are not guarded, written as those of routes.
         record: which answers are recorded and replayed: a callable that is given the status, or a collection of statuses.
-            After any other answer the key is given back, and the next request is carried out. An exception that nobody
-            handles counts as 500. A request that was refused before its endpoint began is never recorded.
-        record_within: seconds for which an answer waits for its record when the ledger cannot be reached. After that it goes
-            out with ``Idempotency-Recorded: pending``, and recording goes on behind it until the lease ends. A retry gets 409
-            until then; when recording has failed, the next one is carried out again. None lets the answer wait. On Lambda,
-            which freezes after an answer, it is always None.
+            After any other answer the key is given back, and the next request runs. An unhandled exception counts as 500.
+            A request that is refused before its endpoint began is never recorded.
+        record_within: seconds an answer waits for its record if the ledger cannot be reached. Then it goes out with
+            ``Idempotency-Recorded: pending``, and recording continues until the lease ends. Until then a retry gets 409; if
+            recording fails, the next retry runs again. None waits without limit. On Lambda, which freezes after an answer,
+            it is always None.
         max_request: bytes of a request's body; a longer one is refused with 413.
-        max_response: bytes of an answer's body; a longer one is recorded without it.
-        docs: the URL of the documentation of your API's keys. A problem's type is this and a fragment.
+        max_response: bytes of an answer's body; a longer one is not recorded, only its status and headers.
+        docs: the URL of your API's documentation of keys. A problem's type is this URL and a fragment.
 
     Raises:
         ValueError, TypeError: an argument is not valid.
@@ -110,7 +108,7 @@ class Rules:
     # --- a request --------------------------------------------------------------------------------------------------
 
     def route(self, method: str, path: str) -> Route | None:
-        """Return the route that covers a request, or None for one that is let through as it is."""
+        """Return the route that covers a request, or None for one that passes unchanged."""
         for route in self.routes:
             if route.covers(method, path):
                 return None if self.exempt and self.exempts(path) else route
@@ -125,15 +123,15 @@ class Rules:
         return any(route.covers("*", path) for route in self.exempt)
 
     def begin(self, request: Request, route: Route | None = None) -> PendingRequest | PassedRequest | Answer | None:
-        """Look at a request before its body is there.
+        """Check a request before its body arrives.
 
         Args:
             request: the request.
-            route: the one that covers it, for who has asked :meth:`route` already.
+            route: the one that covers it, if you have called :meth:`route` already.
 
         Returns:
-            None for a request that is let through as it is, PassedRequest for one that the application must refuse, an answer for
-            one that is refused here, else what to go on with.
+            None for a request that passes unchanged, PassedRequest for one that the application must refuse, an Answer for
+            one that is refused here, else the PendingRequest for :meth:`ask`.
         """
         route = route or self.route(request.method, request.path)
         if route is None:
@@ -166,10 +164,10 @@ class Rules:
         return tuple.__new__(PendingRequest, (request, route, key, scope))
 
     def ask(self, pending: PendingRequest, body: bytes) -> KeyedRequest | Answer | None:
-        """Look at a request with its body; returns as :meth:`begin` does.
+        """Check a request with its body. Returns None or an Answer as :meth:`begin` does, else what to ask the guard.
 
         Raises:
-            TypeError: the scope is of a type that no key can be made of.
+            TypeError: the scope's type cannot be part of a key.
         """
         request, route, key, scope = pending
         if len(body) > self.max_request:
@@ -188,8 +186,7 @@ class Rules:
             if not least <= length <= most:
                 why = f"it has {length} characters; {least} to {most} are taken"
                 return self._refuse(problem.malformed(_where(route), why))
-            # A client chooses a header's key for this one request; what stands in a body is the number of something, and the
-            # things of another path have numbers of their own.
+            # A key in a body is the number of a thing. Another path's things may have the same numbers, so the path is part of it.
             name, place = found, (request.place,)
         print_ = self._print(request, body)
         # As above.
@@ -200,7 +197,7 @@ class Rules:
         return self._refuse(problem.too_large(self.max_request))
 
     def unreadable(self, why: str) -> Answer:
-        """Return the answer to a request whose body cannot be had in full; ``why`` says so to its sender."""
+        """Return the answer to a request whose body is incomplete; ``why`` tells the sender."""
         return self._refuse(problem.unreadable(why))
 
     # --- its answer -------------------------------------------------------------------------------------------------
@@ -208,11 +205,11 @@ class Rules:
     def records(self, status: int, began: bool | None = None) -> bool:
         """Tell whether an answer of that status is recorded; after any other the key is given back.
 
-        When ``record`` raises, that is logged, and the answer recorded: what was carried out is not to be again.
+        If ``record`` raises, that is logged and the answer is recorded, so that the request does not run again.
 
         Args:
             status: the answer's.
-            began: whether the endpoint began; None when nobody can tell.
+            began: whether the endpoint began; None if unknown.
         """
         if began is False:
             return False
@@ -225,11 +222,11 @@ class Rules:
             return True
 
     def failed(self, status: int, began: bool | None) -> bool:
-        """Tell whether an answer that is not recorded is the endpoint's failure; if not, the request was refused before."""
+        """Tell whether an unrecorded answer is the endpoint's failure. If not, the request was refused before it ran."""
         return began is not False and (began is True or status not in _REFUSALS)
 
     def failure(self) -> Answer:
-        """Return what later requests get when the handler has raised an exception, and 500 is recorded."""
+        """Return what later requests get if the handler raised an exception and 500 is recorded."""
         return self._refuse(problem.failed())
 
     def keep(self, answer: Answer, most: int) -> Recorded:
@@ -242,13 +239,13 @@ class Rules:
         return kept
 
     def repeat(self, kept: Recorded) -> Answer:
-        """Return the answer to a request that was carried out before."""
+        """Return the answer to a request that has run before."""
         if kept.missing is not None:
             return self._refuse(problem.bodiless(kept.status, kept.missing))
         return replay(kept)
 
     def refusal(self, error: OncewardError) -> Answer | None:
-        """Return the answer to a request that the guard refused with ``error``; None for an error that is none of its own."""
+        """Return the answer to a request that the guard refused with ``error``; None for any other error."""
         found = problem.refused(error)
         return None if found is None else self._refuse(found)
 
@@ -260,10 +257,10 @@ class Rules:
 
 
 def rules_of(given: Rules | None) -> Rules:
-    """Return rules as they were given.
+    """Return the given rules.
 
     Raises:
-        TypeError: they are none.
+        TypeError: the argument is not Rules.
     """
     if isinstance(cast("object", given), Rules):
         return cast("Rules", given)

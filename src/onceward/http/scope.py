@@ -1,8 +1,8 @@
-"""Whose key it is: a key counts within one scope, so that no client reads another's answer by guessing its key.
+"""Whose key it is. A key counts within one scope, so no client can read another's answer by guessing its key.
 
 The draft's section on security advises the same: "implement a unique composite key ... by combining the idempotency key sent
-by the client with other client specific attributes known only to the resource". Which attributes these are, only the
-application knows, so ``Rules(scope=...)`` has no default.
+by the client with other client specific attributes known only to the resource". Only the application knows these attributes,
+so ``Rules(scope=...)`` has no default.
 """
 
 from base64 import urlsafe_b64decode
@@ -34,8 +34,7 @@ _CHOICES: Final = (
     "or Scope.EVERYBODY, when all callers may get each other's answers"
 )
 
-# Schemes whose credentials are made anew for each request, by a time, a nonce or a signature: the retry of a request would
-# be taken for somebody else's, and run again.
+# Credentials of these schemes change with each request (time, nonce, signature). A retry would look like another caller and run again.
 _NEW_EACH_TIME: Final = frozenset(
     {
         "aws",
@@ -59,13 +58,13 @@ _NEW_EACH_TIME: Final = frozenset(
     }
 )
 
-# What a client sends that has lost its token: the name of a scheme, and no credential, which others send, too.
+# A client without its token sends the scheme's name only, as other clients do, too. That is no credential.
 _SCHEMES: Final = frozenset({"apikey", "basic", "bearer", "dpop", "token"})
-_SHORT: Final = 12  # characters of a header's line in which such a name may stand
+_SHORT: Final = 12  # a header line with only such a name has at most this many characters
 
 
 class Unscoped(ValueError):
-    """Nobody can tell whose key it is; the text says to whoever reads the answer what is missing."""
+    """The owner of a key is unknown. The text tells the reader of the answer what is missing."""
 
 
 class Nobody(Unscoped):
@@ -81,17 +80,17 @@ class Scope:
     """Whose key it is: a choice for ``Rules(scope=...)``.
 
     Args:
-        identify: a callable that is given the :class:`Request`. It returns who the caller is, as a str or an int, such as the
-            user's primary key, or a tuple of them. It may also return :attr:`PASS`, or an :class:`Answer` of its own. With
-            None, or a part that is None, the request is refused.
-        said: how it is written, for its repr.
-        dependency: what a host calls before it asks, when the scope is whom that returns.
+        identify: a callable that is given the :class:`Request`. It returns the caller as a str or an int, such as the user's
+            primary key, or a tuple of them. It may also return :attr:`PASS` or an :class:`Answer`. If it returns None, or a
+            tuple with None, the request is refused.
+        said: the text of its repr.
+        dependency: what the host calls first, if its result is the caller.
 
     Attributes:
         CREDENTIAL: the credential itself: a hash of the Authorization and X-Api-Key headers, for API keys that do not change.
         HOST: the caller that API Gateway, the function URL or the web server (``REMOTE_USER``) has authenticated.
         EVERYBODY: all callers share one scope, so whoever knows a key gets its answer.
-        PASS: returned by a callable to let a request pass to the application, unguarded, which must answer it with 4xx.
+        PASS: what a callable returns to pass a request on unguarded. The application must answer it with 4xx.
 
     Raises:
         TypeError: ``identify`` cannot be called as a plain function.
@@ -114,8 +113,8 @@ class Scope:
         """Return who the caller is, PASS or an answer.
 
         Raises:
-            Unscoped: nobody can tell.
-            TypeError: the callable returned what no key can be made of.
+            Unscoped: the caller is unknown.
+            TypeError: the callable returned something that cannot be part of a key.
         """
         return _told(self._identify(request))
 
@@ -123,7 +122,7 @@ class Scope:
         return self._said
 
     def or_pass(self) -> "Scope":
-        """Return this scope, except that a request without a caller passes to the application, which must answer it with 4xx."""
+        """Return this scope, but pass requests without a caller to the application. It must answer them with 4xx."""
 
         def identify(request: Request) -> object:
             try:
@@ -138,7 +137,7 @@ class Scope:
         """Return the scope of the credential in one or more headers, as in ``Scope.credential("X-Auth-Token")``.
 
         Raises:
-            ValueError: one cannot be the name of a header, or none is given.
+            ValueError: no name is given, or one is not a valid header name.
         """
         if not headers or not all(TOKEN(str(name)) for name in headers):
             raise ValueError(f"Scope.credential{headers!r}: give the names of headers, as in 'X-Auth-Token'")
@@ -146,10 +145,10 @@ class Scope:
 
 
 class _Credential:
-    """Tells callers apart by the credentials that they send, of which only a hash is kept."""
+    """Tells callers apart by their credentials. Only a hash of these is kept."""
 
     def __init__(self, headers: tuple[str, ...]) -> None:
-        # The Authorization first, which is checked.
+        # Authorization comes first: _check reads it there.
         self._headers = tuple(sorted({name.lower() for name in headers}, key=lambda name: name != _AUTHORIZATION))
         self._warned = False
 
@@ -170,10 +169,10 @@ class _Credential:
         return _digest("credential", "\n".join(sent))
 
     def _check(self, request: Request, sent: list[str]) -> None:
-        """Refuse credentials by which no retry, or no caller, can be recognised."""
+        """Refuse credentials that cannot identify a retry or a caller."""
         if not sent or not sent[0].startswith(_AUTHORIZATION):
             if _said(request, "cookie"):
-                # An API key may be that of a page which all its users send.
+                # The API key may belong to a web page, so that all its users send the same one.
                 raise Unscoped(
                     "the request has cookies and no Authorization. This server has to be told which cookie says who its "
                     "callers are (scope='cookie:NAME')"
@@ -187,7 +186,7 @@ class _Credential:
             )
 
     def _warn(self, sent: list[str]) -> None:
-        """Tell once, on the log, of a token that expires."""
+        """Log once that a token expires."""
         if any(line.count(".") > 1 and _expires(line) for line in sent):
             self._warned = True
             logger().warning(
@@ -197,14 +196,14 @@ class _Credential:
 
 
 def scope_of(source: object) -> Scope | None:
-    """Return the scope that was chosen; None is everybody's.
+    """Return the chosen scope; None for EVERYBODY.
 
     Args:
         source: a Scope, a callable, ``header:`` or ``cookie:`` and a name.
 
     Raises:
-        TypeError: it is none of these, or a coroutine function; the text tells of the choices.
-        ValueError: it is no name of a header or cookie.
+        TypeError: it is none of these, or a coroutine function. The text lists the choices.
+        ValueError: it is not a valid header or cookie name.
     """
     if isinstance(source, Scope):
         return None if source is Scope.EVERYBODY else source
@@ -243,7 +242,7 @@ def _said(request: Request, header: str) -> list[str]:
 
 
 def _told(scope: object) -> object:
-    """Return what a callable has said, if keys can be made of it."""
+    """Return a callable's result, if it can be part of a key."""
     if (type(scope) is str and scope.strip()) or type(scope) is int or scope is Scope.PASS or isinstance(scope, Answer):
         return scope
     error: Exception | None = None
@@ -257,7 +256,7 @@ def _told(scope: object) -> object:
         else:
             return scope
     if callable(close := getattr(scope, "close", None)):
-        close()  # a coroutine that nobody is going to await
+        close()  # a coroutine that is never awaited
     raise TypeError(
         f"scope= returned a {type(scope).__name__}, which cannot say who the caller is: return a str or an int, such as the "
         "user's primary key, or a tuple of them; None when nobody can tell"
@@ -289,7 +288,7 @@ def _expires(line: str) -> bool:
 
 
 def _digest(kind: str, text: str) -> str:
-    """Return 128 bits of a hash: in the ledger, where operators read it, nobody's credentials are to be seen."""
+    """Return 128 bits of a hash. Operators read the ledger, so it must not show credentials."""
     return sha256(f"{kind}\n{text}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 

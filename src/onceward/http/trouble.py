@@ -1,11 +1,11 @@
-"""Trouble with the ledger on the log: the first of each kind with its traceback, and after that how often it has come."""
+"""Logs trouble with the ledger: the first error of each kind with its traceback, then how often it came."""
 
 import logging
 from typing import Final
 
 from onceward.core.clock import boottime
 
-_AGAIN: Final = 60.0  # seconds after which a kind is told of with its traceback again
+_AGAIN: Final = 60.0  # seconds after which a kind is logged with its traceback again
 _LOG: Final = logging.getLogger("onceward")
 
 
@@ -19,7 +19,7 @@ _KINDS: dict[tuple[type[BaseException], type[BaseException] | None], _Kind] = {}
 
 
 def tell(what: str, error: BaseException) -> None:
-    """Log an error as what has gone wrong with ``what``: the first of its kind, and then each tenfold count of them."""
+    """Log an error that concerns ``what``: the first of its kind, then the 10th, the 100th and so on."""
     now = boottime()
     place = type(error), None if error.__cause__ is None else type(error.__cause__)
     kind = _KINDS.get(place)

@@ -1,4 +1,4 @@
-"""What the rules make of a request that they cover: it waits for its body, passes unguarded, or asks for a key."""
+"""What the rules decide on a request that they cover: it waits for its body, passes unguarded, or asks for a key."""
 
 from typing import NamedTuple, Self
 
@@ -8,7 +8,7 @@ from onceward.observe.logs import logger
 
 
 class PendingRequest(NamedTuple):
-    """A request that may carry a key; its body is wanted next, of ``Rules.max_request`` bytes at most."""
+    """A request that may carry a key. Read its body next: at most ``Rules.max_request`` bytes."""
 
     request: Request
     route: Route
@@ -17,15 +17,15 @@ class PendingRequest(NamedTuple):
 
 
 class PassedRequest(NamedTuple):
-    """A request that its scope lets pass to the application, unguarded: the application must answer it with 4xx.
+    """A request that its scope passes to the application, unguarded. The application must answer it with 4xx.
 
-    As a context it is put around the application, for what that raises is no such answer.
+    Use it as a context around the application: an exception is not such an answer, and is logged.
     """
 
     route: str
 
     def answered(self, status: int) -> None:
-        """Take in the application's answer; one that is not 4xx is logged as an error."""
+        """Log an error if the application's answer is not 4xx."""
         if not 400 <= status < 500:
             logger().error(
                 "%s: a request without a caller passed to the application (Scope.PASS), which answered %d instead of 4xx: it ran "
@@ -46,7 +46,7 @@ class KeyedRequest(NamedTuple):
     """What a request asks the guard for.
 
     Attributes:
-        key: the client's key, the path when the key stands in a body, and the scope, for :func:`onceward.keys.ledger_keys.scoped_key`.
+        key: the client's key, the path if the key is in a body, and the scope: for :func:`onceward.keys.ledger_keys.scoped_key`.
         fingerprint: the SHA-256 of what must not change under that key.
         route: method and path pattern, for metrics.
     """

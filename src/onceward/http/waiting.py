@@ -1,4 +1,4 @@
-"""How long a request waits for the answer to the one before it."""
+"""How long a request waits for the answer to an earlier one."""
 
 from typing import cast
 
@@ -6,10 +6,10 @@ from onceward.core.policy import Options
 
 
 def with_wait(options: Options, wait: float | None) -> Options:
-    """Return the options of a guard that answers requests, which wait ``wait`` seconds for the one before them, or not at all.
+    """Return the options of a guard whose requests wait ``wait`` seconds for an earlier one; None does not wait.
 
     Raises:
-        TypeError, ValueError: ``wait`` is no number of seconds; or ``on_busy`` was given, which is the same by another name.
+        TypeError, ValueError: ``wait`` is not a number of seconds, or ``on_busy``, another name for it, is given.
     """
     if "on_busy" in options:
         raise TypeError("on_busy=...: give wait=SECONDS instead; without it a request under way is answered with 409")

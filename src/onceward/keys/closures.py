@@ -1,6 +1,6 @@
-"""What a function is besides its name: its code, what it closes over, its defaults; and whether two differ in that.
+"""Compares two functions of one name by their code, the values they close over and their defaults.
 
-It is looked at without running anything but, at last, ``==``; of a function that is kept, nothing is held on to.
+This runs none of the user's code but, at the end, ``==``. It keeps nothing of a lasting function alive.
 """
 
 import gc
@@ -13,17 +13,17 @@ from weakref import ref
 
 Find = Callable[[], object]
 
-_DEEPEST: Final = 3  # functions within functions that are looked at
-_MOST: Final = 100  # items or characters of a value that are compared one by one
+_DEEPEST: Final = 3  # levels of functions within functions to compare
+_MOST: Final = 100  # items or characters of a value to compare one by one
 _VALUES: Final = frozenset(  # by name, because most of these modules need not be loaded
     f"builtins.{name}" for name in ("NoneType", "bool", "bytes", "complex", "ellipsis", "float", "int", "str")
 ) | {"datetime.date", "datetime.datetime", "datetime.time", "datetime.timedelta", "decimal.Decimal", "uuid.UUID"}
 
 
 class Seen(NamedTuple):
-    """A function: its code, itself if it still lives, and what it closes over and has for defaults, by name.
+    """A function: its code, itself while it lives, and the values it closes over and its defaults, by name.
 
-    ``run`` is of the run of its module that made it: importlib.reload() gives a module another one.
+    ``run`` identifies the run of its module: importlib.reload() makes a new one.
     """
 
     code: CodeType
@@ -34,10 +34,10 @@ class Seen(NamedTuple):
 
     @staticmethod
     def of(function: object, depth: int = 0, *, lasting: bool) -> "Seen | None":
-        """Look at a function; one that is ``lasting`` leads to what it closes over, so nothing of that is kept."""
+        """Look at a function. A ``lasting`` one leads to the values it closes over, so keep none of them."""
         function = getattr(function, "__func__", function)
         for _ in range(_DEEPEST):
-            if not isinstance(function, FunctionType):  # a functools.lru_cache, say
+            if not isinstance(function, FunctionType):  # such as a functools.lru_cache
                 function = getattr(function, "__wrapped__", None)
         if not isinstance(function, FunctionType):
             return None
@@ -50,12 +50,12 @@ class Seen(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """One thing that a function closes over.
+    """One value that a function closes over.
 
     Attributes:
-        plain: what can be compared although the thing is gone: its class, and its value if that is a plain one.
-        get: returns the thing, None when it is gone; or None when ``plain`` says all.
-        inner: what it is made of, if it is a function.
+        plain: what can be compared when the value is gone: its class, and the value itself if it is plain.
+        get: returns the value, or None when it is gone; it is None itself when ``plain`` says all.
+        inner: the contents of the value, if it is a function.
     """
 
     plain: object
@@ -79,7 +79,7 @@ class _Content(NamedTuple):
             return _Content((kind, value.__name__))
         if isinstance(value, FunctionType | MethodType | BuiltinMethodType):
             return _Content.of_function(value, find, depth)
-        if kind == "onceward.once.Once":  # two of one ledger are alike
+        if kind == "onceward.once.Once":  # two on one ledger are equal
             return _Content((kind, getattr(getattr(value, "store", None), "url", None)))
         return _Content(kind, _getter(value, find))
 
@@ -100,15 +100,15 @@ def _contents(function: FunctionType) -> dict[str, object]:
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
             found[name] = cell.cell_contents
-        except ValueError:  # it is assigned later
+        except ValueError:  # not assigned yet
             continue
     return found
 
 
 def differing(first: Seen, second: Seen) -> str | None:
-    """Return something that tells two functions of the same code apart; None when there is nothing.
+    """Return a difference between two functions of the same code, or None.
 
-    Where one of the two is lasting, other objects of the same class count only while the first function is still there.
+    If one of them is lasting, other objects of the same class count only while the first function lives.
     """
     if first.function() is second.function():
         return None
@@ -124,7 +124,7 @@ def differing(first: Seen, second: Seen) -> str | None:
 
 
 def redefined(first: Seen, second: Seen) -> str | None:
-    """Return where the first of two functions was written that one run of a module has under one name."""
+    """Return where the first of two functions was written, if one run of a module defines both under one name."""
     if first.run is not second.run or first.code.co_filename != second.code.co_filename:
         return None
     if first.code.co_firstlineno == second.code.co_firstlineno or not _is_of_script_or_module(first, second):
@@ -135,17 +135,17 @@ def redefined(first: Seen, second: Seen) -> str | None:
 
 
 def _is_of_script_or_module(first: Seen, second: Seen) -> bool:
-    """Tell whether two functions are of one module, and not of a notebook, where people write a function again and again."""
+    """Tell whether two functions are of one module, and not of a notebook, where people often redefine functions."""
     one, other = first.function(), second.function()
     if one is None or other is None or one.__globals__ is not other.__globals__ or "__file__" not in one.__globals__:
         return False
-    # Else they took the name of another, as functools.wraps does.
+    # If not, they took another's name, as functools.wraps does.
     return all(function.__code__.co_qualname == function.__qualname__ for function in (one, other))
 
 
 def _is_gone(seen: Seen) -> bool:
     if seen.function() is not None:
-        gc.collect()  # rare, and whoever is held by nothing but a cycle is gone
+        gc.collect()  # rare; a function that only a cycle keeps alive counts as gone
     return seen.function() is None
 
 
@@ -161,20 +161,20 @@ def _alike(one: _Content, other: _Content) -> bool:
     if first is second:
         return True
     try:
-        # Two that are empty are equal only until something is put into them.
+        # Two empty values are equal only until they get content.
         return bool(first) and bool(first == second)
-    except Exception:  # a user's __eq__ may do anything
+    except Exception:  # a user's __eq__ can raise anything
         return False
 
 
 def _found(living: Callable[[], FunctionType | None], name: str) -> object:
-    """Return what a function has under a name; None when it is gone."""
+    """Return the value that a function has under a name; None when it is gone."""
     function = living()
     return None if function is None else _contents(function).get(name)
 
 
 def _getter(value: object, find: Find | None) -> Find | None:
-    """Return what returns ``value``; it is kept for that only where there is no other way."""
+    """Return a function that returns ``value``. It keeps the value alive only if there is no other way."""
     if value is None:
         return None
     try:
@@ -184,7 +184,7 @@ def _getter(value: object, find: Find | None) -> Find | None:
 
 
 def _short(value: object) -> object:
-    """Return a plain value, or for a long one what to know it by."""
+    """Return a plain value; for a long one, its length and hash."""
     return (len(value), hash(value)) if isinstance(value, str | bytes) and len(value) > _MOST else value
 
 

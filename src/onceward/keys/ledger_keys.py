@@ -1,9 +1,9 @@
 """Keys and fingerprints from input: one input, one key; two inputs, two keys.
 
-A key in the ledger is ``name:key``. Short keys stay readable: the str ``order-42`` is written as it is, the int 1 as
-``1`` and the str "1" as ``"1"``, a tuple as ``(a,b)``. What would be longer than 200 characters, and bytes, become
-SHA-256 digests of the same unambiguous form. A member of an Enum is ``enum:module.Class.NAME``; one that is a str or a
-number itself (StrEnum, IntEnum) is written as that, because it equals what a message of JSON has in its place.
+A key in the ledger is ``name:key``. Short keys stay readable: the str ``order-42`` is unchanged, the int 1 is ``1``, the str
+"1" is ``"1"``, and a tuple is ``(a,b)``. Bytes, and keys over 200 characters, become SHA-256 digests of the same unambiguous
+form. An Enum member is ``enum:module.Class.NAME``. One that is also a str or number (StrEnum, IntEnum) is written as that,
+because it equals the value in a JSON message.
 """
 
 import os
@@ -17,16 +17,16 @@ from typing import cast
 from onceward.errors import KeyMissing
 
 KeyPart = object
-_LONGEST_CLIENTS = 600  # the same of a client's key: 255 by default, and some characters take two or six
-LONGEST = 200  # characters of a key that stay readable; DynamoDB takes 2048 bytes, a person's eye less
+_LONGEST_CLIENTS = 600  # as LONGEST, for a client's key: 255 by default, and some characters take two or six
+LONGEST = 200  # characters of a key that stay readable; DynamoDB takes 2048 bytes, but people read less
 
 _LIKE_ANOTHER = r"[+-]?(\d[\d_]*+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|true|false|null|[+-]?(inf|nan)"
-_PLAIN = re.compile(rf"(?!({_LIKE_ANOTHER})\Z)[A-Za-z0-9_.@/+=~-]+").fullmatch  # and not to be taken for another type
-_NAME = re.compile(r"[^\s:\x00-\x1f\x7f-\x9f\ud800-\udfff]+").fullmatch  # lone surrogates are bytes that are no UTF-8
+_PLAIN = re.compile(rf"(?!({_LIKE_ANOTHER})\Z)[A-Za-z0-9_.@/+=~-]+").fullmatch  # and not like another type
+_NAME = re.compile(r"[^\s:\x00-\x1f\x7f-\x9f\ud800-\udfff]+").fullmatch  # lone surrogates are not UTF-8
 
 
 def ledger_key(name: str, key: object) -> str:
-    """Return the key as it stands in the ledger.
+    """Return the key in the ledger.
 
     Args:
         name: the namespace.
@@ -36,7 +36,7 @@ def ledger_key(name: str, key: object) -> str:
         KeyMissing: the key or a part of it is None or empty.
         TypeError: the key is of another type.
     """
-    # the commonest case first
+    # the most common case first
     if type(key) is str and len(key) <= LONGEST and _PLAIN(key):
         return f"{name}:{key}"
     try:
@@ -47,16 +47,16 @@ def ledger_key(name: str, key: object) -> str:
 
 
 def scoped_key(name: str, parts: Sequence[object]) -> str:
-    """Return the key of an HTTP request as it stands in the ledger: ``name:key:scope`` or ``name:key:path:scope``.
+    """Return the key of an HTTP request in the ledger: ``name:key:scope`` or ``name:key:path:scope``.
 
-    The client's own key comes first and stays readable, so that it can be found by its beginning. Each part is written as
-    :func:`ledger_key` writes it; a None is ``*``, the scope of everybody.
+    The client's own key comes first and stays readable, so that you can find it by its prefix. Each part has the form of
+    :func:`ledger_key`; None is ``*``, the scope of everybody.
 
     Raises:
         KeyMissing, TypeError: as for :func:`ledger_key`.
     """
     key, *rest = parts
-    # the commonest key first, as in ledger_key
+    # as in ledger_key
     form = (
         key if type(key) is str and len(key) <= LONGEST and _PLAIN(key) else _short(_form(key, name), _LONGEST_CLIENTS)
     )
@@ -69,7 +69,7 @@ def scoped_key(name: str, parts: Sequence[object]) -> str:
 
 
 def checked_name(name: object) -> str:
-    """Return ``name``; raises ValueError when it cannot be the namespace of keys."""
+    """Return ``name``, or raise ValueError when it cannot be a namespace of keys."""
     if not isinstance(name, str) or not _NAME(name):
         raise ValueError(
             f"name={name!r}: give a name in UTF-8, without white space and without a colon, as in name='billing.charge'"
@@ -81,10 +81,10 @@ def function_name(function: object) -> str:
     """Return the module and qualified name of a function: the default namespace of its keys.
 
     Raises:
-        ValueError: the function is a lambda or a partial, whose name others have too, or is of no module.
+        ValueError: the function is a lambda or a partial, whose name is not unique, or has no module.
     """
     if isinstance(function, partial):
-        raise ValueError(  # the type is right, and the name is missing
+        raise ValueError(  # not a TypeError: only the name is missing
             "a partial has the name of its function, so its keys could meet those of another partial: give name='...'"
         )
     inner = getattr(function, "__func__", function)
@@ -101,21 +101,21 @@ def function_name(function: object) -> str:
 
 
 def fingerprint_of(value: object) -> str:
-    """Return the SHA-256 of ``value`` in an unambiguous form; equal values of equal types give equal fingerprints."""
+    """Return the SHA-256 of ``value`` in an unambiguous form. Equal values of equal types have equal fingerprints."""
     from onceward.results.values import canonical
 
     return _sha256(canonical(value)).hex()
 
 
 def derived_key(ledger_key: str, parts: Sequence[object]) -> str:
-    """Return a UUID made of the key and ``parts``: the same on every attempt, another for other parts."""
+    """Return a UUID made from the key and ``parts``: the same on every attempt, different for other parts."""
     from uuid import UUID
 
     return str(UUID(bytes=_sha256("\0".join([ledger_key, *(_form(p, "derived") for p in parts)]).encode())[:16]))
 
 
 def _module_name(module: str) -> str:
-    """Give a script the name it would be imported by, so that two scripts do not share the keys of ``__main__``."""
+    """Return a module's name; for a script, its import name, so that scripts do not share the keys of ``__main__``."""
     if module not in {"__main__", "__mp_main__"}:
         return module
     main = sys.modules.get(module)
@@ -132,7 +132,7 @@ def _module_name(module: str) -> str:
 
 
 def _form(key: object, name: str) -> str:
-    """Write a key so that no two different keys are written alike."""
+    """Write a key so that no two different keys have the same text."""
     writer = _FORMS.get(type(key))
     if writer is not None:
         return writer(key, name)
@@ -141,9 +141,9 @@ def _form(key: object, name: str) -> str:
             f"{name}: the key, or a part of it, is missing (None). Check that the input has the field it names"
         )
     if isinstance(key, Enum) and not isinstance(key, _VALUES):
-        kind, member = type(key), key.name or f"{key.value!r}"  # a Flag may have members without a name
+        kind, member = type(key), key.name or f"{key.value!r}"  # a Flag can have members without a name
         return f"enum:{_text(f'{_module_name(kind.__module__)}.{kind.__qualname__}.{member}')}"
-    uuid = sys.modules.get("uuid")  # whoever has a UUID has loaded it
+    uuid = sys.modules.get("uuid")  # loaded if the key is a UUID
     if uuid is not None and isinstance(key, uuid.UUID):
         return f"uuid:{key}"
     for kind, writer in _FORMS.items():
@@ -185,12 +185,12 @@ def _str(key: object, name: str) -> str:
 
 
 def _int(key: int) -> str:
-    # Python writes no longer int in decimal than 4300 digits (sys.set_int_max_str_digits).
+    # Python writes an int in decimal up to 4300 digits (sys.set_int_max_str_digits).
     return int.__repr__(key) if key.bit_length() < 10_000 else f"int:{key:x}"
 
 
 def _float(key: object, name: str) -> str:
-    number = float.__float__(cast("float", key))  # a subclass may write itself in its own way
+    number = float.__float__(cast("float", key))  # a subclass can have its own repr
     if number - number != 0:
         raise KeyMissing(f"{name}: the key, or a part of it, is {number}, which is no number to tell inputs apart by")
     return repr(number)
@@ -205,7 +205,7 @@ def _bytes(key: object, name: str) -> str:
 
 def _sequence(key: object, name: str) -> str:
     items: Sequence[object] = key  # type: ignore[assignment]  # the table gives it lists and tuples only
-    # the commonest parts first
+    # the most common parts first
     parts = [part if type(part) is str and _PLAIN(part) else _form(part, name) for part in items]
     if not parts:
         raise KeyMissing(f"{name}: the key is an empty sequence")

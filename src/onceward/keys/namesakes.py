@@ -1,9 +1,9 @@
 """Refuses two handlers that share a default namespace by accident: the second would get the first one's results.
 
-The default namespace is a function's module and qualified name. Two closures of one factory have the same, and so have a
-method that two classes inherit, and two functions that a module calls ``_``. What tells such functions apart is looked at
-once, when a function is decorated or first run (closures.py). The calls cost nothing more, but for a decorated method, which
-looks whether it has another class than at its last call. Functions that were given a name are not looked at.
+The default namespace is a function's module and qualified name. It is the same for two closures of one factory, a method
+that two classes inherit, and two functions that a module calls ``_``. Functions are compared once, when one is decorated or
+first run (closures.py). Calls cost nothing more; only a decorated method checks whether its class has changed since the last
+call. Functions with a given name are not compared.
 """
 
 import inspect
@@ -23,20 +23,20 @@ _CLASS: Final = "the class whose method it is"
 
 
 class Namesakes:
-    """The functions whose namespaces on one ledger are their own names, as far as one Once has met them.
+    """The functions of one Once whose namespaces are their own names.
 
     Every Once on a ledger has one (those made by ``using`` share it), and sees those of the others while they live.
 
     Args:
-        store: the ledger; what is in a process's memory is another ledger for each store object.
+        store: the ledger; in memory, each store object is a separate ledger.
     """
 
     def __init__(self, store: "Store") -> None:
-        self._store = store  # kept, so that nobody else gets its id
+        self._store = store  # kept alive, so that its id stays unique
         key = store.url if "://" in store.url else id(store)
         self._peers = _LEDGERS.setdefault(key, WeakValueDictionary())
         self._peers[id(self)] = self
-        self._functions: dict[str, dict[int, Seen]] = {}  # by name, and by their code's id
+        self._functions: dict[str, dict[int, Seen]] = {}  # by name, then by the id of their code
         self._owners: dict[str, str] = {}
 
     def check(self, name: str, function: Function, *, lasting: bool) -> None:
@@ -44,9 +44,9 @@ class Namesakes:
 
         Args:
             name: its module and qualified name.
-            function: the handler, without a name of its own choice.
-            lasting: it is kept, as decorated ones are. Then objects that it closes over may be others than those of an
-                earlier function that is gone: a test, say, makes its application anew, with a new connection.
+            function: the handler, which was given no name.
+            lasting: whether it is kept, as decorated ones are. Then it can close over other objects than an earlier function
+                that is gone. A test, for example, makes its application again with a new connection.
 
         Raises:
             ValueError: another function has that namespace.
@@ -68,7 +68,7 @@ class Namesakes:
             seen[id(mine.code)] = mine
 
     def check_owner(self, name: str, owner: type) -> None:
-        """Note that a method runs for instances of ``owner``; raises ValueError when it runs for another class's."""
+        """Note that a method runs for instances of ``owner``; raises ValueError when it also runs for another class."""
         whose = called(owner)
         for peer in self._living():
             if peer._owners.get(name, whose) != whose:  # noqa: SLF001 - its own kind
@@ -76,7 +76,7 @@ class Namesakes:
         self._owners[name] = whose
 
     def class_check(self, name: str, function: Function) -> Callable[[tuple[object, ...]], None] | None:
-        """Return what looks at the class that a method is called for, by the arguments of the call; None for a function."""
+        """Return a check of the class that a method is called for, by the call's arguments; None for a function."""
         if not _is_method(function):
             return None
         known: type | None = None
@@ -93,7 +93,7 @@ class Namesakes:
         return check
 
     def _living(self) -> "list[Namesakes]":
-        # valuerefs() makes its list at once, so another thread may add to it meanwhile
+        # valuerefs() copies the list, so another thread can add to it meanwhile
         return [peer for living in self._peers.valuerefs() if (peer := living()) is not None]
 
 

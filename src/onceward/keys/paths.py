@@ -1,4 +1,4 @@
-"""JMESPath over inputs, made strict: whatever would let a missing part pass for a present one is refused."""
+"""Strict JMESPath over inputs: it refuses whatever could hide that a part is missing."""
 
 import datetime as dt
 import decimal
@@ -18,7 +18,7 @@ from onceward.keys.spelling import fault, roots_of, spelled
 
 _BUILTIN = (dict, list, str, int, float, bool, type(None))
 _DROPPING = {"projection", "value_projection", "filter_projection", "flatten"}
-_STRICT = {"key", "at"}  # the options whose parts must all be there
+_STRICT = {"key", "at"}  # options whose parts must all be present
 
 
 class StrictPath:
@@ -26,11 +26,11 @@ class StrictPath:
 
     Args:
         expression: the expression.
-        option: what it is given for; "key" and "at" refuse projections, which drop missing parts without a word.
-        roots: the names that it may begin with.
+        option: its purpose; "key" and "at" refuse projections, which silently drop missing parts.
+        roots: the names that it can begin with.
 
     Attributes:
-        chain: the names that an expression such as ``order.id`` goes down by; empty for any other.
+        chain: the names in an expression such as ``order.id``; empty for any other form.
 
     Raises:
         ValueError: the expression is not valid, not fit for a key, or begins with another name.
@@ -60,7 +60,7 @@ class StrictPath:
         self._interpreter = _StrictInterpreter(strict=option in _STRICT)
 
     def search(self, named: Mapping[str, object]) -> object:
-        """Return what the expression finds in inputs by name, None when that is nothing.
+        """Return what the expression finds in inputs by name, or None.
 
         Raises:
             KeyMissing: a function of the expression was given a missing or unfit part.
@@ -73,7 +73,7 @@ class StrictPath:
         else:
             if self.chain and found is not None:
                 return found
-        # What the expression does not name may be of any type, and is not taken apart.
+        # Inputs that the expression does not name can be of any type, so do not convert them.
         value = {
             name: item if type(item) in _BUILTIN else _builtin(item)
             for name in self._roots
@@ -81,7 +81,7 @@ class StrictPath:
         }
         try:
             return cast("object", self._interpreter.visit(self._parsed, value))
-        except JMESPathTypeError as error:  # whose own text quotes the value, and this one may be logged
+        except JMESPathTypeError as error:  # its own text quotes the value, and ours may be logged
             raise KeyMissing(
                 f"{self.expression!r} cannot be read from this input: {error.function_name}() was given "
                 f"{error.actual_type}, and takes {' or '.join(error.expected_types)}"
@@ -95,7 +95,7 @@ class StrictPath:
 
 
 class _StrictInterpreter(TreeInterpreter):
-    """Evaluates an expression; a key's ``[a, b]`` or ``{a: x}`` with a missing part is refused wherever it stands."""
+    """Evaluates an expression, and refuses a key's ``[a, b]`` or ``{a: x}`` with a missing part anywhere."""
 
     def __init__(self, *, strict: bool) -> None:
         super().__init__(jmespath.Options(custom_functions=_StrictFunctions()))
@@ -119,7 +119,7 @@ class _StrictInterpreter(TreeInterpreter):
 
 
 class _StrictFunctions(Functions):
-    """JMESPath's functions; to_string(null), say, would be the str "null" for every input that lacks the part."""
+    """JMESPath's functions, without missing parts: to_string(null) would be "null" for every input that lacks it."""
 
     def call_function(self, function_name: str, resolved_args: Iterable[object]) -> object:
         resolved_args = list(resolved_args)
@@ -131,7 +131,7 @@ class _StrictFunctions(Functions):
 
 
 def _chain(node: Any) -> tuple[str, ...]:
-    """Return the fields of an expression that only goes down by name, as in ``order.id``; none for any other."""
+    """Return the names in an expression such as ``order.id``; empty for any other form."""
     if node["type"] == "field":
         return (node["value"],)
     if node["type"] != "subexpression":
@@ -147,12 +147,12 @@ def _kinds(node: Any) -> set[str]:
 
 
 def _builtin(value: object) -> object:
-    """Return a dataclass, Struct or pydantic model as a dict, with its UUIDs and bytes as they are."""
+    """Return a dataclass, Struct or pydantic model as a dict, with its UUIDs and bytes unchanged."""
     if hasattr(value, "model_dump"):
         return cast("object", value.model_dump())
     kept = (uuid.UUID, bytes, bytearray, decimal.Decimal, dt.datetime, dt.date)
     try:
-        # What cannot be taken apart counts as missing, but only if the expression asks for it.
+        # A part that cannot be converted counts as missing, but only if the expression asks for it.
         return msgspec.to_builtins(value, builtin_types=kept, enc_hook=lambda _: None)
     except (TypeError, ValueError, NotImplementedError):
         return value  # JMESPath finds nothing in it, and the key is missing

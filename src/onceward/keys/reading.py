@@ -1,4 +1,4 @@
-"""The key and the fingerprint of an input: one reader for calls, batches, messages, checkpoints and lines."""
+"""Reads key and fingerprint of an input, for calls, batches, messages, checkpoints and lines."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -13,23 +13,23 @@ Read = Callable[[Named, Named], object]
 
 
 class KeyReader:
-    """Reads the key and the fingerprint of inputs, which are given by name.
+    """Reads the key and the fingerprint of inputs by name.
 
     Args:
-        key: a JMESPath expression (jmespath.org) that begins with one of the roots, or a callable that is given those of the
-            inputs that it names (or the first one, if its only parameter has another name).
+        key: a JMESPath expression (jmespath.org) that begins with one of the roots, or a callable that gets the inputs that
+            it names (or the first one, if its only parameter has another name).
         fingerprint: the same, or True for all inputs, or None for no fingerprint.
         roots: the names of the inputs.
-        option: how the key is called in errors.
-        more: what a callable may name besides, and a path may not.
+        option: the name of the key in errors.
+        more: further names for a callable, but not for a path.
 
     Attributes:
-        chain: the names that the key's path goes down by, as in ``order.id``; empty for any other key.
-        prints: whether a fingerprint is asked for.
-        by_path: whether the key or the fingerprint is a path; if not, nobody looks at what paths see.
+        chain: the names in a key's path such as ``order.id``; empty for any other key.
+        prints: whether a fingerprint is wanted.
+        by_path: whether the key or the fingerprint is a path; if not, the inputs for paths are not used.
 
     Raises:
-        TypeError, ValueError: an option is neither, or names what is no input.
+        TypeError, ValueError: an option is neither a path nor a callable, or names something that is not an input.
     """
 
     def __init__(
@@ -55,22 +55,22 @@ class KeyReader:
         """Return the key of an input.
 
         Args:
-            named: the inputs as paths see them.
-            given: the inputs as callables are given them.
+            named: the inputs for paths.
+            given: the inputs for callables.
 
         Raises:
-            KeyMissing: it is not there.
+            KeyMissing: the key is missing.
         """
         try:
             found = self._key(named, given)
-        except (LookupError, AttributeError) as error:  # of a callable: order["id"], order.id
+        except (LookupError, AttributeError) as error:  # in a callable: order["id"], order.id
             raise KeyMissing(
                 f"the key is missing from the input, and nothing ran: {self._option}= raised {error!r}"
             ) from error
         return found
 
     def fingerprint(self, named: Named, given: Named) -> str | None:
-        """Return the fingerprint of an input, of which :meth:`key` tells; None when none is asked for."""
+        """Return the fingerprint of an input, or None if none is wanted. For the arguments, see :meth:`key`."""
         return None if self._fingerprint is None else fingerprint_of(self._fingerprint(named, given))
 
 
@@ -79,7 +79,7 @@ def _all_but_self(named: Named, _given: Named) -> object:
 
 
 def _reader(option: str, source: KeySource, roots: Roots, more: tuple[str, ...]) -> tuple[Read, tuple[str, ...]]:
-    """Return what reads a source, and the names that it goes down by if it is that plain."""
+    """Return the reader of a source, and its ``chain`` of names."""
     if isinstance(source, str):
         return _path_reader(option, source, roots)
     if not callable(source):
@@ -92,7 +92,7 @@ def _reader(option: str, source: KeySource, roots: Roots, more: tuple[str, ...])
             if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY}
             and (p.default is p.empty or p.name in names)
         ]
-    except (TypeError, ValueError):  # operator.itemgetter and other builtins tell nothing
+    except (TypeError, ValueError):  # operator.itemgetter and other builtins have no signature
         wanted = ["?"]
     if len(wanted) == 1 and (wanted[0] in names or roots.names):
         mine = [name for name in roots.names if name not in {"self", "cls"}] or roots.names
@@ -106,7 +106,7 @@ def _reader(option: str, source: KeySource, roots: Roots, more: tuple[str, ...])
 
 
 def _path_reader(option: str, expression: str, roots: Roots) -> tuple[Read, tuple[str, ...]]:
-    from onceward.keys.paths import StrictPath  # jmespath takes 18 ms to load, and not everybody uses it
+    from onceward.keys.paths import StrictPath  # jmespath takes 18 ms to load
 
     path = StrictPath(expression, option, roots)
     if option == "fingerprint":

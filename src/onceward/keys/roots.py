@@ -1,18 +1,18 @@
-"""What a key path may begin with: the parameters of a handler, or a fixed name where no handler is known yet."""
+"""The names that a key path can begin with: a handler's parameters, or a fixed name while no handler is known."""
 
 from functools import partial
 from typing import NamedTuple
 
 
 class Roots(NamedTuple):
-    """The names that a path may begin with.
+    """The names that a path can begin with.
 
     Attributes:
         names: these names.
-        fault: what is wrong with any other name, for an error: "names no parameter of charge(order)".
-        start: what to write before the field of a payload, such as "order"; empty when there is no input at all.
-        claim: the parameter that takes the claim, which no key can be read from.
-        fixed: the name that stands for the input where no function is known; here it is a mistake.
+        fault: the error text for any other name: "names no parameter of charge(order)".
+        start: the prefix of a payload's field in a path, such as "order"; empty when there is no input.
+        claim: the parameter that takes the claim; no key can be read from it.
+        fixed: the name of the input where no function is known; here it is a mistake.
     """
 
     names: tuple[str, ...]
@@ -22,18 +22,18 @@ class Roots(NamedTuple):
     fixed: str | None = None
 
     def named(self, value: object) -> dict[str, object]:
-        """Return the only input there is by its name; as one of several for ``*args``."""
+        """Return the only input under its name; in a list for ``*args``."""
         name = self.names[0]
         return {name: value if self.start == name else [value]}
 
 
 def fixed(name: str, what: str) -> Roots:
-    """Return the only root of a face without a handler; ``what`` tells people what it is."""
+    """Return the only root of a face without a handler; ``what`` describes it to people."""
     return Roots((name,), f"does not start with {name}, which is {what}", name)
 
 
 def called(function: object) -> str:
-    """Return how errors name a function."""
+    """Return the name of a function in errors."""
     while isinstance(function, partial):
         function = function.func
     return getattr(function, "__qualname__", "") or type(function).__qualname__

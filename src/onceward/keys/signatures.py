@@ -1,4 +1,4 @@
-"""From the arguments of a call to its key and fingerprint; a function's signature is looked at once, when it is decorated."""
+"""Reads key and fingerprint from a call's arguments. The signature is read once, when you decorate the function."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -21,10 +21,10 @@ class CallReader:
         key: see :class:`onceward.keys.reading.KeyReader`; the inputs are the arguments by name.
         fingerprint: the same; True for all arguments but self.
         claim: the parameter that onceward fills in, if any.
-        option: how the key is called in errors.
+        option: the name of the key in errors.
 
     Attributes:
-        signature: of the function for its callers, who do not give the claim.
+        signature: the function's signature without the claim, for callers.
 
     Raises:
         TypeError, ValueError: the options do not fit the function.
@@ -41,17 +41,17 @@ class CallReader:
     ) -> None:
         self.signature = without(function, claim)
         parameters = self.signature.parameters.values()
-        # With these in order and nothing more, binding is a zip; everything else goes through inspect.
+        # With only these, in order, binding is a zip; all other calls go through inspect.
         simple = all(p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD} for p in parameters)
         self._names = tuple(self.signature.parameters)
         self._simple = simple
         self._keys = KeyReader(key, fingerprint, roots_of(function, parameters, claim), option=option)
 
     def under(self, name: str, check: Callable[[Args], None] | None = None) -> ReadCall:
-        """Return what reads the key in the ledger, in the namespace ``name``, and the fingerprint of a call.
+        """Return a function that reads a call's ledger key, in the namespace ``name``, and its fingerprint.
 
-        It raises as :meth:`read` does, and TypeError for a key of another type. ``check`` is called before each read with
-        the arguments that are given by place.
+        It raises the errors of :meth:`read`, and TypeError for a key of another type. ``check`` is called before each read
+        with the positional arguments.
         """
         reads = self._under(name)
         if check is None:
@@ -94,7 +94,7 @@ class CallReader:
 
         Raises:
             TypeError: the arguments do not fit the function.
-            KeyMissing: the key is not there.
+            KeyMissing: the key is missing.
         """
         if self._simple and not kwargs and len(args) == len(self._names):
             named = dict(zip(self._names, args, strict=True))
@@ -106,13 +106,13 @@ class CallReader:
 
 
 def without(function: Callable[..., object], claim: str | None) -> inspect.Signature:
-    """Return the signature of a function for its callers, who do not give the claim."""
+    """Return the signature of a function without the claim, for callers."""
     signature = inspect.signature(function)
     return signature.replace(parameters=[p for p in signature.parameters.values() if p.name != claim])
 
 
 def given_by_place(function: Callable[..., object], claim: str | None) -> list[inspect.Parameter]:
-    """Return the parameters whose arguments can be given by place, but for the claim."""
+    """Return the parameters that take positional arguments, without the claim."""
     kinds = {
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -127,13 +127,13 @@ def roots_of(
     claim: str | None,
     start: str | None = None,
 ) -> Roots:
-    """Return what a path over the ``parameters`` of a function may begin with.
+    """Return the names that a path over the ``parameters`` of a function can begin with.
 
     Args:
         function: the handler.
-        parameters: those of its parameters that are inputs.
+        parameters: its parameters that are inputs.
         claim: the parameter that takes the claim, if any.
-        start: what to write before the field of a payload; by default the first parameter that is not self.
+        start: the prefix of a payload's field in a path; by default the first parameter that is not self.
     """
     given = list(parameters)
     shown = ", ".join(f"{_STARS.get(p.kind, '')}{p.name}" for p in given)

@@ -1,4 +1,4 @@
-"""Which names a path begins with, and how a path that begins with another name is spelled right."""
+"""Finds the names that a path begins with, and the right spelling of a path that begins with a wrong name."""
 
 import re
 from typing import Any
@@ -10,11 +10,11 @@ from onceward.keys.roots import Roots
 
 WHOLE = "@"
 _DOWN = {"subexpression", "pipe", "index_expression", "projection", "value_projection", "filter_projection", "flatten"}
-_TYPO = 0.8  # how like a root a name is that was meant for it, from 0 to 1; "order_id" is no typo for "order"
+_TYPO = 0.8  # least similarity (0 to 1) of a misspelt root; "order_id" is no typo for "order"
 
 
 def roots_of(node: Any) -> set[str]:
-    """Return the names that a parsed expression looks up in its input; ``@`` stands for the whole of it."""
+    """Return the names that a parsed expression looks up in its input; ``@`` is the whole input."""
     kind = node["type"]
     if kind == "field":
         return {node["value"]}
@@ -27,7 +27,7 @@ def roots_of(node: Any) -> set[str]:
 
 
 def fault(option: str, expression: str, found: set[str], roots: Roots) -> str | None:
-    """Return what is wrong with what an expression begins with, and the right spelling; None when all is right."""
+    """Return what is wrong with the names an expression begins with, and the right spelling; None if all is right."""
     written = spelled(option, expression)
     wrong = sorted(found.difference(roots.names))
     if not roots.start:
@@ -42,12 +42,12 @@ def fault(option: str, expression: str, found: set[str], roots: Roots) -> str | 
 
 
 def spelled(option: str, expression: str) -> str:
-    """Return how an option is written with an expression; the arguments of a command have it in braces."""
+    """Return an option with its expression as people write it; command arguments have it in braces."""
     return f"{{{expression}}}" if option == "argument" else f"{option}={expression!r}"
 
 
 def _right(expression: str, wrong: list[str], roots: Roots, *, alone: bool) -> str:
-    """Return the expression with its wrong roots put right, as far as that can be told."""
+    """Return the expression with its wrong roots corrected, as far as possible."""
     from difflib import get_close_matches  # for errors only
 
     fixed, start = expression, roots.start

@@ -1,4 +1,4 @@
-"""What happened, as events: to keys, and to the store. See docs/observing.md."""
+"""Events of keys, and requests to the store. See docs/observing.md."""
 
 from onceward.observe.events import Event, Happening, Kind, Observer, StoreRequest
 

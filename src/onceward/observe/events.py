@@ -9,44 +9,44 @@ from onceward.core.record import Record
 from onceward.core.steps import Refused, Replay, Won
 
 Kind = Literal[
-    "claimed",  # the key was free, or given back before
-    "taken_over",  # the same, from a worker whose lease had ended
+    "claimed",  # the key was free, or given back
+    "taken_over",  # claimed from a worker whose lease had ended
     "replayed",  # a duplicate got the recorded outcome
     "busy",  # another worker holds the key
     "mismatch",  # another input under the same key
-    "parked",  # not tried again until a person clears or unparks the key
+    "parked",  # not retried until a person clears or unparks the key
     "renewed",  # a heartbeat, or claim.extend()
     "lost",  # the key has gone on without this worker
     "completed",  # the outcome is recorded for good
     "failed",  # the handler raised, and the key was given back
     "released",  # the key was given back without a failure
-    "interrupted",  # the handler was interrupted; the key stays claimed to the end of its lease
-    "settled_late",  # the end of the claim was recorded, but not by the first try
+    "interrupted",  # the handler was interrupted; the key stays claimed until its lease ends
+    "settled_late",  # the end of the claim was recorded, but not on the first try
     "not_recorded",  # the end of the claim could not be recorded
-    "malformed",  # a record of a batch has no key, or could not be read
-    "deferred",  # a record of a batch was not begun
+    "malformed",  # a record of a batch has no key or could not be read
+    "deferred",  # a record of a batch was not started
 ]
 
 
 class Event(NamedTuple):
     """What happened to one key.
 
-    A key is never a metric's label: there are as many keys as messages. ``kind``, ``name`` and ``worker`` are few.
+    Do not use a key as a metric label: there are as many keys as messages. ``kind``, ``name`` and ``worker`` are few.
 
     Attributes:
         kind: what happened, see :data:`Kind`.
-        key: the key as it stands in the ledger; None for "malformed".
+        key: the key in the ledger; None for "malformed".
         name: the namespace of the key.
-        attempt: which attempt on the key this is or was, from 1; None where the ledger was not asked.
+        attempt: the number of the attempt on the key, from 1; None when the ledger was not asked.
         fence: the fencing token; None likewise.
-        worker: who claimed the key: for "busy" and "replayed" that is another worker.
-        error: the exception that the handler or the guard raised, or the reason that was given to ``release`` or ``park``.
-        route: of an HTTP request, as it is declared, such as ``POST /orders/{id}``; None elsewhere.
-        again: for "parked": whether the key was parked before, so that this is one more delivery of it.
-        waited: from asking for the key to the answer; most of it is waiting for a busy key, where ``on_busy`` says so.
+        worker: who claimed the key; for "busy" and "replayed", another worker.
+        error: the exception of the handler or the guard, or the reason given to ``release`` or ``park``.
+        route: the declared route of an HTTP request, such as ``POST /orders/{id}``; None elsewhere.
+        again: for "parked": whether the key was parked before, so this is a further delivery.
+        waited: from asking for the key to the answer, including the wait for a busy key if ``on_busy`` allows it.
         ran: how long the handler ran.
-        left: how much of the lease was left: of this claim when it ended, or of the other worker's for "busy".
-        late: how long after the first try the end of the claim was recorded.
+        left: the rest of the lease: of this claim when it ended, or for "busy" of the other worker's.
+        late: from the first try to record the end of the claim to its recording.
     """
 
     kind: Kind
@@ -67,15 +67,15 @@ class Event(NamedTuple):
 class StoreRequest(NamedTuple):
     """One request to a store, and its answer.
 
-    A throttled request that is sent again is one event for each time, with the code of the refusal in ``error``.
+    Each retry of a throttled request is its own event, with the code of the refusal in ``error``.
 
     Attributes:
         store: the ledger's URL.
-        action: what was asked for, such as ``insert``; in DynamoDB as IAM names it, such as ``dynamodb:PutItem``.
-        seconds: from sending to arrival.
-        error: the short code or the class of the error; "" for none. A refused condition is DynamoDB's
-            ``ConditionalCheckFailed``: that is how a duplicate is found.
-        units: consumed capacity units of DynamoDB; None where the answer does not tell (a refused write's does not).
+        action: the request, such as ``insert``; for DynamoDB its IAM name, such as ``dynamodb:PutItem``.
+        seconds: from sending the request to the answer.
+        error: the short code or the class of the error; "" for none. DynamoDB's ``ConditionalCheckFailed`` is a refused
+            condition, which is how a duplicate is found.
+        units: DynamoDB's consumed capacity units; None when the answer has none, as for a refused write.
     """
 
     store: str
@@ -106,7 +106,7 @@ class Within:
 
 
 def route() -> str | None:
-    """Return the route that events name here."""
+    """Return the route that events name in this context."""
     return _ROUTE.get()
 
 
@@ -128,17 +128,17 @@ _REFUSED: Final[dict[Verdict, Kind]] = {
 
 
 def of_memory(key: str) -> Event:
-    """Return the event of a duplicate that was answered from memory, without asking the ledger."""
+    """Return the event of a duplicate that was answered from memory, not from the ledger."""
     return Event("replayed", key, key.partition(":")[0], route=_ROUTE.get())
 
 
 def of_claiming(answer: Won | Replay | Refused, waited: float | None, error: Exception | None = None) -> Event | None:
-    """Return the event of a claim: won, answered or refused; None where a newer version must say what the record means.
+    """Return the event of a claim: won, answered or refused; None when only a newer version knows what the record means.
 
     Args:
-        answer: what came of it.
-        waited: how long that took.
-        error: what a refused caller gets.
+        answer: the result of the claim.
+        waited: how long the claim took.
+        error: the error that a refused caller gets.
     """
     if isinstance(answer, Won):
         kind: Kind = "taken_over" if has_taken_over(answer.record, answer.before) else "claimed"

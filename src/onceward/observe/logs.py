@@ -1,6 +1,6 @@
-"""The observer that is always there: the log ``onceward``.
+"""The observer that is always on: the log ``onceward``.
 
-What a person must look at is a WARNING. All other events are DEBUG; nothing is made for them while that level is off.
+Events that a person must look at are WARNING. All others are DEBUG; while that level is off, none is made for the log.
 """
 
 import sys
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _DEBUG: Final = 10
 _WARNING: Final = 30
-_LATE: Final = 1.0  # seconds; a shorter delay is one lost request, which nobody must look at
+_LATE: Final = 1.0  # seconds; a shorter delay is one lost request, which needs nobody
 _TEXTS: Final[dict["Kind", str]] = {
     "claimed": "claimed",
     "taken_over": "taken over: the lease of the worker before has ended",
@@ -39,7 +39,7 @@ _log: "Logger | None" = None
 
 
 def is_on() -> bool:
-    """Tell whether the log takes DEBUG. It costs some 0.1 µs, and no import: without ``logging`` nobody reads a log."""
+    """Tell whether the log takes DEBUG. Costs about 0.1 µs and no import: without ``logging``, nobody reads a log."""
     log = _log
     if log is None:
         if "logging" not in sys.modules:
@@ -49,7 +49,7 @@ def is_on() -> bool:
 
 
 def logger() -> "Logger":
-    """Return the logger, which is imported when it is first needed."""
+    """Return the logger. The first call imports ``logging``."""
     global _log
     if _log is None:
         import logging
@@ -67,7 +67,7 @@ def write(event: "Event") -> None:
     figures = {"attempt": event.attempt, "waited": event.waited, "ran": event.ran, "late": event.late}
     told = ", ".join(f"{name} {_number(value)}" for name, value in figures.items() if value is not None)
     error = event.error
-    # The text of a handler's own exception may quote the payload, and a log is no place for that.
+    # The text of a handler's own exception may quote the payload, which must not be logged.
     why = str(error) if isinstance(error, str | OncewardError) else type(error).__name__
     figures_told = f" ({told})" if told else ""
     log, text = (
@@ -76,7 +76,7 @@ def write(event: "Event") -> None:
     )
     try:
         log.log(level, "%s", text)
-    except Exception:  # a handler of a log is a user's; a time limit that strikes elsewhere goes on
+    except Exception:  # a log handler is the user's; a time limit that comes elsewhere goes on
         pass
 
 

@@ -1,4 +1,4 @@
-"""The one seam between what happens and who hears of it."""
+"""Passes events to the log and to observers."""
 
 import contextlib
 import threading
@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterable
 from onceward.observe import logs
 from onceward.observe.events import Event, Happening, Observer, StoreRequest
 
-_HERE = threading.local()  # whose attribute `telling` is true while an observer runs in this thread
+_HERE = threading.local()  # `telling` is true while an observer runs in this thread
 
 
 class Observers:
-    """Who hears of events: the log, and the observers that were given.
+    """The log, and the observers that were given.
 
-    Each is called in the thread in which something happened, when no lock is held and the ledger has its write. What one
-    raises is logged, once for each kind of event, and changes nothing; only interrupts (KeyboardInterrupt, SystemExit, a
-    cancellation) go on. What an observer does to a ledger itself is not told to observers.
+    Each is called in the thread of the event, after the write to the ledger, while no lock is held. An exception is logged
+    once for each kind of event, and changes nothing. Only interrupts (KeyboardInterrupt, SystemExit, a cancellation) go on.
+    Observers are not told of an observer's own use of a ledger.
 
     Attributes:
         given: the observers, without the log.
-        are_listening: tells whether an event that no person must look at would be heard.
+        are_listening: tells whether anybody takes events below WARNING.
     """
 
     def __init__(self, given: Iterable[Observer] = ()) -> None:
@@ -29,13 +29,13 @@ class Observers:
         self._failed: set[tuple[int, str]] = set()
 
     def tell(self, *events: Event) -> None:
-        """Tell of events in their order."""
+        """Tell observers of events, in order."""
         for event in events:
             logs.write(event)
             self._pass_on(event)
 
     def tell_request(self, request: StoreRequest) -> None:
-        """Tell of a request to a store, which is not logged."""
+        """Tell observers of a request to a store. It is not logged."""
         self._pass_on(request)
 
     def _pass_on(self, event: Happening) -> None:
@@ -64,7 +64,7 @@ class Observers:
 
 
 class DeferredObservers(Observers):
-    """Observers that are told when a ``with`` block is left: what goes on in it holds a lock."""
+    """Observers that are told at the end of a ``with`` block, because the block holds a lock."""
 
     def __init__(self, observers: Observers) -> None:
         super().__init__(observers.given)
@@ -82,7 +82,7 @@ class DeferredObservers(Observers):
         while self._waiting:
             try:
                 event = self._waiting.popleft()
-            except IndexError:  # another thread was faster
+            except IndexError:  # another thread took it
                 return
             self._observers.tell(event)
 
@@ -91,4 +91,4 @@ def _always() -> bool:
     return True
 
 
-UNOBSERVED = Observers()  # who hears of a guard that nobody gave observers to: the log
+UNOBSERVED = Observers()  # only the log, for a guard without observers

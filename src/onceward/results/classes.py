@@ -1,7 +1,7 @@
-"""Classes by name: how a class is named in a ledger, and found again without importing or calling anything.
+"""Classes by name: how a ledger names a class, and how it is found without importing or calling anything.
 
-Only what stands in the ``__dict__`` of a loaded module, and of the classes in it, is looked at. Attributes are not asked
-for, because a module's ``__getattr__``, a metaclass or a descriptor would run.
+Lookups read only the ``__dict__`` of loaded modules and of their classes. Attribute access could run a module's
+``__getattr__``, a metaclass or a descriptor.
 """
 
 import sys
@@ -16,7 +16,7 @@ _MAIN: Final = {"__main__", "__mp_main__"}
 _SPACE_OF_MODULE: Any = vars(ModuleType)["__dict__"]
 _SPACE_OF_CLASS: Any = vars(type)["__dict__"]
 _BASES: Any = vars(type)["__mro__"]
-_proven: dict[tuple[str, str], bool] = {}  # names and files of scripts, and whether the name imports the file
+_proven: dict[tuple[str, str], bool] = {}  # (name, file) of a script, and whether the name imports the file
 
 
 class NotReplayable(Exception):
@@ -24,36 +24,36 @@ class NotReplayable(Exception):
 
 
 def own_name(kind: type) -> str:
-    """Return the module and qualified name of a class. Those of a script are of ``__main__``, whatever else is imported."""
+    """Return the module and qualified name of a class. A script's module is always ``__main__``."""
     module = kind.__module__
     return f"{'__main__' if module in _MAIN else module}:{kind.__qualname__}"
 
 
 def type_name(kind: type) -> str:
-    """Return the name that a class is found again by; a script's classes have the name that it would be imported by."""
+    """Return the name that finds a class again. For a script's class, that is the name to import the script by."""
     return importable_name(own_name(kind))
 
 
 def importable_name(name: str) -> str:
-    """Return the name that a class is found again by, made of its :func:`own_name`."""
+    """Return the name that finds a class again, from its :func:`own_name`."""
     module, _, qualified = name.partition(":")
     return f"{_importable(module)}:{qualified}"
 
 
 def has_name(kind: type, name: str) -> bool:
-    """Tell whether ``name`` is that of ``kind``; records of earlier versions have ``__main__`` for a script."""
+    """Tell whether ``name`` is the name of ``kind``. Records of earlier versions have ``__main__`` for a script."""
     return name in {type_name(kind), f"{kind.__module__}:{kind.__qualname__}"}
 
 
 def loaded_class(name: str, tag: str) -> type:
-    """Find the class that a record names, among the modules that are loaded.
+    """Find the class that a record names, among the loaded modules.
 
     Args:
         name: its module and qualified name, as :func:`type_name` wrote it.
-        tag: what the record says that it is; see :data:`KINDS`.
+        tag: the recorded kind of class; see :data:`KINDS`.
 
     Raises:
-        NotReplayable: it is not loaded, or nothing of that kind.
+        NotReplayable: it is not loaded, or not of that kind.
     """
     is_kind = KINDS.get(tag)
     if is_kind is None:
@@ -91,12 +91,12 @@ def is_model(kind: type) -> bool:
 
 
 def is_named_tuple(kind: type) -> bool:
-    """Tell whether a class is a NamedTuple, or derived from one."""
+    """Tell whether a class is a NamedTuple or derived from one."""
     bases = _BASES.__get__(kind)
     return tuple in bases and any("_fields" in _SPACE_OF_CLASS.__get__(base) for base in bases)
 
 
-# what a class must be, by the tag that names it
+# the check of a class, by its tag
 KINDS: Final[dict[str, Callable[[type], bool]]] = {
     "$enum": lambda kind: Enum in _BASES.__get__(kind),
     "$namedtuple": is_named_tuple,
@@ -106,7 +106,7 @@ KINDS: Final[dict[str, Callable[[type], bool]]] = {
 
 
 def _space(thing: object) -> dict[str, object]:
-    """Return what a module or class has by name, without calling anything of it."""
+    """Return the namespace of a module or class, without running its code."""
     if issubclass(type(thing), type):
         return cast("dict[str, object]", _SPACE_OF_CLASS.__get__(thing))
     if issubclass(type(thing), ModuleType):
@@ -115,16 +115,16 @@ def _space(thing: object) -> dict[str, object]:
 
 
 def _importable(module: str) -> str:
-    """Return the name that a module is imported by, also when it is the script that runs."""
+    """Return the name to import a module by, even if it is the running script."""
     if module not in _MAIN:
         return module
     name = _script()
-    # A script that was imported as well has its classes twice, and each needs a name of its own.
+    # A script that was also imported has each class twice, and each needs its own name.
     return module if name is None or name in sys.modules else name
 
 
 def _script() -> str | None:
-    """Return the name that imports the file of the running script; None when there is none, or it may import another."""
+    """Return the name that imports the running script's file; None when there is none, or it may import another file."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name not in _MAIN:  # python -m

@@ -1,12 +1,11 @@
-"""Results to text and back, so that a replay is equal to the first answer and of the same type.
+"""Results to text and back: a replay equals the first answer and has the same type.
 
-A handler with a precise return annotation stores plain JSON, written and read by msgspec for that type. Without one, or
-where the annotation leaves the type open, values that JSON has are stored as plain JSON, and all others in an envelope
-that names their types::
+With a precise return annotation, msgspec writes and reads plain JSON for that type. Otherwise, values that JSON has are
+stored as plain JSON, and all others in an envelope that names their types::
 
     {"$onceward": 1, "value": {"$tuple": [1, {"$datetime": "2026-11-21T08:00:00+00:00"}]}}
 
-Whatever is stored has been read back and compared first. What cannot be stored is :class:`NotReplayable`.
+Each value is read back and compared before it is stored. One that cannot be stored raises :class:`NotReplayable`.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from onceward.results.values import findable, model_data, tagged, untagged
 
 ENVELOPE = '{"$onceward":1,'
 _ENVELOPE = ENVELOPE.encode()
-_OPEN = (object, None, type(None), NoReturn, Never, Self)  # annotations that say nothing about how to store a result
+_OPEN = (object, None, type(None), NoReturn, Never, Self)  # annotations that do not say how to store a result
 
 
 class Codec:
@@ -32,10 +31,10 @@ class Codec:
         annotation: the handler's return type, or ``object`` when it has none.
 
     Raises:
-        TypeError: no value of that type could be stored.
+        TypeError: no value of that type can be stored.
 
     Attributes:
-        resolve: called before the handler runs, when there is something left to do then; else None.
+        resolve: to call before the handler runs; None when nothing is left to do.
     """
 
     resolve: Callable[[], None] | None = None
@@ -63,7 +62,7 @@ class Codec:
         if self._decoder is not None:
             try:
                 text = self._encode_typed(value)
-            except Exception as error:  # not of its annotated type, unless it is an interrupt
+            except Exception as error:  # a value of another type, or an interrupt
                 failed = error
             else:
                 return text or _encode_open(value, enveloped=True)
@@ -72,7 +71,7 @@ class Codec:
         return _encode_open(value, enveloped=False)
 
     def _encode_typed(self, value: object) -> str:
-        """Return plain JSON, or nothing when it would not come back equal as the annotated type."""
+        """Return plain JSON, or "" when it would not come back equal as the annotated type."""
         assert self._decoder is not None
         data = self._encoder.encode(value)
         return data.decode() if not data.startswith(_ENVELOPE) and same(self._decoder.decode(data), value) else ""
@@ -92,7 +91,7 @@ class Codec:
         except NotReplayable:
             raise
         except Exception as error:
-            # Classes change from one release to the next, and what they do when they are made is the user's own.
+            # Classes change between releases, and their constructors are the user's code.
             raise NotReplayable(
                 f"the recorded result does not fit what the handler returns today: {error!r}"
             ) from error
@@ -124,15 +123,15 @@ def encode_exception(error: Exception) -> str:
 
 
 def is_exception(text: object) -> bool:
-    """Tell whether a stored text is an exception's; what is no text is none."""
+    """Tell whether a stored text is an exception's; False for anything but text."""
     return isinstance(text, str) and text.startswith(ENVELOPE + '"raised"')
 
 
 def decode_exception(text: str, kinds: Sequence[type[Exception]]) -> Exception:
-    """Return the exception stored as ``text``, which must be one of ``kinds`` or of their loaded subclasses.
+    """Return the exception stored as ``text``. It must be one of ``kinds`` or of their loaded subclasses.
 
     Raises:
-        NotReplayable: it is none of them, or can no longer be made of what was stored.
+        NotReplayable: it is none of them, or can no longer be made from the stored text.
     """
     try:
         raised = msgspec.json.decode(text)["raised"]
@@ -144,7 +143,7 @@ def decode_exception(text: str, kinds: Sequence[type[Exception]]) -> Exception:
         kind = pending.pop()
         if has_name(kind, name):
             try:
-                # Without __init__: it may take other arguments, or have effects.
+                # Without __init__, which may take other arguments or have effects.
                 error = kind.__new__(kind, *cast("tuple[object, ...]", untagged(args)))
                 error.__dict__.update(cast("dict[str, object]", untagged(state)))
             except Exception as trouble:
@@ -152,9 +151,6 @@ def decode_exception(text: str, kinds: Sequence[type[Exception]]) -> Exception:
             return error
         pending.extend(kind.__subclasses__())
     raise NotReplayable(f"the outcome was the exception {name}, which is not among the loaded final= ones")
-
-
-# --- values by their own type -------------------------------------------------------------------------------------
 
 
 def _encode_open(value: object, *, enveloped: bool) -> str:
@@ -196,15 +192,8 @@ def _dumped_as_is(value: object) -> str | None:
         return None
 
 
-# --- annotations --------------------------------------------------------------------------------------------------
-
-
 def _is_precise(info: object, seen: frozenset[int] = frozenset()) -> bool:
-    """Tell whether JSON read for this type gives back exactly what was written, with no part left open.
-
-    Raises:
-        NotReplayable: the type cannot be encoded at all.
-    """
+    """Tell whether JSON reads back exactly, with no part of the type left open; raises NotReplayable if it cannot be encoded."""
     if isinstance(info, msgspec.inspect.AnyType):
         return False
     if isinstance(info, msgspec.inspect.CustomType):
@@ -218,7 +207,7 @@ def _is_precise(info: object, seen: frozenset[int] = frozenset()) -> bool:
     if id(info) in seen or not isinstance(info, msgspec.inspect.Type):
         return True
     seen |= {id(info)}
-    # Every part is looked at, also after a loose one: one that cannot be encoded is to be found now.
+    # No short cut after an open part: a later part that cannot be encoded must raise now.
     precise = [_is_precise(part, seen) for part in _parts(info)]
     return all(precise)
 

@@ -1,4 +1,4 @@
-"""Whether a value that was read back from the ledger is the one that was written, part by part."""
+"""Compares a value read back from the ledger with the original, part by part."""
 
 import datetime as dt
 import decimal
@@ -12,11 +12,7 @@ _PLAIN = frozenset({str, int, bool, type(None), bytes})
 
 
 def same(one: object, other: object) -> bool:
-    """Compare a value that was read back with the original, part by part: 1, 1.0 and True are not the same.
-
-    Raises:
-        Exception: what a user's ``__eq__`` raises.
-    """
+    """Compare two values part by part: 1, 1.0 and True are not the same. Raises what a user's ``__eq__`` raises."""
     if type(one) is type(other) and type(one) in _PLAIN:
         return one == other
     return _alike(one, other)
@@ -29,7 +25,7 @@ def _alike(one: object, other: object) -> bool:
     if kind in _PLAIN:
         return one == other
     if kind in {float, complex, decimal.Decimal}:
-        return repr(one) == repr(other)  # a NaN counts as itself, and -0.0 is not 0.0
+        return repr(one) == repr(other)  # NaN equals itself, and -0.0 is not 0.0
     if kind in {list, tuple}:
         ones: list[object] = one  # type: ignore[assignment]  # cast() is a call, and this runs for each part
         others: list[object] = other  # type: ignore[assignment]  # as above
@@ -76,7 +72,7 @@ def _alike_object(one: object, other: object) -> bool:
 
 
 def _alike_attributes(one: object, other: object) -> bool:
-    """Compare what two objects have besides their fields."""
+    """Compare the attributes of two objects besides their fields."""
     for base in type(one).__mro__:
         if "__slots__" in base.__dict__:
             slots = [name for name, slot in base.__dict__.items() if type(slot) is MemberDescriptorType]
@@ -86,7 +82,7 @@ def _alike_attributes(one: object, other: object) -> bool:
 
 
 def _alike_state(one: dict[str, object] | None, other: dict[str, object] | None, kind: type) -> bool:
-    """Compare attributes; what the class itself can make again (a cached_property) need not be there."""
+    """Compare attributes. One that the class can make again, such as a cached_property, may be missing."""
     one, other = one or {}, other or {}
     differing = {name for name in one.keys() ^ other.keys() if not hasattr(getattr(kind, name, None), "__get__")}
     return not differing and all(_alike(one[name], other[name]) for name in one.keys() & other.keys())

@@ -1,4 +1,4 @@
-"""Calling a user's code again when a time limit strikes it: what it raises each time is its own."""
+"""Calls a user's code again after an exception: one that it raises each time is its own, others are time limits."""
 
 import sys
 from collections.abc import Callable
@@ -6,18 +6,18 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
-_INTERRUPTS: Final = 2  # of one call that do not hide what it raises each time; three mean it
+_INTERRUPTS: Final = 2  # exceptions of one type that can be interrupts; a third counts as the code's own
 
 
 def firmly(function: Callable[[T], R], value: T, *before: Exception) -> R | Exception:
-    """Return what ``function(value)`` returns, or what it raises each time; ``before`` is what it has raised already.
+    """Return the result of ``function(value)``, or the exception that it raises each time.
 
-    For what calls a user's code, which may raise anything.
+    Use it to call a user's code, which may raise anything. ``before`` is what the call has already raised.
 
     Raises:
-        Exception: what it raised once, and not again: a time limit that struck meanwhile. Call this anew then.
+        Exception: one that it did not raise each time: a time limit that came meanwhile. Then call this again.
     """
-    handling = sys.exception()  # which all exceptions from here have as their context
+    handling = sys.exception()  # the context of all exceptions raised here
     met = [_root(error, handling) for error in before]
     lasting: type | None = None
     while True:
@@ -37,7 +37,7 @@ def firmly(function: Callable[[T], R], value: T, *before: Exception) -> R | Exce
 
 
 def _root(error: BaseException, handling: BaseException | None) -> BaseException:
-    """Return what an exception came of: a time limit that was translated on its way is a cause."""
+    """Return the first cause of an exception: a time limit may have been translated on its way."""
     while (cause := error.__cause__ or error.__context__) is not None and cause is not handling:
         error = cause
     return error

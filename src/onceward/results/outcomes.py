@@ -1,4 +1,4 @@
-"""How handlers end, as what is recorded of it: results and exceptions made into text that any ledger takes."""
+"""How a handler's end is recorded: results and exceptions as text that any ledger takes."""
 
 import warnings
 from types import ModuleType
@@ -18,27 +18,26 @@ _LONGEST_ERROR: Final = 1000  # characters of an exception's text that are recor
 
 
 class GivenBack(OncewardError):
-    """The request was refused before its handler began: the key is given back, as if nobody had claimed it."""
+    """The request was refused before its handler began: the key is given back as if never claimed."""
 
 
 def completion(codec: "Codec", policy: Policy, result: object) -> Outcome:
-    """Return the outcome that records ``result``; one without a result says why it cannot be replayed."""
+    """Return the outcome that records ``result``. An outcome without a result says why it cannot be replayed."""
     try:
         text = codec.encode(result)
         if policy.seal is not None:
             text = sealing().sealed(policy.seal, text)
-    except Exception as error:  # a user's type may do anything while it is encoded
+    except Exception as error:  # encoding may run a user's code
         failed = error
     else:
-        # ASCII is a byte a character, and asking costs nothing; otherwise count.
+        # ASCII is one byte a character, and isascii() costs nothing; otherwise count.
         size = len(text) if text.isascii() else len(text.encode())
         assert policy.max_result is not None  # the guard has asked the store
         if size <= policy.max_result:
             return protocol.completed(text)
         return protocol.completed(None, f"it takes {size} bytes, and max_result={policy.max_result}")
-    text_or_error = firmly(
-        lambda value: _sealed(codec.encode(value), policy), result, failed
-    )  # it fails, or this raises
+    # it fails again, or this raises
+    text_or_error = firmly(lambda value: _sealed(codec.encode(value), policy), result, failed)
     why = noted(describe(cast("Exception", text_or_error)), policy)
     return protocol.completed(None, why.removeprefix("NotReplayable: "))
 
@@ -48,7 +47,7 @@ def _sealed(text: str, policy: Policy) -> str:
 
 
 def without_result(error: Exception) -> Outcome:
-    """Return the outcome of a handler whose result the store does not take, because of ``error``."""
+    """Return the outcome of a handler whose result the store refuses with ``error``."""
     return protocol.completed(None, storable(f"the store refused the result: {error}"))
 
 
@@ -68,7 +67,7 @@ def warn_of_missing(record: Record) -> None:
 
 
 def final(error: Exception, policy: Policy) -> Outcome:
-    """Return the outcome that records an exception to be raised again for every duplicate."""
+    """Return the outcome that records an exception, to raise it again for every duplicate."""
     from onceward.results.codec import encode_exception
 
     text = firmly(lambda one: _sealed(encode_exception(one), policy), error)
@@ -80,7 +79,7 @@ def final(error: Exception, policy: Policy) -> Outcome:
 
 
 def noted(text: str, policy: Policy) -> str:
-    """Return an error's text as it is recorded: as it is, or sealed."""
+    """Return an error's text as it is recorded: unchanged or sealed."""
     return text if policy.seal is None else sealing().sealed_note(policy.seal, text)
 
 
@@ -90,7 +89,7 @@ def opened_note(text: str | None, policy: Policy) -> str | None:
 
 
 def sealing() -> ModuleType:
-    """Return what seals and opens; loaded when it is first needed."""
+    """Return the module that seals and opens. The first call loads it."""
     from onceward.results import sealing as made
 
     return made
@@ -99,12 +98,12 @@ def sealing() -> ModuleType:
 def describe(error: BaseException) -> str:
     """Return an exception as one line for the record."""
     text = firmly(str, error)
-    if isinstance(text, Exception):  # a user's __str__ may do anything
+    if isinstance(text, Exception):  # a user's __str__ failed
         text = "(its text cannot be shown)"
     kind = type(error).__qualname__
     return storable(f"{kind}: {text}" if text else kind)
 
 
 def storable(text: str) -> str:
-    """Cut a text to what a record takes, and write lone surrogates so that any store can encode them."""
+    """Cut a text to the length that a record takes, and escape lone surrogates so that any store can encode it."""
     return text[:_LONGEST_ERROR].encode("utf-8", "backslashreplace").decode()

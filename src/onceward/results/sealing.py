@@ -1,7 +1,7 @@
-"""Seals: results and the texts of errors are encrypted, or redacted, before they leave the process (``Policy.seal``).
+"""Seals: encrypt or redact results and error texts before they leave the process (``Policy.seal``).
 
-A sealed result stands in its record as ``{"$onceward":1,"sealed":"..."}``, or ``"sealed64"`` for bytes that are no text. Of an
-error the type stays readable: ``CardDeclined: sealed:...``.
+A record has a sealed result as ``{"$onceward":1,"sealed":"..."}``, or ``"sealed64"`` for bytes that are not UTF-8. An error's
+type stays readable: ``CardDeclined: sealed:...``.
 """
 
 from binascii import a2b_base64, b2a_base64
@@ -20,19 +20,15 @@ _FAILED: Final = "(its text could not be sealed)"
 
 
 class NotSealed(NotReplayable):
-    """The seal failed. The text does not tell how, for that may quote what was to be sealed."""
+    """The seal failed. The message leaves out its error's text, which may quote the secret."""
 
 
 class NotOpened(NotReplayable):
-    """What is recorded cannot be opened."""
+    """The recorded result cannot be opened."""
 
 
 def sealed(seal: Seal, text: str) -> str:
-    """Return a result as it stands in the record.
-
-    Raises:
-        NotSealed: the seal raised, or returned no bytes.
-    """
+    """Return a result as the record has it; raises NotSealed if the seal raised, or did not return bytes."""
     token = _closed(seal, text)
     try:
         return f"{_TEXT}{msgspec.json.encode(token.decode()).decode()}}}"
@@ -41,11 +37,7 @@ def sealed(seal: Seal, text: str) -> str:
 
 
 def opened(seal: Seal | None, text: str) -> str:
-    """Return a result as it was before it was sealed.
-
-    Raises:
-        NotOpened: there is no seal, or it cannot open this.
-    """
+    """Return a result as it was before sealing; raises NotOpened if there is no seal, or it cannot open this."""
     if seal is None:
         raise NotOpened("it is sealed: give the guard the seal= that it was recorded with")
     try:
@@ -57,7 +49,7 @@ def opened(seal: Seal | None, text: str) -> str:
 
 
 def sealed_note(seal: Seal, note: str) -> str:
-    """Return an error's text, such as ``CardDeclined: 4242...``, as it stands in the record; its type stays readable."""
+    """Return an error's text, such as ``CardDeclined: 4242...``, as the record has it. Its type stays readable."""
     kind, colon, rest = note.partition(": ")
     if not colon or not kind.isidentifier():
         kind, rest = "text", note
@@ -71,7 +63,7 @@ def sealed_note(seal: Seal, note: str) -> str:
 
 
 def opened_note(seal: Seal | None, note: str | None) -> str | None:
-    """Return an error's text as it was before it was sealed; as it stands, when it cannot be opened."""
+    """Return an error's text as it was before sealing; unchanged when it cannot be opened."""
     if seal is None or note is None:
         return note
     for mark in (_MARK, _MARK64):
@@ -79,7 +71,7 @@ def opened_note(seal: Seal | None, note: str | None) -> str | None:
         if found:
             try:
                 rest = seal[1](a2b_base64(token) if mark == _MARK64 else token.encode()).decode()
-            except Exception:  # a person is shown what there is
+            except Exception:  # show a person the sealed text instead
                 return note
             return rest if kind == "text" else f"{kind}: {rest}"
     return note

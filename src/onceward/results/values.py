@@ -1,7 +1,7 @@
-"""Values in JSON's own types, with a tag around all that JSON would change; and the values back from them.
+"""Values to JSON's own types and back, with a tag around all that JSON would change.
 
-What stands in a ledger never imports or calls anything: a tag names a class, and it must be loaded already and be a
-dataclass, a Struct, an Enum, a NamedTuple or a pydantic model; see classes.py.
+The text in a ledger never imports or calls anything. A tag names a class, which must already be loaded, and be a dataclass,
+Struct, Enum, NamedTuple or pydantic model; see classes.py.
 """
 
 import datetime as dt
@@ -26,14 +26,14 @@ from onceward.results.classes import (
 )
 
 _INT64 = 1 << 63
-_MOST_BITS = 10_000  # Python writes no longer int in decimal than 4300 digits (sys.set_int_max_str_digits)
+_MOST_BITS = 10_000  # Python writes an int in decimal up to 4300 digits (sys.set_int_max_str_digits)
 
 
 def canonical(value: object) -> bytes:
-    """Return bytes that are equal for equal values of equal types, whatever the order of their dicts and sets.
+    """Return bytes that are equal for equal values of equal types, in any order of their dicts and sets.
 
     Raises:
-        TypeError: the value is of a type that cannot be told apart, or contains itself.
+        TypeError: the value is of a type that cannot be compared this way, or contains itself.
     """
     try:
         marked = tagged(value)
@@ -48,9 +48,9 @@ def canonical(value: object) -> bytes:
 
 
 def _ordered(marked: object) -> object:
-    """Sort the pairs of dicts whose keys are not all str; the others are ordered by the encoder.
+    """Sort the pairs of dicts whose keys are not all str; the encoder orders the others.
 
-    Which fields of a model were given makes no other input of it: two models may be equal without that.
+    Leave out which fields of a model were given: models that differ only in that count as the same input.
     """
     if type(marked) is list:
         return [_ordered(item) for item in marked]
@@ -66,7 +66,7 @@ def _sorting(marked: object) -> bytes:
 
 
 def tagged(value: object) -> object:
-    """Return ``value`` in JSON's own types, with a tag around all that JSON would change."""
+    """Return ``value`` in JSON's own types, tagged where JSON would change it."""
     kind = type(value)
     if kind is str:
         return value if _is_text(cast("str", value)) else {"$str": _escapes(cast("str", value))}
@@ -90,9 +90,9 @@ def tagged(value: object) -> object:
 
 
 def findable(marked: object) -> object:
-    """Return what ``tagged`` made, with a script's classes under the names that they are found again by.
+    """Return what ``tagged`` made, with names that find a script's classes again.
 
-    A fingerprint goes without this, for those names change when somebody imports the script.
+    Fingerprints do not use this: those names change when somebody imports the script.
     """
     if type(marked) is list:
         return [findable(item) for item in marked]
@@ -128,7 +128,7 @@ def _tagged_model(value: Any, kind: Any) -> object:
 
 
 def untagged(value: object) -> object:
-    """Return the value that ``tagged`` made this of; raises NotReplayable, or what a class raises when it is made."""
+    """Return the value that ``tagged`` had; raises NotReplayable, or what a class's constructor raises."""
     if type(value) is list:
         return [untagged(item) for item in value]
     if type(value) is not dict:
@@ -149,13 +149,13 @@ def _untagged_object(tag: str, value: dict[str, object]) -> object:
     if tag == "$namedtuple":
         return _named_tuple(kind, cast("list[object]", untagged(value["items"])))
     if tag == "$pydantic":
-        # Without validation: it was valid when it was made, and validators may have effects, or want aliases.
+        # Without validation: it was valid before, and validators may have effects or need aliases.
         fields = cast("dict[str, object]", untagged(value["value"]))
         return kind.model_construct(_fields_set=set(cast("list[str]", value.get("set", fields))), **fields)
     fields = cast("dict[str, object]", untagged(value["fields"]))
     if issubclass(kind, msgspec.Struct):
         return kind(**fields)
-    made = object.__new__(kind)  # without __new__ and __init__: they may take other arguments, or have effects
+    made = object.__new__(kind)  # without its __new__ and __init__, which may take other arguments or have effects
     for name in field_names(kind) or ():
         object.__setattr__(made, name, fields[name] if name in fields else _default(kind, name))
     return made
@@ -170,7 +170,7 @@ def _named_tuple(kind: Any, items: list[object]) -> object:
 
 
 def _default(kind: type, name: str) -> object:
-    """Return the default of a field that a dataclass has got since an object was stored."""
+    """Return the default of a field that was added to a dataclass after an object was stored."""
     from dataclasses import MISSING, fields
 
     field = next(field for field in fields(kind) if field.name == name)
@@ -182,11 +182,7 @@ def _default(kind: type, name: str) -> object:
 
 
 def model_data(value: object) -> object:
-    """Return what a pydantic model is written as in JSON; for msgspec's ``enc_hook``.
-
-    Raises:
-        TypeError: it is none.
-    """
+    """Return a pydantic model's data for JSON, as msgspec's ``enc_hook``; raises TypeError for anything else."""
     if is_model(type(value)):
         return value.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]  # a pydantic model
     raise TypeError(f"{type(value).__qualname__} cannot be written as JSON")
@@ -232,7 +228,7 @@ def _sorted(items: "set[object] | frozenset[object]") -> list[object]:
 
 
 def _is_text(text: str) -> bool:
-    """Tell whether a str can be written as UTF-8, which has no lone surrogates."""
+    """Tell whether a str can be written as UTF-8, which cannot have lone surrogates."""
     if text.isascii():
         return True
     try:
@@ -270,8 +266,8 @@ def _bytes_of(stored: dict[str, str]) -> bytes:
 
 
 def zone_name(moment: dt.datetime | dt.time) -> str | None:
-    """Return the name of a time zone of zoneinfo; None for any other."""
-    return getattr(moment.tzinfo, "key", None)  # zoneinfo: an offset alone would lose the zone
+    """Return the name of a zoneinfo time zone, which an offset alone would lose; None for any other."""
+    return getattr(moment.tzinfo, "key", None)
 
 
 def _time_text(moment: dt.datetime | dt.time) -> object:

@@ -1,8 +1,7 @@
-"""Requests over HTTP that take effect once, although clients send them again: the Idempotency-Key header.
+"""HTTP requests that take effect once, although clients send them again: the Idempotency-Key header.
 
-``rules.py`` decides what a request asks for and what it is answered, without I/O and without any framework;
-``exchange.py`` is one guarded request, for the shells that connect it to a host. Each shell is loaded when it is first
-asked for.
+The rules are in ``onceward.http``, without I/O or a framework. Each module here connects them to a host. The two classes of
+middleware load on first use.
 """
 
 from typing import TYPE_CHECKING

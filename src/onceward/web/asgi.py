@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 class AsgiIdempotency:
     """Middleware that makes an application answer once for each idempotency key.
 
-    In Starlette and FastAPI: ``app.add_middleware(AsgiIdempotency, once=once, rules=Rules(...), wait=5)``. Put what says who the
-    caller is (``scope=``), CORS and logging around it, which means to add them after it.
+    In Starlette and FastAPI: ``app.add_middleware(AsgiIdempotency, once=once, rules=Rules(...), wait=5)``. Add authentication
+    (for ``scope=``), CORS and logging after it, so that they run around it.
 
-    ``onceward.current()`` returns the claim in the application. A handler may complete it together with its effect, with the
+    In the application, ``onceward.current()`` returns the claim. A handler can complete it together with its effect, with the
     :class:`onceward.web.Answer` that it is going to give.
 
     Args:
         app: an ASGI 3 application, under asyncio.
         once: the ledger and the defaults of the policy.
-        rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` are all POST and PATCH.
-        name: the namespace of the keys, another one for each service that shares the ledger. It is required, unless ``once`` has one.
-        wait: seconds for which a request waits for the answer to the one before it; without it, it gets a 409 at once.
-        **options: see :class:`onceward.Policy`; ``cache`` means nothing here.
+        rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` covers all POST and PATCH.
+        name: the namespace of the keys; each service on the ledger needs its own. It is required unless ``once`` has one.
+        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
+        **options: see :class:`onceward.Policy`; ``cache`` has no effect here.
 
     Raises:
         TypeError, ValueError: an option is not valid.
@@ -76,7 +76,7 @@ class AsgiIdempotency:
             self._wrong = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection: an HTTP request by the rules; what is none of theirs, and all else, as without this."""
+        """Handle one connection: HTTP requests that the rules cover; all else passes unchanged."""
         if scope["type"] != "http" or (method := scope["method"].upper()) not in self._methods:
             if self._wrong is not None:
                 await refuse_start(self._wrong, scope, receive, send)
@@ -126,12 +126,12 @@ class AsgiIdempotency:
     def _look(self, scope: Scope) -> None:
         """Compare the rules' routes with the application's, if these are known."""
         root = scope.get("root_path", "")
-        # Within a mounted part the application's paths are not those of the rules.
+        # In a mounted part, the application's paths differ from the rules'.
         app = scope.get("app") if scope.get("app_root_path", root) == root else None
         self._guarded.coverage.look(lambda: known_routes(self._app if app is None else app))
 
     async def _answer(self, ask: KeyedRequest, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Answer a request with a key, by the application or by the record; raises what the application raises."""
+        """Answer a request with a key, from the application or the record; raises what the application raises."""
         guarded = self._guarded
         key, exchange = guarded.begin(ask)
         try:
@@ -150,10 +150,10 @@ class AsgiIdempotency:
 async def _read(
     rules: Rules, pending: PendingRequest, receive: Receive
 ) -> tuple[bytes | None, KeyedRequest | Answer | None]:
-    """Return a request's body, and what the rules make of the request with it."""
+    """Return a request's body, and what the rules decide with it."""
     body = await body_of(receive, rules.max_request)
     if body is None:
-        return None, rules.unreadable("its sender has left")  # what is around this has an answer then, too
+        return None, rules.unreadable("its sender has left")  # middleware around this then gets an answer, too
     if len(body) > LONG:
         return body, await asyncio.to_thread(rules.ask, pending, body)
     return body, rules.ask(pending, body)
@@ -165,7 +165,7 @@ def _check_scope(rules: Rules) -> None:
 
 
 def _watched(passed: PassedRequest, send: Send) -> Send:
-    """Return a ``send`` that takes in the status of the answer to a request that has passed."""
+    """Return a ``send`` that checks the status of the answer to a passed request."""
 
     async def watching(message: Message) -> None:
         if message["type"] == "http.response.start":

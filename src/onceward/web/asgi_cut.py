@@ -1,7 +1,7 @@
-"""What frameworks inside say of an answer without a message: that it is torn, or that the request was not valid.
+"""Finds out what frameworks do not say in a message: that an answer is torn, or that the request was not valid.
 
-Starlette's ``BaseHTTPMiddleware`` sends the last message of an answer itself, also when the endpoint has failed in the middle
-of it, and raises only after that. Frameworks send the answer to an exception while they handle it.
+Starlette's ``BaseHTTPMiddleware`` always sends the last message of an answer, even if the endpoint fails in the middle of it,
+and raises only after that. Frameworks send the answer to an exception while they handle it.
 """
 
 import sys
@@ -11,10 +11,10 @@ from typing import Final
 from onceward.web.asgi_messages import Message, Scope
 
 BEGAN: Final = "onceward.began"  # in ASGI's scope: whether the endpoint began, where a route of ours knows it
-# What a router answers by itself. Of other answers nobody can be sure: middleware inside may route a copy of the scope.
+# A router answers these itself. Other statuses prove nothing: inner middleware may route a copy of the scope.
 UNROUTED: Final = frozenset({404, 405})
 _FAR: Final = 60  # frames between the server's send and the middleware, at most
-# By (module, name): the function of the framework's that raises this before it calls the endpoint, as (module, prefix, name).
+# Exception (module, name) → the framework's function (module, prefix, name) that raises it before it calls the endpoint.
 _INVALID: Final = {
     ("fastapi.exceptions", "RequestValidationError"): ("fastapi.routing", "fastapi.", "app"),
     ("litestar.exceptions.http_exceptions", "ValidationException"): (
@@ -26,15 +26,15 @@ _INVALID: Final = {
 
 
 def is_torn(last: Message, frame: FrameType | None) -> bool:
-    """Tell whether a ``BaseHTTPMiddleware`` has ended an answer of which the endpoint has not sent the end.
+    """Tell whether a ``BaseHTTPMiddleware`` has ended an answer that the endpoint has not ended.
 
     Args:
         last: the last message.
-        frame: that of who was given it to send.
+        frame: the frame that sends it.
     """
     base = sys.modules.get("starlette.middleware.base")
     if base is None or last.get("body"):
-        return False  # it ends what it passes on with an empty message
+        return False  # this middleware ends answers with an empty message
     code = base.BaseHTTPMiddleware.__call__.__code__
     for _ in range(_FAR):
         if frame is None:
@@ -46,9 +46,9 @@ def is_torn(last: Message, frame: FrameType | None) -> bool:
 
 
 def is_invalid(error: BaseException | None) -> bool:
-    """Tell whether an exception that is being handled says that the request is not valid, so that its endpoint has not begun.
+    """Tell whether the handled exception says that the request is not valid, so that its endpoint has not begun.
 
-    An endpoint may raise the same exception, after its effect. So only what the framework itself has raised counts.
+    An endpoint can raise the same exception after its effect. So it counts only if the framework itself raised it.
     """
     if error is None:
         return False
@@ -60,7 +60,7 @@ def is_invalid(error: BaseException | None) -> bool:
 
 
 def _is_raised_within(trace: TracebackType | None, module: str, prefix: str, function: str) -> bool:
-    """Tell whether an exception was raised in a function, and all that this called on the way is the framework's own."""
+    """Tell whether an exception was raised in a function or deeper, with only the framework's own frames in between."""
     within = False
     while trace is not None:
         name, code = trace.tb_frame.f_globals.get("__name__", ""), trace.tb_frame.f_code
@@ -73,11 +73,11 @@ def _is_raised_within(trace: TracebackType | None, module: str, prefix: str, fun
 
 
 def is_unrouted(scope: Scope) -> bool:
-    """Tell whether an application of Starlette's has found no endpoint for a request."""
+    """Tell whether a Starlette application has found no endpoint for a request."""
     applications = sys.modules.get("starlette.applications")
     if applications is None or "endpoint" in scope or not isinstance(app := scope.get("app"), applications.Starlette):
         return False
     if "router" not in scope:
-        return False  # middleware inside has answered, or handed on a copy, in which there may be an endpoint
-    default = app.router.default  # an application's own is an endpoint
+        return False  # inner middleware has answered, or passed on a copy that may have an endpoint
+    default = app.router.default  # a custom default is an endpoint
     return bool(default == app.router.not_found)

@@ -1,10 +1,10 @@
 """What an ASGI application receives and sends while it holds a claim.
 
-Its answer passes a gate (``http/gate.py``): it goes to the client as it comes, but for its end, which waits for the record.
+Its answer passes a gate (``http/gate.py``): parts go to the client as they come, but the end waits for the record.
 
-That the client has left is not told to the application, for many frameworks cancel the handler then, in the middle of its
-effect: ``receive`` waits until the answer is complete. Answers whose body is not going to be replayed are the exception, which
-are server-sent events and what is longer than the rules record: nothing is gained by producing the rest of these.
+Many frameworks cancel the handler when the client leaves, in the middle of its effect. So the application is not told:
+``receive`` waits until the answer is complete. The exception are answers whose body is not replayed, because their rest is
+useless: server-sent events, and bodies longer than the rules record.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ class AsgiDelivery(ABC):
         body: the request's.
         receive: the server's.
         send: the server's.
-        most: bytes of an answer's body that are kept, to be recorded.
+        most: bytes of an answer's body that are kept for the record.
 
     Attributes:
         gate: the answer's, or None before it begins.
         complete: whether the application has sent its answer to the end.
-        whole: whether that end can be believed. What is inside may end an answer that it was told to break off.
-        invalid: whether the framework has answered so because the request is not valid.
-        behind: goes on with the record of an answer that goes out before it; None when there is no such.
-        interrupted: whether the application was cancelled as its answer was recorded, by a timeout of its own or a task group:
-            such may cancel whatever is awaited within, over and over. Await :meth:`conclude` then when it is through.
-        left: whether the server has given the request up and takes no more messages; :meth:`leave` says so.
-        torn: raise it to the server when the application is through. It breaks off an answer of which the client has a part and is
-            not to get the end; or it is the interrupt with which the application has ended. Else None.
+        whole: whether that end is real. Inner middleware may end an answer that was broken off.
+        invalid: whether the framework's answer says that the request is not valid.
+        behind: continues to record an answer that goes out first; None if there is none.
+        interrupted: whether the application's own timeout or task group cancelled it while its answer was recorded. These can
+            cancel every await inside, repeatedly. So await :meth:`conclude` after the application ends.
+        left: whether the server has given up the request and takes no more messages; :meth:`leave` sets it.
+        torn: raise it to the server after the application ends. It breaks off an answer whose end the client must not get, or
+            it is the interrupt that ended the application. Else None.
     """
 
     gate: AnswerGate | None = None
@@ -54,11 +54,11 @@ class AsgiDelivery(ABC):
     torn: BaseException | None = None
     _sent = False  # whether the client has a part of it
     _open = False  # whether the application may know that the client has left
-    _gone = False  # whether it does
+    _gone = False  # whether the client has left
     _knows = False  # whether the application was told, before its answer was complete
-    _told = False  # whether there is something to tell of the client
-    _telling: asyncio.Event | None = None  # for who waits for that
-    _sender: asyncio.Task[object] | None = None  # in the middle of a message to the server
+    _told = False  # whether the application can be told about the client
+    _telling: asyncio.Event | None = None  # for a receive() that waits for that
+    _sender: asyncio.Task[object] | None = None  # the task that is sending to the server
 
     def __init__(self, body: bytes, receive: Receive, send: Send, most: int) -> None:
         self._body: bytes | None = body
@@ -69,21 +69,21 @@ class AsgiDelivery(ABC):
 
     @abstractmethod
     async def settle(self) -> Answer | None:
-        """Record the answer, of which the end has come and is held back meanwhile; return what is sent instead, or None."""
+        """Record the answer, whose end is held back meanwhile; return what is sent instead, or None."""
 
     @property
     def ends_early(self) -> bool:
-        """Whether the application has reason to stop in the middle of its answer: nobody takes the rest of it."""
+        """Whether the application can stop in the middle of its answer, because nobody takes the rest."""
         return self._open and not self.complete and (self._gone or self.left)
 
     def leave(self) -> None:
-        """Take in that the server takes no more messages; one on its way might wait for ever to be taken."""
+        """Note that the server takes no more messages. A message on its way is cancelled, as it might wait for ever."""
         self.left = True
         if self._sender is not None:
             self._sender.cancel()
 
     async def receive(self) -> Message:
-        """Return the request; and after that, what there is to tell of the client."""
+        """Return the request, and after that whether the client has left."""
         if self._body is not None:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
@@ -100,7 +100,7 @@ class AsgiDelivery(ABC):
         return message
 
     async def send(self, message: Message) -> None:
-        """Take in a message of the application's."""
+        """Take in a message of the application."""
         kind = message["type"]
         gate = self.gate
         if gate is None:
@@ -120,11 +120,11 @@ class AsgiDelivery(ABC):
                 await self.flush()
             return
         if self.interrupted:
-            return  # something else in place of the answer that it has given
-        await self._forward(message)  # an extension's, or a mistake, which the server tells
+            return  # the framework's answer to the interrupt; the application has already answered
+        await self._forward(message)  # an extension's message, or a mistake that the server reports
 
     async def flush(self) -> None:
-        """Send what is held back."""
+        """Send the held messages."""
         if self._held:
             held, self._held, self._sent = self._held, [], True
             await self._forward(*held)
@@ -143,7 +143,7 @@ class AsgiDelivery(ABC):
         return not (self._knows or is_torn(last, sys._getframe()))
 
     async def conclude(self) -> None:
-        """Have the complete answer recorded, and send its end."""
+        """Record the complete answer, and send its end."""
         try:
             instead = await self.settle()
             if instead is None:
@@ -154,7 +154,7 @@ class AsgiDelivery(ABC):
                 await self._forward(*held)
                 if self.behind is not None:
                     self._tell()
-                    await self.behind()  # in here, so that servers that stop wait for it as for a request
+                    await self.behind()  # inside the request, so that a stopping server waits for it
             elif self._sent:
                 self.torn = OncewardError("the answer was not recorded, and is broken off before its end; see above")
             else:
@@ -184,13 +184,13 @@ class AsgiDelivery(ABC):
         try:
             for message in messages:
                 await self._send(message)
-        except OSError:  # the client has left, as servers since ASGI 2.4 say it
+        except OSError:  # the client has left (ASGI 2.4 and later)
             self._gone = True
             if self._open and not self.complete:
                 self._knows = True
                 raise
         except asyncio.CancelledError:
             if not self.left or sender is None or sender.uncancel():
-                raise  # by somebody else, too
+                raise  # somebody else cancelled, too
         finally:
             self._sender = None

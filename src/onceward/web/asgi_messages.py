@@ -6,7 +6,7 @@ from typing import Any
 from onceward.http.answer import Answer
 from onceward.http.request import Request, rooted
 
-# As ASGI's own types have it: what a scope or a message holds is told by its "type".
+# As in ASGI's own types: the "type" says what a scope or a message contains.
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -14,12 +14,12 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 DISCONNECT = "http.disconnect"
-# RFC 9110, section 8.6: no Content-Length in an answer with 204; one with 304 would have that of another answer.
+# RFC 9110, section 8.6: an answer with 204 has no Content-Length; with 304 it would be that of another answer.
 _WITHOUT_LENGTH = frozenset({204, 304})
 
 
 class AsgiRequest(Request):
-    """The request of an HTTP scope. Its header lines are decoded when they are asked for, for few are."""
+    """The request of an HTTP scope. Header lines are decoded on demand, because few are needed."""
 
     def __init__(self, scope: Scope, method: str, path: str, root: str) -> None:
         self.method, self.path, self.root = method, path, root
@@ -27,11 +27,11 @@ class AsgiRequest(Request):
         self.identity = None
         self.native = scope
         raw = scope["headers"]
-        if type(raw) is not list:  # ASGI has it that they can be iterated, be it only once
+        if type(raw) is not list:  # ASGI allows an iterable that can be read only once
             raw = scope["headers"] = list(raw)
         self._raw: list[tuple[bytes, bytes]] = raw
         fields = dict(raw)
-        self._fields = fields if len(fields) == len(raw) else {}  # with one line for each name
+        self._fields = fields if len(fields) == len(raw) else {}  # only if each name has one line
 
     @property
     def headers(self) -> list[tuple[str, str]]:  # type: ignore[override]  # nobody sets it
@@ -45,23 +45,23 @@ class AsgiRequest(Request):
             return [value.decode("latin-1")]
         if b"".join(self._fields).islower():
             return []
-        # In lower case says ASGI; but Hypercorn can be told to leave names as they were sent (h11_pass_raw_headers).
+        # ASGI requires lower case, but Hypercorn can keep names as they were sent (h11_pass_raw_headers).
         return [value.decode("latin-1") for held, value in self._raw if held.lower() == raw]
 
 
 def request_of(scope: Scope) -> AsgiRequest:
     """Return the request of an HTTP scope."""
-    return AsgiRequest(scope, scope["method"].upper(), *place_of(scope))  # in capitals, as Django and Werkzeug read it
+    return AsgiRequest(scope, scope["method"].upper(), *place_of(scope))  # as Django and Werkzeug do
 
 
 def place_of(scope: Scope) -> tuple[str, str]:
-    """Return the path that the application routes by, and the root before it, which is empty when the path does not have it."""
+    """Return the path that the application routes by, and the root before it, which is empty if the path lacks it."""
     path = rooted(scope["path"])
     root: str = scope.get("root_path") or ""
     if root and (path + "/").startswith(root.rstrip("/") + "/"):
         root = root.rstrip("/")
         return path[len(root) :] or "/", root
-    return path, ""  # servers disagree on whether the path begins with it
+    return path, ""  # servers differ on whether the path begins with the root
 
 
 def lines_of(headers: Iterable[Iterable[bytes]]) -> list[tuple[str, str]]:
@@ -70,7 +70,7 @@ def lines_of(headers: Iterable[Iterable[bytes]]) -> list[tuple[str, str]]:
 
 
 async def body_of(receive: Receive, most: int) -> bytes | None:
-    """Return a request's body, or as much of it as is more than ``most`` bytes; None when its sender has left before."""
+    """Return a request's body, or its beginning once that exceeds ``most`` bytes; None if its sender has left."""
     body: bytes | bytearray = b""
     while True:
         message = await receive()
@@ -82,13 +82,13 @@ async def body_of(receive: Receive, most: int) -> bytes | None:
         elif isinstance(body, bytearray):
             body += part
         else:
-            body = bytearray(body + part)  # not a list of parts: each object takes more than the few bytes it may hold
+            body = bytearray(body + part)  # not a list of parts: small parts would take more memory
         if len(body) > most or not message.get("more_body", False):
             return bytes(body)
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that gives the body that was taken from ``receive``, and then goes on with it."""
+    """Return a ``receive`` that first repeats ``body``."""
     pending: Message | None = {"type": "http.request", "body": body, "more_body": False}
 
     async def receive_again() -> Message:

@@ -1,14 +1,11 @@
-"""The Idempotency-Key header for Django: a middleware for a site and a decorator for single views, under WSGI and ASGI.
-
-Either form has two halves: what is done before and after the view is called, and the same awaited.
-"""
+"""The Idempotency-Key header for Django: a middleware for a site and a decorator for single views, under WSGI and ASGI."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack, cast
 
 try:
-    import django  # type: ignore[import-untyped]  # noqa: F401 - it is what is wanted; Django has no types
+    import django  # type: ignore[import-untyped]  # noqa: F401 - this only checks that it is there; Django has no types
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.django needs django, which is not installed: pip install django") from error
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
@@ -44,15 +41,15 @@ __all__ = ["IdempotencyMiddleware", "answer", "idempotent"]
 View = TypeVar("View", bound=Callable[..., object])
 Respond = Callable[[], HttpResponseBase]
 RespondAsync = Callable[[], Awaitable[HttpResponseBase]]
-# What Django answers with a status of 4xx (its docs, "Error views"); all other exceptions are errors of the server.
+# Django answers these with 4xx (its docs, "Error views"); all other exceptions are server errors.
 _ANSWERED: Final = (Http404, PermissionDenied, MultiPartParserError, BadRequest, SuspiciousOperation)
 
 
 class IdempotencyMiddleware:
     """Middleware that makes a site answer once for each idempotency key, under WSGI and under ASGI.
 
-    Put it into ``MIDDLEWARE`` after what says who the caller is, such as ``AuthenticationMiddleware``, and say in the settings
-    what it does::
+    Put it into ``MIDDLEWARE`` after the middleware that finds the caller, such as ``AuthenticationMiddleware``. Configure it in
+    the settings::
 
         ONCEWARD = {
             "once": Once("dynamodb://orders?region=eu-west-1"),
@@ -60,11 +57,11 @@ class IdempotencyMiddleware:
             "wait": 5,
         }
 
-    "once" is the ledger; the others are optional: "rules", "name" and "wait" as for :class:`onceward.web.WsgiIdempotency`, and
-    the options of :class:`onceward.Policy`. A ``scope`` finds the ``HttpRequest`` in ``request.native["request"]``.
+    "once" is the ledger. "rules", "name" and "wait" are as for :class:`onceward.web.WsgiIdempotency`; the options of
+    :class:`onceward.Policy` can follow. A ``scope`` finds the ``HttpRequest`` in ``request.native["request"]``.
 
     Args:
-        get_response: what Django gives it.
+        get_response: given by Django.
 
     Raises:
         ImproperlyConfigured: ``ONCEWARD`` is missing or not valid.
@@ -81,7 +78,7 @@ class IdempotencyMiddleware:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> object:
-        """Answer one request, or return what is awaited for that."""
+        """Return the answer to one request, or an awaitable for it."""
         respond = partial(self._get_response, request)
         if self._is_async:
             return _answered_async(self._guarded, request, cast("RespondAsync", respond), began=None)
@@ -98,25 +95,25 @@ def idempotent(
 ) -> Callable[[View], View]:
     """Make a view, or coroutine view, answer once for each idempotency key.
 
-    Put it next to the function, under what says who the caller is; on a class, write
-    ``@method_decorator(idempotent(once), name="dispatch")``. What Django answers with a status of 4xx when the view raises it,
-    such as Http404 and PermissionDenied, is recorded as that answer; every other exception gives the key back. With ``ATOMIC_REQUESTS`` the view's transaction is committed
-    before its answer is recorded. Other middleware sees replays as it sees answers.
+    Put it next to the function, below the decorator that finds the caller. On a class, write
+    ``@method_decorator(idempotent(once), name="dispatch")``. Exceptions that Django answers with 4xx, such as Http404 and
+    PermissionDenied, are recorded as that answer; every other exception gives the key back. With ``ATOMIC_REQUESTS`` the view's
+    transaction is committed before its answer is recorded. Other middleware also sees replays.
 
-    ``onceward.current()`` returns the claim in the view, which may complete it together with its effect, with the
+    In the view, ``onceward.current()`` returns the claim. The view can complete it together with its effect, with the
     :class:`onceward.web.Answer` that it is going to give.
 
     Args:
         once: the ledger and the defaults of the policy.
-        rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` are all POST and PATCH.
-            Their routes have no path, for that is the view's: ``Rules(Route(required=False), scope=...)``. A ``scope`` finds the
-            ``HttpRequest`` in ``request.native["request"]``.
-        name: the namespace of the keys, another one for each service that shares the ledger. It is required, unless ``once`` has one.
-        wait: seconds for which a request waits for the answer to the one before it; without it, it gets a 409 at once.
-        **options: see :class:`onceward.Policy`; ``cache`` means nothing here.
+        rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` covers all POST and
+            PATCH. Routes have no path, because the view has one: ``Rules(Route(required=False), scope=...)``. A ``scope``
+            finds the ``HttpRequest`` in ``request.native["request"]``.
+        name: the namespace of the keys; each service on the ledger needs its own. It is required unless ``once`` has one.
+        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
+        **options: see :class:`onceward.Policy`; ``cache`` has no effect here.
 
     Returns:
-        A decorator. The view raises ImproperlyConfigured, before anything has run, when the request's body was read before.
+        A decorator. The view raises ImproperlyConfigured before anything runs, if the request's body was read and not kept.
 
     Raises:
         TypeError, ValueError: an option is not valid.
@@ -144,7 +141,7 @@ def idempotent(
                 respond = cast("Respond", partial(called, request, *args, **kwargs))
                 return _answered(guarded, request, respond, began=began)
 
-            answered._non_atomic_requests = around  # type: ignore[attr-defined]  # noqa: SLF001 - what Django looks for
+            answered._non_atomic_requests = around  # type: ignore[attr-defined]  # noqa: SLF001 - Django reads it
             wrapper = answered
         return cast("View", wrapper)
 
@@ -152,17 +149,17 @@ def idempotent(
 
 
 def _is_class(view: object) -> bool:
-    """Tell whether it is a class of views or its dispatch, where mixins and Django REST framework refuse callers first."""
+    """Tell whether it is a class-based view or its dispatch. There, mixins and Django REST framework can refuse callers first."""
     return getattr(view, "__name__", "") == "dispatch" or hasattr(view, "view_class") or hasattr(view, "cls")
 
 
 def _began(request: HttpRequest, response: HttpResponseBase) -> bool | None:
-    """Tell whether the view began, after the middleware: not where none was found. Otherwise nobody can tell."""
+    """Tell, after the middleware, whether the view began: False if no view was found, else None for unknown."""
     return False if request.resolver_match is None and response.status_code >= 300 else None
 
 
 def _is_async_dispatch(view: object) -> bool:
-    """Tell whether it is the dispatch of a class of coroutine views, as ``method_decorator`` hands it over for each request."""
+    """Tell whether it is the dispatch of an async class-based view, as ``method_decorator`` passes it for each request."""
     bound = getattr(view, "func", None)
     return getattr(getattr(bound, "__self__", None), "view_is_async", False) is True
 
@@ -201,7 +198,7 @@ async def _answered_async(
             response = await _responded_async(request, respond)
         asked.answered(response.status_code)
         return response
-    # Django cancels what is under way when the client leaves.
+    # Django cancels a running view when the client leaves.
     return await to_its_end(_handled_async(guarded, asked, request, respond, began=began), _left)
 
 
@@ -218,13 +215,13 @@ async def _handled_async(
 
 
 async def _left(response: HttpResponseBase) -> None:
-    """Have a response that nobody takes made to its end."""
+    """Make a response to its end, although nobody takes it."""
     if response.streaming:
         await sync_to_async(response.close)()
 
 
 def _responded(request: HttpRequest, respond: Respond) -> HttpResponseBase:
-    """Return the response of a view, or what Django makes of its exception."""
+    """Return the response of a view, or Django's response to its exception."""
     try:
         return _rendered(respond())
     except _ANSWERED as error:
@@ -239,10 +236,10 @@ async def _responded_async(request: HttpRequest, respond: RespondAsync) -> HttpR
 
 
 def _rendered(response: HttpResponseBase) -> HttpResponseBase:
-    """Return a response that can be recorded; that of a template is made only when it is rendered."""
+    """Return a response that can be recorded. A template response must be rendered first."""
     if not isinstance(response, HttpResponseBase):
         if callable(close := getattr(response, "close", None)):
-            close()  # a coroutine that nobody is going to await
+            close()  # a coroutine that is never awaited
         raise TypeError(f"the view returned {type(response).__name__}, which is no HttpResponse")
     render = getattr(response, "render", None)
     return cast("HttpResponseBase", render()) if callable(render) else response

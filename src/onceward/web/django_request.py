@@ -1,4 +1,4 @@
-"""Django's requests: what the rules make of one."""
+"""What the rules decide on one of Django's requests."""
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import (  # type: ignore[import-untyped]  # Django has no types
@@ -19,7 +19,7 @@ from onceward.web.environ import request_of
 
 
 def ask(guarded: Guarded, request: HttpRequest) -> KeyedRequest | PassedRequest | Answer | None:
-    """Return what the rules make of a request; None is let through as it is.
+    """Return what the rules decide on a request; None: it passes unchanged.
 
     Raises:
         ImproperlyConfigured: its body was read before, and not kept.
@@ -42,7 +42,7 @@ async def ask_async(guarded: Guarded, request: HttpRequest) -> KeyedRequest | Pa
 
 
 def _begun(guarded: Guarded, request: HttpRequest) -> PendingRequest | PassedRequest | Answer | None:
-    """Return what the rules make of a request before its body is compared; the body is read and complete."""
+    """Return what the rules decide before the body is compared. The body of a PendingRequest is read and complete."""
     if request.method not in guarded.methods:
         return None
     if not guarded.coverage.looked:
@@ -72,7 +72,7 @@ def _asked(guarded: Guarded, request: HttpRequest, pending: PendingRequest) -> K
 
 
 def _labelled(asked: KeyedRequest | Answer | None, request: HttpRequest) -> KeyedRequest | Answer | None:
-    """Name the route as the URLconf has it, once that was looked at."""
+    """Name the route as the URLconf does, if Django has resolved it."""
     if isinstance(asked, KeyedRequest) and request.resolver_match is not None:
         return asked._replace(route=f"{request.method} /{request.resolver_match.route}")
     return asked
@@ -80,6 +80,6 @@ def _labelled(asked: KeyedRequest | Answer | None, request: HttpRequest) -> Keye
 
 def _request(request: HttpRequest) -> Request:
     found = request_of(request.META, {"request": request})
-    # Under ASGI the paths of META are not in the guise that WSGI gives them.
+    # Under ASGI the paths of META are not encoded as in WSGI.
     found.path, found.root = request.path_info, request.path.removesuffix(request.path_info).rstrip("/")
     return found

@@ -1,4 +1,4 @@
-"""Django's responses: what is recorded of them, and how they are sent while a key is claimed."""
+"""Django's responses: what is recorded of them, and how to send them while a key is claimed."""
 
 from collections.abc import Callable
 from threading import Thread
@@ -14,14 +14,14 @@ from onceward.web.sending_async import HeldAsync, SendingAsync
 
 
 def ended(held: Held, response: HttpResponseBase, most: int, *, joined: bool) -> HttpResponseBase:
-    """Return what the client gets; it is recorded, or will be when it is sent.
+    """Return what the client gets. It is recorded now, or when it is sent.
 
     Args:
         held: the request.
         response: the handler's.
         most: bytes of a body that are kept.
-        joined: whether a record that is behind its answer ends with the request. Under ASGI that keeps nobody waiting, and
-            servers that stop wait for requests.
+        joined: whether the request waits for a record behind its answer. Under ASGI this delays no client, and a stopping
+            server waits for requests.
     """
     if response.streaming and response.is_async:
         return _streamed_async(HeldAsync.of(held), response, most)
@@ -55,12 +55,12 @@ def response_of(given: Answer) -> HttpResponseBase:
 
 
 def answer(response: HttpResponseBase) -> Answer:
-    """Return a response, which is not a streaming one, as the answer to complete a claim with, together with its effect."""
+    """Return a response as an answer, to complete a claim together with its effect. It must not be a streaming one."""
     return Answer(response.status_code, list(response.items()), response.content)
 
 
 def _mark(response: HttpResponseBase, recorder: Thread | None) -> None:
-    """Say that the answer goes out before its record."""
+    """Mark the answer: it goes out before its record."""
     response[PENDING[0]] = PENDING[1]
     if recorder is None:
         return
@@ -80,7 +80,7 @@ def _instead(response: HttpResponseBase, given: Answer) -> HttpResponseBase:
 
 def _streamed(held: Held, response: HttpResponseBase, most: int) -> HttpResponseBase:
     gate = AnswerGate(response.status_code, response.items(), most)
-    # The close of the content is one of the response's own.
+    # response.close also closes the content.
     sending = Sending(held, gate, iter(response.streaming_content), response.close)
     return _replaced(response, sending, sending.close)
 
@@ -104,7 +104,7 @@ def _replaced(
     response: HttpResponseBase, content: Sending | SendingAsync, close: Callable[[], None]
 ) -> HttpResponseBase:
     response.streaming_content = content
-    response.close = close  # before the content's own, which would end it
+    response.close = close  # instead of the content's own, which would end it early
     if getattr(response, "file_to_stream", None) is not None:
-        response.file_to_stream = None  # or the server would send the file by itself
+        response.file_to_stream = None  # else the server sends the file itself
     return response

@@ -1,4 +1,4 @@
-"""Django's transactions: one that is open around a guarded view would be committed after the record."""
+"""Django's transactions. One around a guarded view would be committed after the record, which is too late."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,9 +10,9 @@ View = TypeVar("View", bound=Callable[..., object])
 
 
 def refuse_transaction() -> None:
-    """Raise ImproperlyConfigured in a transaction: it would be committed after the answer to it is recorded."""
+    """Raise ImproperlyConfigured in an open transaction: it would be committed after the record."""
     for connection in connections.all(initialized_only=True):
-        # those of Django's TestCase are rolled back, whatever happens
+        # Django's TestCase always rolls back its own
         if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
             raise ImproperlyConfigured(
                 f"a transaction on the database {connection.alias!r} is open around what takes effect once, and its end would "
@@ -22,17 +22,17 @@ def refuse_transaction() -> None:
 
 
 class TransactionInside(set[str]):
-    """Keeps Django from opening the transaction of ATOMIC_REQUESTS around a guarded view, and opens it inside.
+    """Opens the transaction of ATOMIC_REQUESTS inside a guarded view, not around it as Django does.
 
-    Otherwise the answer would be recorded before the effect is committed. What is in the set are the databases for which the
-    view has asked for none.
+    Otherwise the answer would be recorded before the effect is committed. The set contains the databases for which the view
+    wants no transaction.
     """
 
     def __contains__(self, alias: object) -> bool:
         return True
 
     def view(self, view: View) -> View:
-        """Return the view within the transactions that it is to have."""
+        """Return the view, wrapped in its transactions."""
         asked_for_none = set(self)
         for alias, database in connections.settings.items():
             if database["ATOMIC_REQUESTS"] and alias not in asked_for_none:

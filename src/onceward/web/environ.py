@@ -1,4 +1,4 @@
-"""A WSGI environ (PEP 3333) as the rules see it, and the body behind it. Django's ``request.META`` is one, too."""
+"""A WSGI environ (PEP 3333) as the rules see it, and its body. Django's ``request.META`` is an environ, too."""
 
 from collections.abc import Mapping, MutableMapping
 from io import BytesIO
@@ -11,7 +11,7 @@ from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 
 
 class UnreadableBody(Exception):
-    """The request's body cannot be had in full; the text says to its sender why."""
+    """The request's body cannot be read in full. The text tells the sender why."""
 
 
 class Stream(Protocol):
@@ -22,10 +22,10 @@ class Stream(Protocol):
 
 
 def ask(rules: Rules, environ: MutableMapping[str, object]) -> KeyedRequest | PassedRequest | Answer | None:
-    """Return what the rules make of a request, whose body is read for that and put back.
+    """Return what the rules decide on a request. Its body is read and put back.
 
     Returns:
-        As ``rules.ask`` does: None for a request that is let through, an answer for one that is refused; or PassedRequest.
+        What to ask the guard; None for a request that passes unchanged, an Answer for one that is refused, or PassedRequest.
     """
     pending = rules.begin(request_of(environ))
     if not isinstance(pending, PendingRequest):
@@ -39,13 +39,13 @@ def ask(rules: Rules, environ: MutableMapping[str, object]) -> KeyedRequest | Pa
 
 
 def request_of(environ: Mapping[str, object], native: Mapping[str, object] | None = None) -> Request:
-    """Return the request of an environ; its path is the one that the application routes by, without ``SCRIPT_NAME``.
+    """Return the request of an environ. Its path is the one that the application routes by, without ``SCRIPT_NAME``.
 
-    The identity is ``REMOTE_USER``, which a server sets when it has authenticated the caller (RFC 3875, section 4.1.11).
+    The identity is ``REMOTE_USER``, which a server sets if it has authenticated the caller (RFC 3875, section 4.1.11).
 
     Args:
         environ: the environ.
-        native: what a ``scope`` is given, when it is not the environ.
+        native: what a ``scope`` is given, if not the environ.
     """
     return Request(
         str(environ["REQUEST_METHOD"]).upper(),  # as Django and Werkzeug read it
@@ -59,10 +59,10 @@ def request_of(environ: Mapping[str, object], native: Mapping[str, object] | Non
 
 
 def body_of(environ: Mapping[str, object], most: int) -> bytes:
-    """Return the body of a request, or ``most`` + 1 bytes of it when it has more than ``most``.
+    """Return the body of a request, or its first ``most`` + 1 bytes if it has more than ``most``.
 
     Raises:
-        Unreadable: it ends before its Content-Length, or nobody can tell where it ends.
+        UnreadableBody: it ends before its Content-Length, or its end is unknown.
     """
     length = str(environ.get("CONTENT_LENGTH") or "")
     if length and not (length.isascii() and length.isdecimal()):
@@ -74,7 +74,7 @@ def body_of(environ: Mapping[str, object], most: int) -> bytes:
         if len(body) < wanted:
             raise UnreadableBody(f"it has {len(body)} bytes, and its Content-Length is {length}")
         return body
-    if environ.get("wsgi.input_terminated"):  # the server decodes chunked bodies, and says where they end
+    if environ.get("wsgi.input_terminated"):  # the server decodes chunked bodies and ends them
         return read(stream, most + 1)
     if length or environ.get("HTTP_TRANSFER_ENCODING"):
         raise UnreadableBody("this server does not decode chunked bodies; send it with a Content-Length")
@@ -96,11 +96,11 @@ def _lines(environ: Mapping[str, object]) -> list[tuple[str, str]]:
         for name, value in environ.items()
         if name.startswith("HTTP_") and name not in {"HTTP_CONTENT_TYPE", "HTTP_CONTENT_LENGTH"}
     ]
-    # these may be empty, and are absent then
+    # an empty one counts as absent
     present = [name for name in ("CONTENT_TYPE", "CONTENT_LENGTH") if environ.get(name)]
     return lines + [(name.replace("_", "-").lower(), str(environ[name])) for name in present]
 
 
 def _text(environ: Mapping[str, object], name: str) -> str:
-    """Return a path, which an environ has as bytes in the guise of Latin-1."""
+    """Return a path. An environ holds its bytes as Latin-1 text."""
     return str(environ.get(name, "")).encode("latin-1", "replace").decode("utf-8", "surrogateescape")

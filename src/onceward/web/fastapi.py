@@ -1,4 +1,4 @@
-"""FastAPI: endpoints that take effect once for each idempotency key, and OpenAPI that says so.
+"""FastAPI: endpoints that take effect once for each idempotency key, and their OpenAPI.
 
 For all endpoints of a router::
 
@@ -7,15 +7,15 @@ For all endpoints of a router::
     @payments.post("/payments", status_code=201)
     async def pay(payment: Payment, claim: Annotated[Claim, Depends(current)]) -> Receipt: ...
 
-For single endpoints, with options of their own::
+For single endpoints, with their own options::
 
     payments = APIRouter(route_class=IdempotentRoute)
 
     @payments.post("/payments", status_code=201)
     async def pay(payment: Payment, claim: Annotated[Claim | None, Depends(idempotent(once, wait=5))]) -> Receipt: ...
 
-A dependency alone could not do it: it never sees the response, and cannot keep it from the client until it is recorded. Where a
-whole application is meant, add :class:`onceward.web.AsgiIdempotency` to it and call :func:`document`.
+The route class is necessary: a dependency never sees the response, and cannot hold it back until it is recorded. For a whole
+application, add :class:`onceward.web.AsgiIdempotency` and call :func:`document`.
 """
 
 from collections.abc import Callable, Coroutine
@@ -73,12 +73,12 @@ __all__ = [
     "unguarded",
 ]
 
-# The claim that a route of ours has begun. Any other that is held for the key of a request is the middleware's.
+# The claim that our route made. Any other claim of a request is the middleware's.
 _BEGUN: ContextVar[Claim | None] = ContextVar("onceward_fastapi_begun", default=None)
 
 
 class Idempotent:
-    """What :func:`idempotent` returns: a dependency that gives the claim, and tells the route how it is guarded."""
+    """What :func:`idempotent` returns: a dependency that gives the claim, and tells the route how to guard."""
 
     def __init__(
         self, once: "Once", rules: Rules | None, name: str | None, wait: float | None, options: Options
@@ -87,10 +87,10 @@ class Idempotent:
         self._guard: Callable[[Application, Rules], AsgiIdempotency] = lambda app, own: AsgiIdempotency(
             app, once, own, name=name, wait=wait, **options
         )
-        self._guard(_nothing, self._rules)  # so that a wrong option is told now
+        self._guard(_nothing, self._rules)  # to raise for a wrong option now
 
     async def __call__(self, connection: HTTPConnection) -> Claim | None:
-        """Return the claim of the request; None when it was let through.
+        """Return the claim of the request; None if it passed unguarded.
 
         Raises:
             RuntimeError: the endpoint is not guarded by this.
@@ -111,7 +111,7 @@ class Idempotent:
         return own
 
     def guard(self, app: Application, own: Rules) -> AsgiIdempotency:
-        """Return an application that is guarded by the rules of an endpoint."""
+        """Return ``app``, guarded by the rules of an endpoint."""
         return self._guard(app, own)
 
 
@@ -125,20 +125,19 @@ def idempotent(
 ) -> Idempotent:
     """Return a dependency that makes an endpoint of an :class:`IdempotentRoute` answer once for each idempotency key.
 
-    ``claim: Annotated[Claim | None, Depends(idempotent(once, wait=5))]`` gives the endpoint its claim as well;
-    ``dependencies=[Depends(idempotent(once))]`` guards an endpoint, or all of a router's. Of several the one that is nearest to
-    the endpoint counts.
+    ``claim: Annotated[Claim | None, Depends(idempotent(once, wait=5))]`` also gives the endpoint its claim;
+    ``dependencies=[Depends(idempotent(once))]`` guards an endpoint, or all of a router's. The one nearest to the endpoint counts.
 
     Args:
         once: as for :class:`onceward.web.AsgiIdempotency`.
-        rules: as there; its routes have no path, for that is the endpoint's: ``Rules(Route(required=False), scope=...)``.
+        rules: as there; routes have no path, because the endpoint has one: ``Rules(Route(required=False), scope=...)``.
         name: as there.
         wait: as there.
         **options: as there.
 
     Returns:
-        A dependency that gives the claim, or None for a request that was let through. Where it guards nothing, because the
-        route is not of that class, it raises RuntimeError before the endpoint runs.
+        A dependency that gives the claim, or None for a request that passed unguarded. If the route is not of that class, it
+        guards nothing and raises RuntimeError before the endpoint runs.
 
     Raises:
         TypeError, ValueError: an option is not valid.
@@ -148,10 +147,10 @@ def idempotent(
 
 
 class IdempotentRoute(APIRoute):
-    """A route whose endpoint answers once for each idempotency key, if one of its dependencies is an :func:`idempotent`.
+    """A route whose endpoint answers once for each idempotency key, if it depends on an :func:`idempotent`.
 
     Attributes:
-        declared: all of these.
+        declared: all of these dependencies.
     """
 
     default: ClassVar[Idempotent | None] = None
@@ -180,7 +179,7 @@ class IdempotentRoute(APIRoute):
         return self._guarded is not None
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request: what FastAPI calls."""
+        """Handle a request; FastAPI calls this."""
         if self._guarded is None:
             await super().handle(scope, receive, send)
             return
@@ -198,7 +197,7 @@ class IdempotentRoute(APIRoute):
         await self._guarded(scope, receive, send)
 
     async def _is_held(self, outer: HeldClaim, scope: Scope, receive: Receive) -> tuple[Receive, bool]:
-        """Tell whether the middleware holds the key of this very request; and return what to receive the request by."""
+        """Return the ``receive`` to use next, and whether the middleware holds the key of this request."""
         assert self._guarded is not None
         guarded = self._guarded._guarded  # noqa: SLF001 - the shells are part of the house
         asked: PendingRequest | PassedRequest | KeyedRequest | Answer | None = guarded.rules.begin(request_of(scope))
@@ -213,7 +212,7 @@ class IdempotentRoute(APIRoute):
         return receive, outer.store is guarded.guard.store and outer.record.key == key
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler of a request, which says when the endpoint begins: what FastAPI calls."""
+        """Return a handler that notes when the endpoint begins; FastAPI calls this."""
         handler = super().get_route_handler()
         self._marks = (*self._marks, mark_begin(handler))
         return handler
@@ -226,7 +225,7 @@ class IdempotentRoute(APIRoute):
             _BEGUN.reset(token)
 
     async def _marked(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request whose key is held, and say in its scope whether the endpoint began."""
+        """Handle a request whose key is held, and note in its scope whether the endpoint began."""
         if all(mark.holds for mark in self._marks):
             scope[BEGAN] = False
         token = ENDPOINT.set(scope)
@@ -246,14 +245,14 @@ def idempotent_route(
 ) -> type[IdempotentRoute]:
     """Return a class of routes, for ``APIRouter(route_class=...)``, whose endpoints answer once for each idempotency key.
 
-    The key is documented in OpenAPI, with the answers that are due to it. Of a router's endpoints those count whose methods
-    the rules cover: POST and PATCH by default; one with a dependency :func:`idempotent` has the options of that. A router that
-    is included in this one has a class of routes of its own: see :func:`unguarded`. ``onceward.current`` is a dependency that gives
-    the claim, :func:`claim_or_none` one for endpoints whose key is not required.
+    OpenAPI documents the key and the answers that it adds. The class guards endpoints whose methods the rules cover: POST and
+    PATCH by default. An endpoint that depends on an :func:`idempotent` has that one's options. A router included in this one
+    has its own route class: see :func:`unguarded`. Depend on ``onceward.current`` for the claim, or on :func:`claim_or_none` if
+    the key is not required.
 
     Args:
         once: as for :class:`onceward.web.AsgiIdempotency`.
-        rules: as there; its routes have no path, for that is the endpoint's: ``Rules(Route(required=False), scope=...)``.
+        rules: as there; routes have no path, because the endpoint has one: ``Rules(Route(required=False), scope=...)``.
         name: as there.
         wait: as there.
         **options: as there.
@@ -262,7 +261,7 @@ def idempotent_route(
         TypeError, ValueError: an option is not valid.
 
     Warns:
-        UserWarning: from the class: an endpoint has a dependency that ends after its answer, which is too late for a commit.
+        UserWarning: from the class: a dependency of an endpoint ends after the answer, which is too late for a commit.
     """
     check_once(once, "idempotent_route({})")
 
@@ -275,7 +274,7 @@ def idempotent_route(
 
 
 async def claim_or_none() -> Claim | None:
-    """Return the claim of the request, or None for one that was let through, for want of a key that is not required.
+    """Return the claim of the request, or None if it passed without a key that is not required.
 
     A dependency: ``claim: Annotated[Claim | None, Depends(claim_or_none)]``.
     """
@@ -283,29 +282,29 @@ async def claim_or_none() -> Claim | None:
 
 
 def document(app: FastAPI, rules: Rules) -> None:
-    """Have the OpenAPI of an application say which of its operations take an idempotency key, and what that may lead to.
+    """Document in an application's OpenAPI which operations take an idempotency key, and the answers that it adds.
 
-    For applications with :class:`onceward.web.AsgiIdempotency`; endpoints of :func:`idempotent_route` say it by themselves.
+    Use it with :class:`onceward.web.AsgiIdempotency`; endpoints of :func:`idempotent_route` do not need it.
 
     Args:
         app: the application; its ``openapi`` is replaced.
-        rules: those that the middleware was given.
+        rules: those of the middleware.
     """
     generate = app.openapi
 
     def documented() -> dict[str, Any]:
         return openapi.document(generate(), rules)
 
-    app.openapi = documented  # type: ignore[method-assign]  # as FastAPI's documentation has it
+    app.openapi = documented  # type: ignore[method-assign]  # as FastAPI's documentation does
 
 
 def answer(response: Response) -> Answer:
-    """Return a response, which is not a streaming one, as the answer to complete a claim with, together with its effect."""
+    """Return a response as an answer, to complete a claim together with its effect. It must not be a streaming one."""
     return Answer(response.status_code, lines_of(response.raw_headers), bytes(response.body))
 
 
 class _Chosen(Route):
-    """A route of an endpoint that FastAPI has chosen already; its path is for metrics only."""
+    """A route of an endpoint that FastAPI has already chosen. Its path is for metrics only."""
 
     def __init__(self, path: str, route: Route) -> None:
         super().__init__(methods=sorted(route.methods), required=route.required, key=route.key)
@@ -313,7 +312,7 @@ class _Chosen(Route):
 
 
 def _described(route: APIRoute, rules: Rules, own: Route) -> dict[str, Any]:
-    """Return what OpenAPI says of a route besides what FastAPI finds out."""
+    """Return what we add to FastAPI's own OpenAPI of a route."""
     extra: dict[str, Any] = {**(route.openapi_extra or {})}
     responses = {**extra.get("responses", {})}
     responses.setdefault(str(route.status_code or 200), {})
@@ -327,9 +326,9 @@ def _described(route: APIRoute, rules: Rules, own: Route) -> dict[str, Any]:
 
 
 async def _left() -> Message:
-    """Say that the sender of a request has left."""
+    """Tell the receiver that the sender of a request has left."""
     return {"type": DISCONNECT}
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    """Be an application, for options to be checked with."""
+    """An application that does nothing, to check options with."""

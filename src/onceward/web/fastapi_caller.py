@@ -1,4 +1,4 @@
-"""FastAPI's dependencies as scopes: whose key it is, is who a dependency of the application's own says the caller is."""
+"""FastAPI's dependencies as scopes: a dependency of the application finds the caller, who owns the key."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Final
@@ -15,22 +15,21 @@ from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
 from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send
 
-_FOUND: Final = "onceward.caller"  # where what the dependency returned stands in ASGI's scope
+_FOUND: Final = "onceward.caller"  # in ASGI's scope: a list with the dependency's result
 
 
 def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = None) -> Whose:
     """Return the scope of the caller that a dependency finds, as in ``Rules(scope=dependency(current_user, lambda user: user.id))``.
 
-    The dependency is called before the key is looked at, so no answer is replayed to a caller whom it refuses: what it raises
-    is the answer. When the endpoint depends on it as well, it is called a second time.
+    The dependency is called before the key is read. A caller that it refuses gets its exception as the answer, never a replay.
+    If the endpoint depends on it, too, it is called a second time.
 
     Args:
-        call: the dependency, as it is given to ``Depends``.
-        who: returns what tells a caller from all others; by default it is what the dependency returns. It stands readable
-            in the ledger.
+        call: the dependency, as you give it to ``Depends``.
+        who: returns what identifies a caller; by default the dependency's result. It is readable in the ledger.
 
     Raises:
-        TypeError: the dependency is one of ``fastapi.security``, which verifies nobody, and there is no ``who`` that does.
+        TypeError: the dependency is one of ``fastapi.security``, which verify nobody, and ``who`` is missing.
     """
     if isinstance(call, SecurityBase) and who is None:
         raise TypeError(
@@ -53,7 +52,7 @@ def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = N
 
 
 class Caller:
-    """Calls the dependency that says who the caller is, in a route of its own: only a route can call one."""
+    """Calls the dependency that finds the caller. It has a route for this, because only a route can call one."""
 
     def __init__(self, call: Callable[..., Any], rules: Rules) -> None:
         async def found(request: FastApiRequest, caller: Annotated[Any, Depends(call)]) -> None:
@@ -62,17 +61,17 @@ class Caller:
         self._endpoint = found
         self._most = rules.max_request
         self._methods = sorted({method for route in rules.routes for method in route.methods})
-        # By application, for that may replace dependencies, and by the parameters in the path.
+        # By application, because each may override dependencies, and by the parameters in the path.
         self._routes: WeakKeyDictionary[Any, dict[frozenset[str], APIRoute]] = WeakKeyDictionary()
 
     @classmethod
     def of(cls, rules: Rules) -> "Caller | None":
-        """Return what finds the caller of a request, or None when no dependency does."""
+        """Return a Caller for the rules, or None if their scope is not a dependency."""
         call = None if rules.scope is None else rules.scope.dependency
         return None if call is None else cls(call, rules)
 
     async def found(self, scope: Scope, receive: Receive, send: Send) -> tuple[Scope, Receive] | None:
-        """Return what to go on with, in which the caller stands; None for a request that was refused, and has its answer."""
+        """Return the scope with the caller in it, and the next ``receive``; None if the request was refused and answered."""
         if scope["method"].upper() not in self._methods:
             return scope, receive
         messages = await _first(receive, self._most)
@@ -105,7 +104,7 @@ class Caller:
 
 
 async def _first(receive: Receive, most: int) -> list[Message]:
-    """Return the messages of a request's body, as far as it has not more than ``most`` bytes."""
+    """Return the messages of a request's body, up to the one that exceeds ``most`` bytes."""
     messages: list[Message] = []
     size = 0
     while size <= most:
@@ -118,7 +117,7 @@ async def _first(receive: Receive, most: int) -> list[Message]:
 
 
 def _again(messages: list[Message], receive: Receive) -> Receive:
-    """Return a ``receive`` that gives messages which were taken already, and then goes on."""
+    """Return a ``receive`` that first repeats ``messages``."""
     left = iter(messages)
 
     async def receive_again() -> Message:

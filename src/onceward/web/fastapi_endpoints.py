@@ -1,4 +1,4 @@
-"""What is to be known of FastAPI's endpoints: their dependencies, which of these end too late, and what no guard covers."""
+"""FastAPI's endpoints: their dependencies, which of these end too late, whether an endpoint began, and what is unguarded."""
 
 import inspect
 import warnings
@@ -21,7 +21,7 @@ from onceward.web.asgi_messages import Scope
 if TYPE_CHECKING:
     from fastapi.routing import APIRoute
 
-# Endpoints that were warned of: older versions of FastAPI make a route anew where its router is included.
+# Endpoints with a warning. Older versions of FastAPI make a new route where its router is included.
 _WARNED: Final[WeakSet[Callable[..., Any]]] = WeakSet()
 _TO_USER: Final = 5  # frames from a warning to the line with the endpoint's decorator
 
@@ -38,7 +38,7 @@ def warn_of_late_ends(route: "APIRoute") -> None:
     late = [
         getattr(one.call, "__name__", type(one.call).__name__)
         for one in dependencies(route.dependant)
-        if getattr(one, "scope", "function") != "function" and _is_generator(one.call)  # it has scopes from 0.121 on
+        if getattr(one, "scope", "function") != "function" and _is_generator(one.call)  # FastAPI 0.121 and later
     ]
     if late and _is_first(route.endpoint):
         names = ", ".join(dict.fromkeys(late))
@@ -59,7 +59,7 @@ def _is_first(endpoint: Callable[..., Any]) -> bool:
     try:
         known = endpoint in _WARNED
         _WARNED.add(endpoint)
-    except TypeError:  # an object that cannot be remembered so
+    except TypeError:  # not hashable, or without weak references
         return True
     return not known
 
@@ -67,16 +67,16 @@ def _is_first(endpoint: Callable[..., Any]) -> bool:
 # --- whether an endpoint began ----------------------------------------------------------------------------------------
 
 _EMPTY: Final = CellType()
-# The scope of a request whose key is held, for its endpoint to say there that it has begun.
+# The scope of a request whose key is held. Its endpoint notes there that it has begun.
 ENDPOINT: Final[ContextVar[Scope | None]] = ContextVar("onceward_fastapi_endpoint", default=None)
 
 
 class Mark(NamedTuple):
-    """Where an endpoint says that it has begun.
+    """Where an endpoint notes that it has begun.
 
     Attributes:
-        dependant: what FastAPI calls the endpoint by; None when that was not found.
-        call: what says it.
+        dependant: FastAPI calls the endpoint through it; None if it was not found.
+        call: the function that notes it.
     """
 
     dependant: Dependant | None
@@ -84,20 +84,20 @@ class Mark(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether an endpoint that has not said so has not begun. Nobody can tell when something else has replaced the call."""
+        """Whether an endpoint without a note has not begun. This is unknown if something else has replaced the call."""
         return self.dependant is not None and self.dependant.call is self.call
 
 
 def mark_begin(handler: Callable[..., Any]) -> Mark:
-    """Have the endpoint of a handler of FastAPI's say when it begins: after authentication and validation.
+    """Make the endpoint of a FastAPI handler note when it begins: after authentication and validation.
 
-    FastAPI has integrations wrap ``dependant.call`` as the handler is made. It tells kinds of functions by what is wrapped.
+    FastAPI lets integrations wrap ``dependant.call`` when the handler is made. It unwraps to find the kind of function.
     """
     dependant = _dependant_of(handler)
     if dependant is None:
         return Mark(None)
     call = dependant.call
-    assert call is not None  # it is an endpoint's
+    assert call is not None  # an endpoint's always has one
 
     @wraps(call)
     def begun(*args: Any, **kwargs: Any) -> Any:
@@ -111,7 +111,7 @@ def mark_begin(handler: Callable[..., Any]) -> Mark:
 
 
 def _dependant_of(handler: object, depth: int = 5) -> Dependant | None:
-    """Return what a handler calls its endpoint by, also when an integration has wrapped the handler."""
+    """Return the dependant of a handler's endpoint, also if an integration has wrapped the handler."""
     held = [cell.cell_contents for cell in getattr(handler, "__closure__", None) or () if cell != _EMPTY]
     found = next((value for value in held if isinstance(value, Dependant)), None)
     inner = (value for value in held if isinstance(value, FunctionType)) if depth else ()
@@ -122,21 +122,20 @@ def _dependant_of(handler: object, depth: int = 5) -> Dependant | None:
 
 
 def unguarded(app: FastAPI, methods: Sequence[str] = ("POST", "PATCH")) -> list[str]:
-    """Return the endpoints of an application that no guard of ours covers, such as ``POST /orders/{order}``.
+    """Return the endpoints of an application that onceward does not guard, such as ``POST /orders/{order}``.
 
-    For a test, ``assert unguarded(app) == []``: a router that is included in a guarded one is not guarded by that, and nothing
-    else tells. An endpoint with a key that is not required, or whose path is
-    exempt, is not among them.
+    Use it in a test: ``assert unguarded(app) == []``. A router included in a guarded one is not guarded, and nothing else
+    reports that. Endpoints whose key is not required, or whose path is exempt, are not returned.
 
     Args:
-        app: the application, with all its routers and mounted applications, and its middleware.
-        methods: those of the endpoints that ought to be guarded.
+        app: the application, with all its routers, mounted applications and middleware.
+        methods: those of the endpoints that must be guarded.
     """
     return sorted(_unguarded(app.routes, "", methods, _middleware(app, "")))
 
 
 def _middleware(app: Any, base: str) -> list[tuple[str, Rules]]:
-    """Return the rules of our middleware in an application, with the path at which that is mounted."""
+    """Return the rules of our middleware in an application, with the path where that is mounted."""
     found: list[tuple[str, Rules]] = []
     for one in getattr(app, "user_middleware", ()):
         if isinstance(one.cls, type) and issubclass(one.cls, AsgiIdempotency):
@@ -148,7 +147,7 @@ def _middleware(app: Any, base: str) -> list[tuple[str, Rules]]:
 def _unguarded(
     routes: Sequence[Any], base: str, methods: Sequence[str], around: list[tuple[str, Rules]]
 ) -> Iterator[str]:
-    in_context = getattr(routing, "iter_route_contexts", iter)  # newer versions include routers when they are asked for
+    in_context = getattr(routing, "iter_route_contexts", iter)  # newer versions include routers on request
     for route in in_context(routes):
         original: Any = getattr(route, "original_route", route)
         if isinstance(original, Mount):

@@ -1,4 +1,4 @@
-"""The Idempotency-Key header for single views of Flask; for a whole application take ``WsgiIdempotency``."""
+"""The Idempotency-Key header for single views of Flask. For a whole application use ``WsgiIdempotency``."""
 
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -38,30 +38,30 @@ def idempotent(
 ) -> Callable[[View[P]], View[P]]:
     """Make a view answer once for each idempotency key.
 
-    Put it next to the function, under ``@app.post(...)`` and under what says who the caller is::
+    Put it next to the function, below ``@app.post(...)`` and below the decorator that finds the caller::
 
         @app.post("/payments")
         @login_required
         @idempotent(once, Rules(scope=lambda request: current_user.id))
         def pay(): ...
 
-    The view may be a coroutine function. What it raises is recorded as the answer that the application's error handlers make of
-    it, and ``abort(404)`` as its answer; what no handler takes gives the key back. The functions of ``after_request`` see
-    replays as they see answers, and what they add is not recorded. A view must have committed its effect when it returns.
+    The view can be a coroutine function. An exception is recorded as the answer of the application's error handlers, and
+    ``abort(404)`` as its answer. An unhandled exception gives the key back. Functions of ``after_request`` see replays, too;
+    what they add is not recorded. A view must commit its effect before it returns.
 
-    ``onceward.current()`` returns the claim in the view, which may complete it together with its effect, with the
+    In the view, ``onceward.current()`` returns the claim. The view can complete it together with its effect, with the
     :class:`onceward.web.Answer` that it is going to give.
 
     Args:
         once: the ledger and the defaults of the policy.
-        rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` are all POST and PATCH.
-            Their routes have no path, for that is the view's: ``Rules(Route(required=False), scope=...)``.
-        name: the namespace of the keys, another one for each service that shares the ledger. It is required, unless ``once`` has one.
-        wait: seconds for which a request waits for the answer to the one before it; without it, it gets a 409 at once.
-        **options: see :class:`onceward.Policy`; ``cache`` means nothing here.
+        rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` covers all POST and
+            PATCH. Routes have no path, because the view has one: ``Rules(Route(required=False), scope=...)``.
+        name: the namespace of the keys; each service on the ledger needs its own. It is required unless ``once`` has one.
+        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
+        **options: see :class:`onceward.Policy`; ``cache`` has no effect here.
 
     Returns:
-        A decorator. The view raises RuntimeError, before anything has run, when the request's body was read and not kept.
+        A decorator. The view raises RuntimeError before anything runs, if the request's body was read and not kept.
 
     Raises:
         TypeError, ValueError: an option is not valid.
@@ -99,16 +99,16 @@ def idempotent(
 
 
 def answer(response: flask.Response) -> Answer:
-    """Return a response, which is not a streaming one, as the answer to complete a claim with, together with its effect."""
+    """Return a response as an answer, to complete a claim together with its effect. It must not be a streaming one."""
     return Answer(response.status_code, list(response.headers), response.get_data())
 
 
 def _called(view: Callable[[], flask.typing.ResponseReturnValue]) -> flask.Response:
-    """Return the response of a view, or what Flask makes of its exception."""
+    """Return the response of a view, or Flask's response to its exception."""
     app = flask.current_app
     try:
         value = view()
-    except Exception as error:  # raised again there, when nobody takes it
+    except Exception as error:  # Flask raises it again if no handler takes it
         value = app.handle_user_exception(error)
     return app.make_response(value)
 
@@ -119,7 +119,7 @@ def _ended(held: Held, response: flask.Response, most: int) -> flask.Response:
         if held.pending:
             response.headers.add(*PENDING)
         return response if instead is None else _response(instead)
-    # What passes through directly is bytes, and all else is encoded.
+    # A direct passthrough is bytes already.
     parts = response.response if response.direct_passthrough else response.iter_encoded()
     close = getattr(response.response, "close", None)
     gate = AnswerGate(response.status_code, response.headers, most)
@@ -135,9 +135,9 @@ def _response(given: Answer) -> flask.Response:
 
 
 def _put_back() -> None:
-    """See to it that the body can be read from the environ, also when something has read it before."""
+    """Make the body readable from the environ, also if something has read it before."""
     request = flask.request
-    if "stream" not in vars(request):  # as Werkzeug notes that nobody has asked for it
+    if "stream" not in vars(request):  # nothing has read it: Werkzeug has not cached it
         return
     body = request.get_data()
     if len(body) < (request.content_length or ("HTTP_TRANSFER_ENCODING" in request.environ)):

@@ -1,4 +1,4 @@
-"""What rules mean for the callers of an API, as OpenAPI: the header, and the answers that they add. For any framework."""
+"""The rules as OpenAPI, for any framework: the header, and the answers that the rules add."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -27,11 +27,11 @@ _OUTCOMES: Final[Mapping[str, tuple[str, Schema]]] = {
 
 
 def document(schema: Schema, rules: Rules) -> Schema:
-    """Add to each operation that ``rules`` cover the idempotency key and the answers that are due to it.
+    """Add the idempotency key and its answers to each operation that ``rules`` cover.
 
     Args:
-        schema: an OpenAPI document, which is changed; one that was documented before stays as it is.
-        rules: their paths are compared with those of the document, in which ``{name}`` is one part, too.
+        schema: an OpenAPI document, which is changed in place. A second call changes nothing.
+        rules: their paths are compared with those of the document. There, too, ``{name}`` is one part.
 
     Returns:
         ``schema``.
@@ -46,7 +46,7 @@ def document(schema: Schema, rules: Rules) -> Schema:
 
 
 def describe(operation: Schema, rules: Rules, route: Route) -> None:
-    """Add the idempotency key to one operation, and the answers that are due to it."""
+    """Add the idempotency key and its answers to one operation."""
     if route.read is None:
         parameters = operation.setdefault("parameters", [])
         if not any(held.get("in") == "header" and held.get("name", "").lower() == route.header for held in parameters):
@@ -71,7 +71,7 @@ def describe(operation: Schema, rules: Rules, route: Route) -> None:
 def _header(rules: Rules, route: Route) -> Schema:
     least, most = rules.length
     first = max(0, least - 1)
-    # What clients do well to send; the header's reader takes some more, such as escapes.
+    # What clients should send; the header's reader accepts more, such as escapes.
     quoted = rf'"[!#-\[\]-~][ !#-\[\]-~]{{{first},{most - 1}}}"'
     bare = rf"[!#-+\--:<-\[\]-~]{{{least},{most}}}"
     return {
@@ -87,7 +87,7 @@ def _header(rules: Rules, route: Route) -> Schema:
 
 
 def _problem() -> Schema:
-    """Return the schema of problem details (RFC 9457, appendix A, as far as it is used here)."""
+    """Return the schema of problem details: the part of RFC 9457, appendix A, that is used here."""
     return {
         "title": "Problem",
         "type": "object",

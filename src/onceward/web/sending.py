@@ -1,7 +1,7 @@
-"""An answer on its way to its client while its key is claimed; for hosts that call, such as WSGI servers.
+"""Sends an answer while its key is claimed; for synchronous hosts, such as WSGI servers.
 
-It goes out as it is made, but for its end, which waits until the answer is recorded: who has all of an answer can send the
-request again and get the same. When the client leaves before that, the rest is made all the same, and recorded.
+Parts go out as they are made. The end waits for the record, so a client with a whole answer gets the same one for a retry.
+If the client leaves early, the rest is still made and recorded.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def claim(guarded: Guarded, ask: KeyedRequest) -> "Held | Answer":
-    """Claim the key of a request, or return what its client gets without its handler.
+    """Claim the key of a request, or return the answer that its client gets without a run of the handler.
 
     Raises:
         Exception: one that is recorded as the outcome (``final``).
@@ -45,11 +45,11 @@ class Held:
     """A request whose key is claimed, until its outcome is recorded.
 
     Attributes:
-        began: whether the endpoint itself began; None when nobody can tell. The face sets it.
-        is_over: whether the claim has ended, as far as its answer is concerned.
+        began: whether the endpoint itself began; None if unknown. The face sets it.
+        is_over: whether the handler's part of the claim has ended.
         pending: whether the answer goes out before its record, see :mod:`onceward.http.recording`.
-        recorder: the thread that goes on with that.
-        error: why the answer could not be recorded under this claim, when something else is to be answered.
+        recorder: the thread that continues to record then.
+        error: why the answer could not be recorded, if the client gets another one.
     """
 
     began: bool | None = None
@@ -65,11 +65,11 @@ class Held:
 
     @property
     def parts(self) -> tuple[Guarded, Exchange, HeldClaim]:
-        """What it was made of."""
+        """The arguments of the constructor."""
         return self._guarded, self._exchange, self._claim
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call a part of the handler under the claim. What it raises gives the key back, or is recorded, and goes on."""
+        """Call a part of the handler under the claim. Its exception gives the key back or is recorded, and is raised."""
         with Under(self._claim):
             try:
                 return function()
@@ -83,7 +83,7 @@ class Held:
                 raise
 
     def end(self, answer: Answer) -> Answer | None:
-        """Record the handler's answer, or give the key back when it is none to be recorded.
+        """Record the handler's answer, or give the key back if the rules do not record it.
 
         Returns:
             What the client gets instead of it; None for the answer itself.
@@ -91,7 +91,7 @@ class Held:
         return self._end(self._exchange.outcome(answer, self.began))
 
     def cut(self, answer: Answer) -> None:
-        """Record that the handler has answered, and was not asked for all of it."""
+        """Record that the handler has answered, but without its body, which is cut off."""
         self._end(self._exchange.outcome(answer, self.began, CUT_SHORT))
 
     def _failed(self, error: Exception) -> None:
@@ -107,7 +107,7 @@ class Held:
         except Exception as error:
             instead = self._exchange.refused(error)
             self.error = None if instead is None else error
-        self.is_over = True  # last: after an interrupt the server closes the answer, and that ends here once more
+        self.is_over = True  # last: after an interrupt the server's close() must settle again
         return instead
 
     def _settle(self, outcome: Recorded | Exception) -> None:
@@ -119,17 +119,17 @@ class Held:
 
 
 class Sending:
-    """A body for a server to iterate over and to close (PEP 3333).
+    """A body that a server iterates over and closes (PEP 3333).
 
     Args:
         held: the request.
         gate: its answer.
-        parts: the answer's body, to be iterated under the claim.
-        close: called when this is closed, last of all; for example the ``close`` of the application's own iterable.
+        parts: the answer's body; it is iterated under the claim.
+        close: called last when this is closed, such as the ``close`` of the application's own iterable.
 
     Attributes:
-        begun: whether the head of the answer is out, or on its way, so that nothing else can be answered.
-        instead: what the client gets instead of the answer, when that was made to its end; None for the answer itself.
+        begun: whether the head of the answer is out, or on its way, so that no other answer is possible.
+        instead: what the client gets instead, after the answer was made to its end; None for the answer itself.
     """
 
     def __init__(
@@ -153,16 +153,16 @@ class Sending:
         return self._ready.pop(0)
 
     def advance(self, parts: int | None = None) -> None:
-        """Have the answer made, until so many parts of it can be sent, or to its end.
+        """Make the answer until ``parts`` parts of it can be sent, or to its end.
 
         Raises:
-            Exception: the handler's; or why the answer must not come to its end, of which the client has a part.
+            Exception: the handler's; or why the record failed, if the client already has a part of the answer.
         """
         while not self._held.is_over and (parts is None or len(self._ready) < parts):
             self._pull()
 
     def close(self) -> None:
-        """Have what is left of the answer made and recorded, when the client has left before its end."""
+        """Make and record the rest of the answer, if the client left before its end."""
         try:
             while not self._held.is_over and not self._gate.ends_with_client:
                 self._ready.clear()
@@ -190,7 +190,7 @@ class Sending:
             self._ready = [self.instead.body]
 
     def _take(self) -> bool:
-        """Take in the next part; tells whether there was one. A part that is no bytes is a mistake of the handler's."""
+        """Take in the next part, and tell whether there was one. A part that is not bytes is the handler's mistake."""
         part = next(self._parts, None)
         if part is None:
             return False

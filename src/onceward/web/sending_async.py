@@ -1,4 +1,4 @@
-"""As ``sending.py``, for hosts that await: an answer on its way to its client while its key is claimed."""
+"""As ``sending.py``, for hosts that await."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -37,11 +37,11 @@ async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldAsync | Answe
 
 
 async def to_its_end(work: Awaitable[T], abandoned: Callable[[T], Awaitable[object]]) -> T:
-    """Await what must not be left half-done: a cancellation waits for its end, and goes on then.
+    """Await work that must not stop halfway. A cancellation first waits for its end.
 
     Args:
-        work: what is awaited, in a task of its own.
-        abandoned: awaited with the outcome when nobody takes it any more.
+        work: what is awaited, in a separate task.
+        abandoned: awaited with the outcome after a cancellation.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -50,7 +50,7 @@ async def to_its_end(work: Awaitable[T], abandoned: Callable[[T], Awaitable[obje
         if task.cancelled():
             raise
         rest = _kept(asyncio.ensure_future(_abandon(task, abandoned)))
-        await asyncio.wait((rest,))  # cancelled once more, it goes on by itself
+        await asyncio.wait((rest,))  # a second cancellation ends the wait, not the work
         rest.result()
         raise
 
@@ -62,7 +62,7 @@ async def _abandon(task: "asyncio.Future[T]", abandoned: Callable[[T], Awaitable
 
 
 def _kept(task: "asyncio.Task[None]") -> "asyncio.Task[None]":
-    """Keep a task alive to its end, which a loop does not."""
+    """Keep a task alive to its end; a loop does not."""
     _RUNNING.add(task)
     task.add_done_callback(_RUNNING.discard)
     return task
@@ -72,7 +72,7 @@ class HeldAsync:
     """As :class:`onceward.web.sending.Held`, for coroutines.
 
     Attributes:
-        ends_with_client: set it before the handler is cancelled because nobody takes the rest of its answer.
+        ends_with_client: set it before you cancel the handler because the client has left.
     """
 
     began: bool | None = None
@@ -89,19 +89,19 @@ class HeldAsync:
 
     @classmethod
     def of(cls, held: Held) -> "HeldAsync":
-        """Return a request for who awaits; ``held`` is not to be used any more then."""
+        """Return ``held`` for coroutines. Do not use ``held`` any more."""
         made = cls(*held.parts)
         made.began = held.began
         return made
 
     def blocking(self) -> Held:
-        """Return the same request for who does not await; this is not to be used any more then."""
+        """Return the same request for synchronous code. Do not use this object any more."""
         made = Held(self._guarded, self._exchange, self._claim)
         made.began = self.began
         return made
 
     async def call(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Await a part of the handler under the claim. What it raises gives the key back, or is recorded, and goes on."""
+        """As :meth:`onceward.web.sending.Held.call`."""
         with Under(self._claim):
             try:
                 return await function()
@@ -116,11 +116,11 @@ class HeldAsync:
                 raise
 
     async def end(self, answer: Answer) -> Answer | None:
-        """Record the handler's answer; returns as :meth:`onceward.web.sending.Held.end` does."""
+        """As :meth:`onceward.web.sending.Held.end`."""
         return await self._end(self._exchange.outcome(answer, self.began))
 
     async def cut(self, answer: Answer) -> None:
-        """Record that the handler has answered, and was not asked for all of it."""
+        """As :meth:`onceward.web.sending.Held.cut`."""
         await self._end(self._exchange.outcome(answer, self.began, CUT_SHORT))
 
     async def _failed(self, error: Exception) -> None:
@@ -144,16 +144,16 @@ class HeldAsync:
         await recording.settle_async()
         if recording.pending:
             self.pending = True
-            self.recorder = recording.start()  # a thread, for the loop ends with its server
+            self.recorder = recording.start()  # a thread, because the loop ends with its server
 
 
 class SendingAsync:
-    """A body to be iterated over once, with ``async for``. When that ends early, the rest is made and recorded first.
+    """A body to iterate over once, with ``async for``. If that ends early, the rest is made and recorded first.
 
     Args:
         held: the request.
-        gate: its answer, of which the head is out already.
-        parts: the answer's body, to be iterated under the claim.
+        gate: its answer; the head is already out.
+        parts: the answer's body; it is iterated under the claim.
     """
 
     def __init__(self, held: HeldAsync, gate: AnswerGate, parts: AsyncIterator[bytes]) -> None:
@@ -169,11 +169,11 @@ class SendingAsync:
 
     @property
     def is_over(self) -> bool:
-        """Whether the answer was made to its end, or the handler has failed."""
+        """Whether the answer is complete, or the handler has failed."""
         return self._held.is_over
 
     async def drain(self) -> None:
-        """Have the answer made and recorded, when nobody iterates any more, or nobody has begun to."""
+        """Make and record the answer, if nobody iterates it any more, or nobody has begun to."""
         self._left = True
         if self._task is None:
             self._task = _kept(asyncio.ensure_future(self._make()))
@@ -181,12 +181,12 @@ class SendingAsync:
             self._held.ends_with_client = True
             self._task.cancel()
         while not self._queue.empty():
-            self._queue.get_nowait()  # who waits to put another goes on
+            self._queue.get_nowait()  # this releases a waiting put()
         await asyncio.wait((self._task,))
         self._task.result()
 
     async def _sent(self) -> AsyncIterator[bytes]:
-        # In a task, because frameworks cancel who iterates when the client leaves.
+        # In a task, because frameworks cancel the iterating task when the client leaves.
         self._task = _kept(asyncio.ensure_future(self._make()))
         try:
             while (part := await self._queue.get()) is not None:

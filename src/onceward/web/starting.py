@@ -1,8 +1,8 @@
-"""Wrong options of ASGI middleware that a framework makes only when the server starts it.
+"""Reports wrong options of ASGI middleware that a framework makes only when the server starts.
 
-Starlette and FastAPI make their middleware at the first message, which is the lifespan's. uvicorn takes an exception there for
-an application without a lifespan, starts cleanly, and answers each request with 500. So the error is kept, and the lifespan is
-told that the start has failed.
+Starlette and FastAPI make their middleware at the first message, which is the lifespan's. On an exception there, uvicorn
+assumes an application without a lifespan, starts, and answers each request with 500. So the error is kept, and the lifespan
+is told that the start failed.
 """
 
 import sys
@@ -15,8 +15,8 @@ _NEAR: Final = 4  # frames from here to it, with subclasses between
 
 
 def built_late() -> bool:
-    """Tell whether the middleware is being made by a framework that makes it when the server has started."""
-    frame = sys._getframe(1)  # what inspect uses, which takes 10 ms to load
+    """Tell whether a framework is making the middleware after the server has started."""
+    frame = sys._getframe(1)  # as inspect does, which takes 10 ms to load
     for _ in range(_NEAR):
         if frame.f_code.co_name == _MAKER:
             return True
@@ -27,7 +27,7 @@ def built_late() -> bool:
 
 
 async def refuse_start(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
-    """Tell the server's lifespan that the start has failed; always raises ``error``, as frameworks do then."""
+    """Tell the server's lifespan that the start failed. Always raises ``error``, as frameworks do."""
     if scope["type"] == "lifespan":
         await receive()
         await send({"type": "lifespan.startup.failed", "message": f"onceward: {error}"})

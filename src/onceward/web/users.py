@@ -1,7 +1,7 @@
-"""Verified users as scopes: whom Starlette's, Django's or Django REST framework's authentication has found.
+"""Verified users as scopes: found by the authentication of Starlette, Django or Django REST framework.
 
-Each is given to ``Rules(scope=...)``. A request of nobody is refused; with ``.or_pass()`` it passes to the application, which must
-answer it with 4xx. None of them imports its framework.
+Give one to ``Rules(scope=...)``. A request without a user is refused; with ``.or_pass()`` it passes to the application, which
+must answer it with 4xx. Making a scope imports no framework.
 """
 
 from collections.abc import Callable
@@ -12,16 +12,16 @@ from onceward.http.answer import Answer
 from onceward.http.request import Request
 from onceward.http.scope import Nobody, Scope
 
-Who = Callable[[Any], object]  # from a framework's user to what tells it from all others
+Who = Callable[[Any], object]  # from a framework's user to what identifies it
 
 
 def starlette_user(who: Who | None = None) -> Scope:
-    """Return the scope of the user whom Starlette's ``AuthenticationMiddleware`` has found.
+    """Return the scope of the user that Starlette's ``AuthenticationMiddleware`` finds.
 
     That middleware must run first: add it to the application after :class:`onceward.web.AsgiIdempotency`.
 
     Args:
-        who: returns what tells a user from all others; by default its ``identity``.
+        who: returns what identifies a user; by default its ``identity``.
     """
     identify = _checked(who) or _identity_of
 
@@ -40,7 +40,7 @@ def django_user(who: Who | None = None) -> Scope:
     """Return the scope of Django's ``request.user``.
 
     Args:
-        who: returns what tells a user from all others; by default its primary key.
+        who: returns what identifies a user; by default its primary key.
     """
     identify = _checked(who) or _pk_of
 
@@ -57,13 +57,13 @@ def django_user(who: Who | None = None) -> Scope:
 
 
 def rest_framework_user(who: Who | None = None) -> Scope:
-    """Return the scope of the user whom a view of Django REST framework authenticates.
+    """Return the scope of the user that a view of Django REST framework authenticates.
 
     The framework authenticates inside the view, which is too late for a guard. So this calls the view's authenticators
-    before, and the view calls them again. A request that they refuse gets the view's own answer to that.
+    first, and the view calls them again. A request that they refuse gets the view's own answer.
 
     Args:
-        who: returns what tells a user from all others; by default its primary key.
+        who: returns what identifies a user; by default its primary key.
     """
     identify = _checked(who) or _pk_of
 
@@ -75,13 +75,13 @@ def rest_framework_user(who: Who | None = None) -> Scope:
         try:
             match = native.resolver_match or resolve(native.path_info, getattr(native, "urlconf", None))
         except Resolver404:
-            return Scope.PASS  # there is no view, which Django answers with 404
+            return Scope.PASS  # no view: Django answers with 404
         view = _rest_view(native, match)
         try:
-            user = view.request.user  # which authenticates
+            user = view.request.user  # this authenticates
         except APIException as error:
             return _rest_refusal(view, error)
-        if user is None:  # UNAUTHENTICATED_USER may be so
+        if user is None:  # UNAUTHENTICATED_USER can be None
             raise Nobody("the request has no user")
         return _authenticated(user, identify)
 
@@ -89,14 +89,14 @@ def rest_framework_user(who: Who | None = None) -> Scope:
 
 
 def _rest_view(native: Any, match: Any) -> Any:
-    """Return the view of a request, as far as it is made before it is dispatched."""
+    """Return the view of a request, as it is before its dispatch."""
     made = cast("Any", getattr(match.func, "cls", None))
     if not hasattr(made, "initialize_request"):
         raise RuntimeError(
             f"rest_framework_user(): {native.path_info} is no view of Django REST framework, so nobody knows whose its "
             "idempotency key is. Guard other views with @idempotent and rules of their own; nothing has run"
         )
-    native.body  # noqa: B018 - read now and kept, for an authenticator may read the form
+    native.body  # noqa: B018 - this reads and keeps it, because an authenticator may read the form
     view = made(**getattr(match.func, "initkwargs", {}))
     view.args, view.kwargs, view.headers = match.args, match.kwargs, {}
     view.action_map = getattr(match.func, "actions", None) or {}  # of a view set
@@ -105,7 +105,7 @@ def _rest_view(native: Any, match: Any) -> Any:
 
 
 def _rest_refusal(view: Any, error: Exception) -> Answer:
-    """Return what a view answers to a request that its authenticators refuse."""
+    """Return the view's answer to a request that its authenticators refuse."""
     from onceward.web.django_response import answer
 
     response = view.finalize_response(view.request, view.handle_exception(error), *view.args, **view.kwargs)

@@ -23,12 +23,12 @@ Environ: TypeAlias = dict[str, object]
 Headers: TypeAlias = list[tuple[str, str]]
 ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None]
 Write: TypeAlias = Callable[[bytes], object]
-# RFC 9110, section 8.6: no Content-Length in an answer with 204; one with 304 would have that of another answer.
+# RFC 9110, section 8.6: an answer with 204 has no Content-Length; with 304 it would be that of another answer.
 _WITHOUT_LENGTH: Final = frozenset({204, 304})
 
 
 class StartResponse(Protocol):
-    """What a server hands to its application."""
+    """What a server gives to its application."""
 
     def __call__(self, status: str, headers: Headers, exc_info: ExcInfo | None = None, /) -> Write:
         """Begin a response."""
@@ -41,18 +41,18 @@ class WsgiIdempotency:
     """Middleware that makes an application answer once for each idempotency key.
 
     In Flask: ``app.wsgi_app = WsgiIdempotency(app.wsgi_app, once, Rules(...), wait=5)``. Elsewhere wrap the application that the
-    server is told to call. Put what says who the caller is (``scope=``) around it.
+    server calls. Put authentication (for ``scope=``) around it.
 
-    ``onceward.current()`` returns the claim in the application. A handler may complete it together with its effect, with the
+    In the application, ``onceward.current()`` returns the claim. A handler can complete it together with its effect, with the
     :class:`onceward.web.Answer` that it is going to give.
 
     Args:
         app: a WSGI application.
         once: the ledger and the defaults of the policy.
-        rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` are all POST and PATCH.
-        name: the namespace of the keys, another one for each service that shares the ledger. It is required, unless ``once`` has one.
-        wait: seconds for which a request waits for the answer to the one before it; without it, it gets a 409 at once.
-        **options: see :class:`onceward.Policy`; ``cache`` means nothing here.
+        rules: which requests carry a key, whose it is, and how they are answered. ``Rules(scope=...)`` covers all POST and PATCH.
+        name: the namespace of the keys; each service on the ledger needs its own. It is required unless ``once`` has one.
+        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once.
+        **options: see :class:`onceward.Policy`; ``cache`` has no effect here.
 
     Raises:
         TypeError, ValueError: an option is not valid.
@@ -72,7 +72,7 @@ class WsgiIdempotency:
         self._guarded = Guarded(once, rules, name, wait, options, "WsgiIdempotency(app, {})")
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Handle one request by the rules; what is none of theirs, as without this."""
+        """Handle one request that the rules cover; any other passes unchanged."""
         if str(environ["REQUEST_METHOD"]).upper() not in self._guarded.methods:
             return self._app(environ, start_response)
         coverage = self._guarded.coverage
@@ -93,7 +93,7 @@ class WsgiIdempotency:
         return self._handle(held, environ, _Head(start_response, environ, self._guarded.rules.max_response))
 
     def _tell(self, environ: Environ) -> None:
-        """Tell of a request that no route covers."""
+        """Log a request that no route covers."""
         request = request_of(environ)
         if not self._guarded.rules.covers(request.method, request.path):
             self._guarded.coverage.uncovered(request.method, request.path)
@@ -112,7 +112,7 @@ class WsgiIdempotency:
         held.began = head.endpoint_began
         try:
             if not gate.is_events:
-                # An answer of one part is made to its end, so that something else can be answered if it is not recorded.
+                # Make an answer of one part to its end. If its record fails, another answer is still possible.
                 sending.advance(None if isinstance(body, list | tuple) else 2)
             if sending.instead is None:
                 head.begin()
@@ -126,15 +126,15 @@ class WsgiIdempotency:
 
 
 def _began(environ: Environ, status: int) -> bool | None:
-    """Tell, as the answer begins, whether the endpoint began: not where Flask has found none. Otherwise nobody can tell."""
+    """Tell, when the answer begins, whether the endpoint began: False if Flask has found none, else None for unknown."""
     routing_failed = getattr(environ.get("werkzeug.request"), "routing_exception", None) is not None
     return False if routing_failed and status >= 300 else None
 
 
 class _Head:
-    """The head of the application's answer, which goes to the server when something of the answer can be sent."""
+    """The head of the application's answer. The server gets it when a part of the answer can be sent."""
 
-    endpoint_began: bool | None = None  # None when nobody can tell
+    endpoint_began: bool | None = None  # None: unknown
 
     def __init__(self, start_response: StartResponse, environ: Environ, most: int) -> None:
         self.begun = False
@@ -143,16 +143,16 @@ class _Head:
         self._most = most
         self._line = ""
         self._gate: AnswerGate | None = None
-        self._write: Write | None = None  # the server's; None when nobody takes anything any more
+        self._write: Write | None = None  # the server's; None if the client has left
 
     def start(self, status: str, headers: Headers, exc_info: ExcInfo | None = None, /) -> Write:
-        """Take in the head: what the application calls as ``start_response``."""
+        """Take in the head. The application calls this as ``start_response``."""
         if exc_info is not None:
             try:
                 if self._gate is not None and self._gate.size and exc_info[1] is not None:
                     raise exc_info[1].with_traceback(exc_info[2])
             finally:
-                exc_info = None  # or the traceback would keep itself alive
+                exc_info = None  # else the traceback keeps itself alive
         elif self._gate is not None:
             raise AssertionError("start_response was called again, and without exc_info")
         self._line = status
@@ -161,7 +161,7 @@ class _Head:
         return self.write
 
     def opened(self, body: Iterable[bytes]) -> tuple[AnswerGate, Iterator[bytes]]:
-        """Return the answer and its parts, when the first that is not empty is there, and so is the head."""
+        """Return the answer and its parts, after the head and the first part that is not empty."""
         parts = iter(body)
         first = next((part for part in parts if part), b"")
         if self._gate is None:
@@ -169,8 +169,8 @@ class _Head:
         return self._gate, chain((first,), parts)
 
     def write(self, data: bytes) -> None:
-        """Send a part of the body before the application returns; that its client has left is not the application's matter."""
-        assert self._gate is not None  # it is start() that hands this out
+        """Send a part of the body before the application returns. The application is not told that its client has left."""
+        assert self._gate is not None  # start() returns this method
         part = self._gate.take(data)
         if not part:
             return
@@ -178,24 +178,24 @@ class _Head:
         if self._write is not None:
             try:
                 self._write(part)
-            except Exception:  # every server has its own for that; it will meet it again
+            except Exception:  # each server has its own for a client that left, and raises it again
                 self._write = None
 
     def begin(self) -> None:
-        """Hand the head to the server."""
+        """Give the head to the server."""
         if not self.begun:
             assert self._gate is not None  # there is an answer
             self.begun = True
             self._write = self._start_response(self._line, self._gate.headers)
 
     def begin_instead(self, answer: Answer) -> None:
-        """Hand the head of another answer to the server."""
+        """Give the head of another answer to the server."""
         self.begun = True
         _begin(answer, self._start_response)
 
 
 def _watched(passed: PassedRequest, start_response: StartResponse) -> StartResponse:
-    """Return a ``start_response`` that takes in the status of the answer to a request that has passed."""
+    """Return a ``start_response`` that checks the status of the answer to a passed request."""
 
     def watching(status: str, headers: Headers, *more: ExcInfo | None) -> Write:
         passed.answered(int(status[:3]))
@@ -210,6 +210,6 @@ def _begin(answer: Answer, start_response: StartResponse) -> None:
         headers.append(("Content-Length", str(len(answer.body))))
     try:
         phrase = HTTPStatus(answer.status).phrase
-    except ValueError:  # one of the application's own
+    except ValueError:  # the application's own status
         phrase = "Unknown"
     start_response(f"{answer.status} {phrase}", headers)

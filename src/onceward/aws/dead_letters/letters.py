@@ -1,4 +1,4 @@
-"""A message of a dead-letter queue: its key in the ledger, what is done about its record, and its copy for another queue.
+"""A message of a dead-letter queue: its key in the ledger, what to do about its record, and its copy for another queue.
 
 No I/O: ``redrive.py`` asks the queues and the ledger.
 """
@@ -29,16 +29,16 @@ OnCompleted = Literal["keep", "rerun", "drop"]
 
 
 class Refusal(OncewardError):
-    """A message stays in the dead-letter queue, for the reason that this says."""
+    """A message stays in the dead-letter queue; the text says why."""
 
 
 class LetterReading(NamedTuple):
     """What is read from a message.
 
     Attributes:
-        origin: the default key of our consumers: that of the message that was first sent.
+        origin: the default key of our consumers: that of the original message.
         key: in the ledger.
-        fingerprint: of its input; None when its consumer compares none, or that is not known.
+        fingerprint: of its input; None if its consumer compares none, or if it is unknown.
     """
 
     origin: str
@@ -51,11 +51,11 @@ class Letters:
 
     Args:
         name: the namespace of the consumer's keys.
-        key: its ``key=``, when that is a JMESPath expression, with ``body`` in place of the handler's parameter; None when
-            it goes by the default key.
-        where: a JMESPath expression over ``body``, which is true for the messages that are meant; None is all.
+        key: its ``key=``, if that is a JMESPath expression, with ``body`` in place of the handler's parameter; None for the
+            default key.
+        where: a JMESPath expression over ``body`` that is true for the messages to select; None is all.
         unwrap: the consumer's ``unwrap=``.
-        fingerprint: its ``fingerprint=`` in the same way, or ``"body"`` for True; None when it compares none.
+        fingerprint: its ``fingerprint=`` in the same way, or ``"body"`` for True; None if it compares none.
 
     Raises:
         ValueError: an expression is not valid.
@@ -82,7 +82,7 @@ class Letters:
         try:
             found = self._where.search({"body": self._delivery(message).data})
         except KeyMissing:
-            return False  # a function of the expression was given a part that this message does not have
+            return False  # the message lacks a part that a function of the expression needs
         return found is not None and found is not False and found not in ("", [], {})
 
     def read(self, message: Message) -> LetterReading:
@@ -102,15 +102,15 @@ class Letters:
             raise Refusal(f"its key cannot be read: {error}") from error
 
     def copy(self, message: Message, own_key: str, *, fifo: bool, room: int) -> Outgoing:
-        """Return what is sent for a message: the same, with an attribute that says its default key.
+        """Return the copy to send for a message, with its default key as an attribute.
 
-        The copy gets a message id of its own from SQS. Were that its key, the effect could happen again.
+        SQS gives the copy a new message id. If that became its key, the effect could happen again.
 
         Args:
             message: the message.
-            own_key: the key under which its sending is recorded, for a deduplication id that is the same each time.
+            own_key: the key that records its sending. It makes the deduplication id the same each time.
             fifo: whether it is sent to a FIFO queue.
-            room: the bytes that a message may have there.
+            room: the most bytes of a message there.
 
         Raises:
             Refusal: its consumer needs our attribute, and there is no room for it.
@@ -123,13 +123,13 @@ class Letters:
 
 
 def copied(message: Message, dedup: str | None, room: int, *, by_default: bool) -> Outgoing:
-    """Return a copy of a message, with an attribute that says its default key.
+    """Return a copy of a message, with its default key as an attribute.
 
     Args:
         message: the message.
         dedup: the copy's deduplication id; None in a standard queue.
-        room: the bytes that a message may have in the queue that it is sent to.
-        by_default: whether its consumer goes by the default key.
+        room: the most bytes of a message in the target queue.
+        by_default: whether its consumer uses the default key.
 
     Raises:
         Refusal: it does, and there is no room for the attribute.
@@ -162,12 +162,12 @@ Step = Literal["move", "unpark", "reset", "rerun", "drop", "finish", "keep", "wa
 
 
 class Plan(NamedTuple):
-    """What is to be done about a message because of its record.
+    """What to do with a message because of its record.
 
     Attributes:
         step: "move" it as it is; "unpark" its key, "reset" its attempts, or "rerun" (clear the key), and move it; "drop" the
-            message, for its effect is made; "finish" what an earlier run began, for the effect is made since; "keep" it,
-            because its key is completed; or "wait" for a worker that has the key.
+            message, because its effect has happened; "finish" what an earlier run began, because the effect has happened
+            since; "keep" it, because its key is completed; or "wait" for a worker that has the key.
         reason: why, for people.
     """
 
@@ -176,7 +176,7 @@ class Plan(NamedTuple):
 
     @property
     def moves(self) -> bool:
-        """Whether a copy is to be sent."""
+        """Whether to send a copy."""
         return self.step in {"move", "unpark", "reset", "rerun"}
 
 
@@ -212,15 +212,15 @@ def planned(
     intended: bool,
     fingerprint: str | None = None,
 ) -> Plan:
-    """Return what is to be done about a message.
+    """Return what to do with a message.
 
     Args:
         record: of its key, or None.
         now: the store's time.
         completed: what to do about a completed key.
         begun: whether an earlier run had begun to move the message.
-        intended: whether a run was to clear this very completed record, and to run the key again.
-        fingerprint: of the message; None when that is not known.
+        intended: whether a run noted that it clears this completed record, to run the key again.
+        fingerprint: of the message; None if it is unknown.
     """
     verdict = decide(record, now, "", fingerprint, Policy())
     if record is None or verdict is Verdict.START:

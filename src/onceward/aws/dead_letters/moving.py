@@ -1,15 +1,15 @@
-"""One message of a dead-letter queue: judged by the ledger, and if it is to leave, sent elsewhere, once.
+"""One message of a dead-letter queue: the ledger decides whether it leaves, and it is sent once.
 
-Whoever is killed in between leaves what the next run goes on from:
+After a kill at any step, the next run continues from what is left:
 
-1. the sending is claimed in the ledger, under a namespace of its own and the message's id;
+1. the sending is claimed in the ledger, under its own namespace and the message's id;
 2. the message's key is made ready to run again: unparked, or its attempts reset, or cleared;
 3. the copy is sent, with an attribute that carries the original's default key (``letters.py``);
 4. the sending is recorded;
 5. the message is deleted (``redrive.py``).
 
-After 4 the next run finds the sending recorded, and only deletes. Between 3 and 4 it cannot know, and sends again: a FIFO
-queue drops that by its deduplication id, and from a standard queue the second copy has the key of the first, and replays.
+After 4 the next run finds the sending recorded, and only deletes. Between 3 and 4 it cannot know, and sends again. A FIFO
+queue drops the second copy by its deduplication id; in a standard queue it has the key of the first, and replays.
 """
 
 import time
@@ -46,17 +46,17 @@ _OUTCOMES: Final[Mapping[Step, Outcome]] = {
 
 
 class Fate(NamedTuple):
-    """What became of a message; in a dry run, what would become of it.
+    """The outcome of a message; in a dry run, the expected outcome.
 
     Attributes:
-        outcome: "moved"; "finished": an earlier run had sent it, or its effect is made since; "dropped": completed, and
-            deleted as told; or it stays: "refused", "filtered" by ``where``, "failed".
+        outcome: "moved"; "finished": an earlier run had sent it, or its effect has happened since; "dropped": completed, and
+            deleted because of the option; or it stays: "refused", "filtered" by ``where``, "failed".
         message: as it was received.
         reason: why, for people.
-        key: in the ledger; None when it was not read.
-        record: of the key, as it was met; None when there is none.
+        key: in the ledger; None if it was not read.
+        record: of the key, as it was read; None if there is none.
         error: what failed.
-        waits: whether it has to go before those behind it in its group.
+        waits: whether later messages of its group must wait for it.
     """
 
     outcome: Outcome
@@ -74,7 +74,7 @@ class Fate(NamedTuple):
 
 
 class Mover:
-    """Judges messages and sends their copies; any number of threads may use it, once it was told the target's ``room``.
+    """Decides about messages and sends their copies. Set ``room`` first; then any number of threads can use it.
 
     Args:
         once: the ledger.
@@ -103,13 +103,13 @@ class Mover:
         self.room = 0  # bytes that a message may have in the target
 
     def judged(self, message: Message) -> Fate:
-        """Decide about a message, and if it is to leave by a copy, send that; the message itself is left alone.
+        """Decide about a message, and send its copy if it leaves. The message itself is not changed.
 
         Raises:
             Refusal: it stays, for a reason that is not in its record.
-            QueueError: its copy was not sent, or not surely.
+            QueueError: its copy was not sent, or possibly not.
             StoreError: the ledger cannot be reached.
-            ValueError: SQS does not take such a copy.
+            ValueError: SQS does not accept such a copy.
         """
         own, now = self._look(ledger_key(NAME, message.id))
         verdict = decide(own, now, "", None, Policy())
@@ -204,9 +204,9 @@ class Mover:
         return plan, record
 
     def _intend(self, message: Message, record: Record) -> None:
-        """Write down which completed record is to be cleared for a message.
+        """Note which completed record must be cleared for a message.
 
-        A later run then tells it from the one that the copy has left, which must not be cleared.
+        The copy's own completed record must not be cleared. With the note, a later run can tell the two apart.
         """
         try:
             self._once.acquire(_intention(message, record), name=NAME, **self._options).complete()

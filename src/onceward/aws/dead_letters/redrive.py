@@ -1,6 +1,6 @@
-"""Moving the messages of a dead-letter queue to a queue whose consumers are guarded, so that none is lost or doubled.
+"""Moves the messages of a dead-letter queue to a queue with guarded consumers, so that none is lost or doubled.
 
-Here are the queue, the order and the end of a run; ``moving.py`` is about one message, and says why a kill does no harm.
+This file has the queue, the order and the end of a run. ``moving.py`` handles one message, and says why a kill does no harm.
 """
 
 import json
@@ -38,11 +38,11 @@ class UnfitQueues(OncewardError):
 
 
 class Backlog(NamedTuple):
-    """What a dead-letter queue has before a run; both numbers are SQS's approximations.
+    """What a dead-letter queue contains before a run; both numbers are SQS's approximations.
 
     Attributes:
         visible: messages that can be received.
-        hidden: those that cannot now: another consumer has them, or a run that was killed had them.
+        hidden: those that cannot be received now: another consumer, or a killed run, holds them.
         notes: what a person should know.
     """
 
@@ -52,7 +52,7 @@ class Backlog(NamedTuple):
 
 
 class Redrive:
-    """One move of the messages of a dead-letter queue. It may be stopped or killed at any time, and run again.
+    """One move of the messages of a dead-letter queue. You can stop or kill it at any time, and run it again.
 
     Args:
         once: the ledger of the queue's consumers.
@@ -61,13 +61,13 @@ class Redrive:
         name: the namespace of the consumers' keys.
         key: the consumers' ``key=``, when it is a JMESPath expression, with ``body`` for the handler's parameter; None for
             their default key.
-        where: a JMESPath expression that begins with ``body``; messages for which it is not true stay. None is all.
-        unwrap: the consumers' ``unwrap=``; key and where are then over the message in SNS's envelope.
+        where: a JMESPath expression that begins with ``body``; messages for which it is false stay. None moves all.
+        unwrap: the consumers' ``unwrap=``; key and where then apply to the message in SNS's envelope.
         fingerprint: the consumers' ``fingerprint=``, in the same way, or ``"body"`` for True.
-        completed: what to do with a message whose key is completed: "keep" it, "drop" it (its effect is made), or "rerun":
-            clear its key, and move it.
-        visibility: whole seconds that a message stays invisible to others after this process was killed.
-        limit: how many messages may leave the queue; None is all.
+        completed: what to do with a message whose key is completed: "keep" it, "drop" it (its effect has happened), or
+            "rerun": clear its key, and move it.
+        visibility: whole seconds that a message stays invisible to others if this process is killed.
+        limit: the most messages that leave the queue; None is all.
         dry_run: change nothing. Messages are hidden while it runs, and SQS counts a receive.
 
     Raises:
@@ -105,7 +105,7 @@ class Redrive:
         self._failures = 0
 
     def waiting(self) -> Backlog:
-        """Look at both queues; nothing is received yet.
+        """Read both queues' attributes; nothing is received yet.
 
         Raises:
             UnfitQueues: the queues do not fit each other.
@@ -140,7 +140,7 @@ class Redrive:
         return Backlog(int(source["ApproximateNumberOfMessages"]), hidden, notes)
 
     def run(self, stopped: Callable[[], bool] = lambda: False) -> Generator[Fate, None, None]:
-        """Yield each message's fate, and at the end, or when this is closed, show again those that stay.
+        """Yield each message's outcome. At the end, or on close, make those that stay visible again.
 
         Args:
             stopped: asked before each receive; when true, the run ends.

@@ -1,9 +1,9 @@
-"""Sending a message again that the ledger keeps, and unparking its key.
+"""Sends a message again that the ledger keeps, and unparks its key.
 
-The copy is sent first, and the record is then unparked if it still is the version that was there before the send. Whoever
-is killed in between leaves a copy in the queue and the message in the record. A worker that meets the copy while the key
-is parked keeps it there once more, which makes another version (``consumers/keeping.py``), and deletes the copy: then the
-unparking is refused, and all of it is done again. What was sent twice has one key, and replays.
+The copy is sent first. Then the record is unparked, if it still has the version from before the send. A kill in between leaves
+a copy in the queue and the message in the record. A worker that receives the copy while the key is parked keeps it again, as
+another version (``consumers/keeping.py``), and deletes it. The unparking is then refused, and all is repeated. Copies share
+one key, so a second one replays.
 """
 
 from typing import Final
@@ -26,8 +26,8 @@ _TRIES: Final = 5  # copies that a worker may be faster with
 def unpark_to(ledger: Ledger, key: str, queue: Queue) -> Record:
     """Send the message again that a parked record keeps, and unpark its key; return the record as it is now.
 
-    The copy carries the attribute ``onceward-key``, as those of ``onceward redrive`` do. Killed at any time, it may be done
-    again, as long as the key is parked.
+    The copy has the attribute ``onceward-key``, as those of ``onceward redrive``. After a kill you can repeat the call, as long
+    as the key is parked.
 
     Args:
         ledger: the ledger of the queue's consumers.
@@ -36,8 +36,8 @@ def unpark_to(ledger: Ledger, key: str, queue: Queue) -> Record:
 
     Raises:
         NotFound: there is no such key.
-        Refusal: the queue does not take such a message; nothing was sent.
-        QueueError: it was not sent, or not surely; the key is still parked.
+        Refusal: the queue does not accept such a message; nothing was sent.
+        QueueError: it was not sent, or possibly not; the key is still parked.
         StoreError: the ledger failed; a copy may have been sent.
         OncewardError: the key is not parked, or keeps no message.
     """

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from onceward.once import Once
 
 Function = Callable[..., object]
-# Of a function that has run, and so does not run again, whatever its caller makes of what it returned.
+# The handler has run, so it does not run again, even if its caller cannot read the response.
 _NO_RESPONSE: Final = bodiless(502, (), "the function returned what is no response")
-RESERVE: Final = 1.0  # seconds of the time left that are kept from waiting, for an answer
+RESERVE: Final = 1.0  # seconds of the time left that a wait must leave for the answer
 
 
 def on_api(
@@ -41,24 +41,24 @@ def on_api(
     wait: float | None = None,
     **options: Unpack[Options],
 ) -> Callable[[Function], LambdaHandler[object]]:
-    """Make a function of ``(event, context)`` that answers HTTP requests do so once for each idempotency key.
+    """Make a function of ``(event, context)`` answer HTTP requests once for each idempotency key.
 
-    It may be a coroutine function; these run in one event loop, kept for the life of the process. It gets the event as it
-    came and returns the response as ever; a parameter annotated ``Claim`` gets the claim, or None for a request that the
-    rules let through. ``return claim.transact(writes, response)`` commits the effect and the response together.
+    It can be a coroutine function; these run in one event loop, kept for the life of the process. It gets the unchanged event
+    and returns the usual response. A parameter annotated ``Claim`` gets the claim, or None for a request that passes unguarded.
+    ``return claim.transact(writes, response)`` commits the effect and the response together.
 
     Args:
         once: the ledger and the defaults of the policy.
-        rules: which requests carry a key and how they are answered. ``Rules(scope=Scope.HOST)`` are all POST and PATCH, of the
+        rules: which requests carry a key and how they are answered. ``Rules(scope=Scope.HOST)`` covers all POST and PATCH of
             callers that API Gateway has authenticated (IAM, Cognito, JWT).
         name: the namespace of the keys; by default the function's module and qualified name.
-        wait: seconds for which a request waits for the answer to the one before it; without it, it gets a 409 at once. It
-            ends a second before the function's own time does.
-        **options: see :class:`onceward.Policy`; ``cache`` means nothing here. A lease ends with the invocation's time.
+        wait: seconds a request waits for the answer to an earlier one; without it, it gets a 409 at once. The wait ends a
+            second before the function's own time.
+        **options: see :class:`onceward.Policy`; ``cache`` has no effect here. A lease ends with the invocation's time.
 
     Returns:
-        A decorator. The handler raises MalformedEvent for what is no HTTP request, before anything has run, and what the
-        function raises, after the key was given back.
+        A decorator. The handler raises MalformedEvent before anything runs, if the event is not an HTTP request. It raises the
+        function's exception after the key is given back.
 
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
@@ -83,7 +83,7 @@ def on_api(
 
 
 class _Api:
-    """A function and what is decided once about it."""
+    """A function and its fixed settings."""
 
     def __init__(self, once: "Once", rules: Rules, function: Function, name: str | None, options: Options) -> None:
         refuse_guarded(function)
@@ -127,7 +127,7 @@ class _Request:
             api.coverage.uncovered(request.method, request.path)
         self._asked = api.rules.ask(asked, body) if isinstance(asked, PendingRequest) else asked
         self._response: object = None
-        self._failure: Exception | None = None  # what the function has raised, where that is recorded
+        self._failure: Exception | None = None  # the function's exception, if that is recorded
         self._deadline: float | None = None  # when the invocation is stopped, on the guard's clock
 
     def answer(self) -> object:
@@ -204,7 +204,7 @@ class _Request:
         return self._kept(exchange)
 
     def _failed(self, exchange: Exchange, error: Exception) -> Recorded:
-        """Return what is recorded of a function that has raised, or raise what gives the key back."""
+        """Return what to record of a function that raised, or raise the error that gives the key back."""
         record = exchange.raised(error)
         if isinstance(record, Exception):
             raise record
@@ -235,7 +235,7 @@ class _Request:
         return exchange.ended(_NO_RESPONSE) if answer is None else exchange.answered(answer)
 
     def _recorded(self, record: object) -> Recorded:
-        """Return what stands in the ledger; a function that completes its claim by itself records its response as it is."""
+        """Return the recorded answer. A function that completes its claim itself records its unchanged response."""
         if isinstance(record, Recorded):
             return record
         answer = api_event.answer_of(self._shape, record)

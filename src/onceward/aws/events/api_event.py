@@ -1,4 +1,4 @@
-"""HTTP requests as Lambda gets them, and responses as its callers take them. No I/O.
+"""HTTP requests as Lambda gets them, and responses as its callers expect them. No I/O.
 
 The shapes are those of API Gateway's REST APIs and of HTTP APIs with payload format 1.0; of HTTP APIs with payload format 2.0 (API
 Gateway Developer Guide, "Create AWS Lambda proxy integrations for HTTP APIs"); of function URLs (Lambda Developer Guide,
@@ -24,8 +24,8 @@ class Shape(NamedTuple):
     """How one kind of caller wants its responses.
 
     Attributes:
-        infers: whether a response may be any JSON, which is then the body of a 200.
-        quotes: whether it takes a str for such a body as JSON, in quotes.
+        infers: whether a response can be any JSON, which is then the body of a 200.
+        quotes: whether a str as such a body becomes JSON, in quotes.
         lines: whether ``multiValueHeaders`` holds the headers: "all" of them, "repeated" ones, or "none".
         described: whether it wants a status description.
     """
@@ -44,7 +44,7 @@ BALANCER_LINES: Final = Shape(described=True, lines="all")  # "multi-value heade
 
 
 def read(event: object) -> tuple[Shape, Request, bytes]:
-    """Return how an event's response is to look, and the request with its body.
+    """Return the shape of an event's response, and the request with its body.
 
     Raises:
         MalformedEvent: it is no HTTP request of a kind that is known here.
@@ -61,7 +61,7 @@ def read(event: object) -> tuple[Shape, Request, bytes]:
 
 
 def answer_of(shape: Shape, response: object) -> Answer | None:
-    """Return what the client gets of a function's response; None when its caller cannot read it, and answers with an error."""
+    """Return what the client gets of a function's response; None if the caller cannot read it, and answers with an error."""
     if not (isinstance(response, dict) and "statusCode" in response):
         return _inferred(shape, response) if shape.infers else None
     status, body = response["statusCode"], response.get("body")
@@ -69,7 +69,7 @@ def answer_of(shape: Shape, response: object) -> Answer | None:
         status = int(status) if isinstance(status, str) else status
         if not isinstance(status, int) or not 100 <= status <= 599:
             return None
-        status = int(status)  # also of an HTTPStatus
+        status = int(status)  # it can be an HTTPStatus
         data = a2b_base64(body or "") if response.get("isBase64Encoded") is True else (body or "").encode()
         return Answer(status, list(_response_headers(response)), data)
     except (ValueError, TypeError, AttributeError):
@@ -77,7 +77,7 @@ def answer_of(shape: Shape, response: object) -> Answer | None:
 
 
 def response_of(shape: Shape, answer: Answer) -> Event:
-    """Return an answer in the form that the caller takes."""
+    """Return an answer in the form that the caller expects."""
     response: Event = {"statusCode": answer.status}
     if shape.described:
         response["statusDescription"] = f"{answer.status} {_phrase(answer.status)}".strip()
@@ -102,7 +102,7 @@ def response_of(shape: Shape, answer: Answer) -> Event:
 
 
 def _first(event: Event) -> tuple[Shape, Request, bytes]:
-    """Read payload format 1.0, and what load balancers send, which looks alike."""
+    """Read payload format 1.0, and the similar events of load balancers."""
     shape = REST
     if isinstance(at(event, "requestContext", "elb"), dict):
         shape = BALANCER_LINES if isinstance(event.get("multiValueHeaders"), dict) else BALANCER
@@ -143,18 +143,18 @@ def _second(event: Event) -> tuple[Shape, Request, bytes]:
 
 
 def _unquoted(path: str) -> str:
-    """Return a path as routes are written and as routers read it: load balancers and function URLs pass it on as it was sent."""
+    """Return a decoded path, as in routes. Load balancers and function URLs pass it on as it was sent."""
     return unquote(path, errors="surrogateescape") if "%" in path else path
 
 
 def _identity(event: Event) -> str | None:
-    """Return whom API Gateway or the function URL has authenticated: a principal of IAM, or a token's issuer and subject."""
+    """Return the caller that API Gateway or the function URL authenticated: an IAM principal, or a token's issuer and subject."""
     context = at(event, "requestContext")
     for iam, cognito in (
         (at(context, "authorizer", "iam"), ("cognitoIdentity", "identityId")),
         (at(context, "identity"), ("cognitoIdentityId",)),
     ):
-        # All users of a Cognito identity pool may act as one principal, of one role and one session.
+        # All users of a Cognito identity pool can share one principal, with one role and one session.
         arn, user = at(iam, "userArn"), at(iam, *cognito)
         if isinstance(arn, str) and arn:
             return f"{arn} {user or ''}"
@@ -204,7 +204,7 @@ def _text(event: Event, *path: str) -> str:
 
 
 def _inferred(shape: Shape, response: object) -> Answer | None:
-    """Return what becomes of a response without a status: a 200 with JSON."""
+    """Return the answer for a response without a status: a 200 with JSON."""
     try:
         text = response if isinstance(response, str) and not shape.quotes else dumps(response, ensure_ascii=False)
         return Answer(200, [("content-type", "application/json")], text.encode())
@@ -216,7 +216,7 @@ def _response_headers(response: dict[object, object]) -> Iterator[tuple[str, str
     told = set()
     for field in ("multiValueHeaders", "headers"):
         held = response.get(field) or {}
-        for name, values in held.items():  # type: ignore[attr-defined]  # what is no dict is caught by the caller
+        for name, values in held.items():  # type: ignore[attr-defined]  # the caller handles what is not a dict
             for value in values if isinstance(values, list) else [values]:
                 pair = (str(name), str(value).lower() if isinstance(value, bool) else str(value))
                 if pair not in told:  # in both fields it counts once

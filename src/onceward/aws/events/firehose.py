@@ -90,7 +90,7 @@ def _record(record: object, stream: str) -> Delivery:
 
 
 def _field(record: object) -> str:
-    """Return where a record has its data, which in the answer are called the same: it depends on the stream's source."""
+    """Return the name of the data's field, which is the same in the answer. It depends on the stream's source."""
     return "kafkaRecordValue" if at(record, "kafkaRecordValue") is not None else "data"
 
 

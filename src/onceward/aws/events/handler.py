@@ -23,8 +23,8 @@ class Settings(Options, total=False):
 
     Attributes:
         key: a JMESPath expression (jmespath.org) that begins with a parameter of the function: "order.id" is the ``id`` of
-            the payload for ``def charge(order)``. Or a callable that is given those of the arguments that it names, or the
-            :class:`Delivery` if its own parameter is annotated so. By default the source's own key.
+            the payload for ``def charge(order)``. Or a callable that gets the arguments it names, or the :class:`Delivery`
+            if its parameter is annotated so. By default the source's own key.
         fingerprint: the same, or True for the whole payload: what must not change under one key.
         name: the namespace of the keys; by default the function's module and qualified name.
     """
@@ -44,11 +44,11 @@ class LambdaHandler(Protocol[T_co]):
 
         Args:
             event: as Lambda gives it.
-            context: as Lambda gives it; its ``get_remaining_time_in_millis()``, if it has that, bounds what is begun.
+            context: as Lambda gives it. Its ``get_remaining_time_in_millis()``, if there is one, limits what begins.
 
         Raises:
             MalformedEvent: it is not of this source; nothing has run.
-            BatchFailed: it is to be delivered again, as the source's wrapper says.
+            BatchFailed: it must be delivered again, as the source's wrapper says.
         """
         ...
 
@@ -58,11 +58,11 @@ class Source(NamedTuple, Generic[T]):
 
     Attributes:
         name: of its decorator, for errors.
-        deliveries: makes an event and a context one delivery for each record; raises MalformedEvent.
-        answer: makes the outcomes of them the response, or raises.
+        deliveries: returns one delivery for each record of an event and a context; raises MalformedEvent.
+        answer: makes the response from their outcomes, or raises.
         group: as for :meth:`Once.batch`.
         concurrency: the same.
-        values: whether ``answer`` has a use for what handlers returned.
+        values: whether ``answer`` needs the handlers' results.
     """
 
     name: str
@@ -76,10 +76,10 @@ class Source(NamedTuple, Generic[T]):
 def wrapping(
     once: "Once", source: Source[T], settings: Settings
 ) -> Callable[[Callable[..., object]], LambdaHandler[T]]:
-    """Return the decorator for a source; it raises TypeError and ValueError when an option or the function does not fit.
+    """Return the decorator for a source; it raises TypeError or ValueError if an option or the function does not fit.
 
     Raises:
-        TypeError: ``once`` is none.
+        TypeError: ``once`` is not a Once.
     """
     check_once(once, f"@{source.name}({{}})")
 

@@ -1,4 +1,4 @@
-"""Direct invocations of a Lambda function, and whatever else invokes it with an input of its own."""
+"""Direct invocations of a Lambda function, and all others with their own kind of input."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Unpack

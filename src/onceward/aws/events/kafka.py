@@ -1,4 +1,4 @@
-"""Lambda's events of Kafka topics, of Amazon MSK and of clusters of one's own: each partition in order."""
+"""Lambda's events of Kafka topics, from Amazon MSK or your own cluster: each partition in order."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Unpack
@@ -84,7 +84,7 @@ def _deliveries(event: object) -> list[Delivery]:
 
 
 def _servers(servers: str | None) -> str | None:
-    """Return the servers in an order that does not change."""
+    """Return the servers in a fixed order."""
     return None if servers is None else ",".join(sorted(servers.split(",")))
 
 

@@ -27,7 +27,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     Raises:
         RuntimeError: this thread runs an event loop already, which a Lambda handler must not be called in.
     """
-    global _runner  # one for the life of the process is the point
+    global _runner  # one for the life of the process
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -44,6 +44,6 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         if _runner is None:
             _runner = asyncio.Runner()
             atexit.register(_runner.close)
-        context = copy_context()  # left to itself, the runner goes on in that of the first invocation
+        context = copy_context()  # otherwise the runner keeps the first invocation's context
         context.run(_within.set, True)
         return _runner.run(work, context=context)

@@ -1,4 +1,4 @@
-"""What Lambda is told of a batch: a response that names what failed, or an error."""
+"""Lambda's answer for a batch: a response that names what failed, or an error."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn, cast
@@ -50,7 +50,7 @@ def reporting(
         if failed and (not partial or (all_failed == "raise" and none_done)):
             raise failure(outcomes)
         named = failed[:1] if first_only else failed
-        # To Lambda an item without a name means that the whole batch failed, or nothing at all.
+        # Lambda reads an item without a name as a failure of the whole batch, or ignores it.
         if any(delivery_of(outcome).id is None for outcome in named):
             raise failure(outcomes, "; one of them has no identifier to be reported by")
         return {"batchItemFailures": [{"itemIdentifier": identify(delivery_of(outcome))} for outcome in named]}
@@ -65,7 +65,7 @@ def raise_failed(outcomes: "Sequence[BatchOutcome]") -> None:
 
 
 def raise_own(outcomes: "Sequence[BatchOutcome]") -> NoReturn:
-    """Raise why the only record is not done, or the exception that is its outcome."""
+    """Raise why the only record is not done, or its recorded exception."""
     raise outcomes[0].error or failure(outcomes)
 
 
@@ -83,10 +83,10 @@ def failure(outcomes: "Sequence[BatchOutcome]", why: str = "") -> BatchFailed:
 
 
 def json_ready(value: object) -> object:
-    """Return ``value`` in JSON's own types; raises TypeError when that cannot be."""
+    """Return ``value`` in JSON's own types; raises TypeError if that is impossible."""
     return msgspec.to_builtins(value, str_keys=True, enc_hook=model_data)
 
 
 def json_bytes(value: object) -> bytes:
-    """Return ``value`` as JSON; raises TypeError when that cannot be."""
+    """Return ``value`` as JSON; raises TypeError if that is impossible."""
     return msgspec.json.encode(value, enc_hook=model_data)

@@ -131,7 +131,7 @@ def _messages(event: object, *, unwrap: Unwrap | None, fifo: bool) -> list[Deliv
 
 
 def message_delivery(record: object, *, unwrap: Unwrap | None, fifo: bool) -> Delivery:
-    """Return a message, in the form that Lambda gives it, as a delivery; what is wrong with it is its ``fault``.
+    """Return a message, in Lambda's form, as a delivery. If it cannot be read, its ``fault`` says why.
 
     Args:
         record: the message.

@@ -1,4 +1,4 @@
-"""Lambda's events of Kinesis and DynamoDB streams: in order, and from the first failure on once more."""
+"""Lambda's events of Kinesis and DynamoDB streams: in order, and repeated from the first failure on."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -106,7 +106,7 @@ def _kinesis_record(record: object) -> Iterator[Delivery]:
 
     number = text_at(record, "kinesis", "sequenceNumber")
     stream, event_id = text_at(record, "eventSourceARN"), text_at(record, "eventID")
-    # A consumer with enhanced fan-out has a name of its own in it, and the records are those of the stream.
+    # For a consumer with enhanced fan-out it contains the consumer's name, but the records are the stream's.
     key = None if stream is None or event_id is None else (stream.partition("/consumer/")[0], event_id)
 
     def delivery(raw: object, key: object, body: bytes | None) -> Delivery:
@@ -168,7 +168,7 @@ def _change(record: object) -> Delivery:
 
 
 def _plain(attribute: Any) -> object:
-    """Return an attribute value (DynamoDB API Reference, AttributeValue) as a plain one; many errors when it is none."""
+    """Return an attribute value (DynamoDB API Reference, AttributeValue) as a plain one; a wrong one raises various errors."""
     ((kind, value),) = attribute.items()
     reader = _READERS.get(kind)
     if reader is None:

@@ -7,7 +7,7 @@ from onceward.aws.sqs.message import ENTRIES
 from onceward.aws.sqs.queue import Queue
 from onceward.observe.logs import logger
 
-LINGER: Final = 0.1  # seconds that a message to delete may wait for others to be deleted with
+LINGER: Final = 0.1  # seconds that a message waits for others, to be deleted in one request
 
 
 class Deletes:
@@ -17,7 +17,7 @@ class Deletes:
 
     Args:
         queue: their queue.
-        deleted: called with the receipt of each message when there is nothing more to do about it.
+        deleted: called with the receipt of each message when its delete has ended.
     """
 
     def __init__(self, queue: Queue, deleted: Callable[[str], None]) -> None:
@@ -38,7 +38,7 @@ class Deletes:
             self._timer = self._loop.call_later(LINGER, self._send)
 
     async def close(self) -> None:
-        """Delete what is waiting for that, and wait until all is done."""
+        """Delete the waiting messages, and wait until all deletes have ended."""
         import asyncio
 
         self._send()

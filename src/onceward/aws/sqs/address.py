@@ -14,7 +14,7 @@ _LEGACY: Final = re.compile(r"(?:([a-z0-9-]+)\.)?queue\.amazonaws\.com(?:\.cn)?"
 
 
 class Address(NamedTuple):
-    """A queue, as far as its name tells.
+    """What a queue's name, ARN or URL says.
 
     Attributes:
         name: of the queue.
@@ -32,7 +32,7 @@ class Address(NamedTuple):
 
     @property
     def fifo(self) -> bool:
-        """Whether it is a FIFO queue, which has a name that says so."""
+        """Whether it is a FIFO queue, by its name."""
         return self.name.endswith(".fifo")
 
 

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 from onceward.core.policy import Policy
 
-ATTEMPTS: Final = 10  # calls after which a key is parked, where no redrive policy and no option says when to give up
-_FEW = 3  # receives that one lost worker can use up: the lost one, one that meets its lease, and the one that succeeds
+ATTEMPTS: Final = 10  # calls until a key is parked, without a redrive policy or an option
+_FEW = 3  # receives that one lost worker costs: the lost one, one that finds the key busy, one that succeeds
 
 
 class QueueFacts(NamedTuple):
@@ -44,7 +44,7 @@ def read_facts(attributes: Mapping[str, str]) -> QueueFacts:
 
 
 def bounded(facts: QueueFacts, policy: Policy) -> Policy:
-    """Return the policy for a queue: without a dead-letter queue, the attempts have an end."""
+    """Return the policy for a queue: without a dead-letter queue, it limits the attempts."""
     if facts.receives is not None or policy.max_attempts is not None:
         return policy
     return policy._replace(max_attempts=ATTEMPTS)

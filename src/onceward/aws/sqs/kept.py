@@ -1,4 +1,4 @@
-"""A message as a record of the ledger keeps it: JSON that a person can read, and that can be sent again as it was."""
+"""A message as a record keeps it: JSON that a person can read, complete enough to send the message again."""
 
 import base64
 from collections.abc import Mapping
@@ -51,12 +51,12 @@ def read_kept(text: str) -> Kept:
 
 
 def alike(one: Message, other: Message) -> bool:
-    """Tell whether two messages say the same; a copy that was sent again has an attribute of ours besides."""
+    """Tell whether two messages are equal. A copy that was sent again also has an attribute of ours."""
     return one.body == other.body and _own(one) == _own(other)
 
 
 def alike_texts(one: str, other: str) -> bool:
-    """Tell the same of two messages as :func:`kept_text` writes them; what cannot be read is like no other."""
+    """As above, for texts of :func:`kept_text`. An unreadable text equals no other."""
     try:
         return alike(read_kept(one).message, read_kept(other).message)
     except OncewardError:

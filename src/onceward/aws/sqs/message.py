@@ -1,4 +1,4 @@
-"""Messages as SQS hands them out, and as it takes them."""
+"""Messages as SQS delivers them, and as it accepts them."""
 
 import base64
 import re
@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 # SQS API Reference, SendMessage. It refuses others, or by
 # other versions of that page replaces them by U+FFFD.
 _FOREIGN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-# SQS takes 1 MiB in one request, and took 256 KiB until 2025, as some test servers still do: what is sent together keeps to
-# that, and a larger message goes alone. What is too large for a queue, the service says.
+# SQS takes 1 MiB in one request. Until 2025 it took 256 KiB, as some test servers still do: batches keep to that, and a larger
+# message goes alone. The service refuses what is too large for a queue.
 TOGETHER: Final = 256 * 1024
 ENTRIES: Final = 10  # of a batch
 
@@ -33,7 +33,7 @@ class Message(NamedTuple):
         receipt: the handle of this delivery, for deleting the message or changing its visibility.
         body: its text.
         attributes: the system attributes, such as ``ApproximateReceiveCount``, as the service writes them.
-        user_attributes: those that its sender gave it.
+        user_attributes: those of its sender.
     """
 
     id: str
@@ -44,12 +44,12 @@ class Message(NamedTuple):
 
     @property
     def receive_count(self) -> int:
-        """How often it has been received, with this time; approximate."""
+        """How often it has been received, including this time; approximate."""
         return int(self.attributes.get("ApproximateReceiveCount", 1))
 
     @property
     def group(self) -> str | None:
-        """Its message group, within which a FIFO queue keeps the order."""
+        """Its message group; a FIFO queue keeps the order in it."""
         return self.attributes.get("MessageGroupId")
 
     @property
@@ -65,15 +65,15 @@ class Message(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A message to be sent.
+    """A message to send.
 
     Attributes:
-        body: text of the characters that XML allows, which leaves out most control characters.
-        attributes: up to ten; text, numbers and bytes are of the types String, Number and Binary, and an
-            :class:`Attribute` says its own.
+        body: text of the characters that XML allows: without most control characters.
+        attributes: up to ten. Text, numbers and bytes become String, Number and Binary; an :class:`Attribute` has its own
+            type.
         group: the message group: a FIFO queue needs one, a standard queue shares fairly among groups.
-        dedup: what a FIFO queue knows repetitions by, within 5 minutes; None is the body's hash, if the queue does that.
-        delay: whole seconds before anybody receives it, up to 900; None is the queue's own. A FIFO queue takes none.
+        dedup: a FIFO queue detects repetitions by it, within 5 minutes; None is the body's hash, if the queue does that.
+        delay: whole seconds before it can be received, up to 900; None is the queue's own. FIFO queues accept none.
     """
 
     body: str
@@ -84,7 +84,7 @@ class Outgoing(NamedTuple):
 
 
 def read_message(told: Mapping[str, Any]) -> Message | None:
-    """Return a message of an answer to ReceiveMessage; None when its body is not the one that was sent, by its MD5."""
+    """Return a message of an answer to ReceiveMessage; None if its body does not match its MD5."""
     body: str = told["Body"]
     if md5(body.encode(), usedforsecurity=False).hexdigest() != told["MD5OfBody"]:
         return None
@@ -97,8 +97,8 @@ def entry_of(message: Outgoing) -> dict[str, object]:
     """Return the parameters of SendMessage for a message.
 
     Raises:
-        ValueError: its body, or an attribute, holds a character that SQS does not take.
-        TypeError: the body is not text, or an attribute is of no type that SQS knows.
+        ValueError: its body or an attribute contains a character that SQS does not accept.
+        TypeError: the body is not text, or SQS does not know the type of an attribute.
     """
     if not isinstance(message.body, str):
         raise TypeError(f"a message's body is text, not {type(message.body).__name__}: encode it, as with json.dumps")
@@ -115,7 +115,7 @@ def entry_of(message: Outgoing) -> dict[str, object]:
 
 
 def chunks(entries: Sequence[Mapping[str, Any]]) -> Iterator[list[int]]:
-    """Divide the numbers of entries into batches that SQS takes, in order."""
+    """Divide the indexes of entries into batches that SQS accepts, in order."""
     chunk: list[int] = []
     together = 0
     for number, entry in enumerate(entries):

@@ -37,29 +37,29 @@ def send(
 ) -> str:
     """Send a message to an SQS queue once for ``key``, and return its message id, also to duplicates.
 
-    Whether a send whose answer was lost was made cannot be known. It raises, and the key is given back, so that the
-    retry sends again. Every message carries a key derived from ``key`` as its message attribute ``onceward-key``, the
-    same each time: onceward's consumers take it as their key, so that a message that was sent twice takes effect once.
-    A FIFO queue gets it as deduplication id as well, and drops the second one itself within five minutes.
+    If the answer is lost, nobody knows whether the message was sent. The send then raises and gives the key back, so that the
+    retry sends again. Every message has the same key, derived from ``key``, in its attribute ``onceward-key``. onceward's
+    consumers use it, so a message that was sent twice takes effect once. It is also the deduplication id in a FIFO queue, which
+    drops the second message itself within five minutes.
 
     Args:
         once: the ledger that remembers what was sent.
         queue: a :class:`onceward.aws.Queue`, or a queue's URL, ARN or name.
-        message: text, which is sent as it is, or what is sent as JSON (what msgspec encodes, or a pydantic model).
+        message: text, which is sent unchanged; anything else is sent as JSON (what msgspec encodes, or a pydantic model).
         key: as for :meth:`Once.run`; unique among the messages to queues of that name.
         group: the message group; a FIFO queue needs one.
         attributes: up to nine message attributes: text, numbers or bytes.
-        delay: whole seconds before anybody receives it, up to 900; not for FIFO queues.
-        name: the namespace of the key; default "send". Queues with one name, in several regions or accounts, need
-            names that differ.
-        **options: see :class:`onceward.Policy`. ``cache`` means nothing here.
+        delay: whole seconds before it can be received, up to 900; not for FIFO queues.
+        name: the namespace of the key; default "send". Queues of the same name in several regions or accounts need
+            different ones.
+        **options: see :class:`onceward.Policy`. ``cache`` has no effect here.
 
     Raises:
-        QueueError: it was refused; or it may have been sent all the same, see above.
+        QueueError: it was refused; or it may have been sent, see above.
         Busy, Parked, KeyMissing, StoreError: it was not sent.
         ResultNotRecorded: it was sent; the message id is in the error's ``result``.
-        ValueError, TypeError: SQS cannot take it, or an option is not valid; ``on_busy="skip"`` is not, for what is
-            returned could not tell whether it was sent. Nothing was claimed.
+        ValueError, TypeError: SQS cannot take it, or an option is not valid, such as ``on_busy="skip"``, whose result cannot
+            tell whether it was sent. Nothing was claimed.
     """
     guard = _guard(once, name, options)
     made = _sending(queue, message, key, group, attributes, delay, guard.name)
@@ -110,7 +110,7 @@ def _sending(
     delay: int | None,
     name: str,
 ) -> _Sending:
-    """Return what is to be sent, everything checked that can be without asking SQS."""
+    """Return what to send, after all checks that need no request to SQS."""
     target = _queue(queue) if isinstance(queue, str) else queue
     full = ledger_key(name, (target.name, key))
     once_key = derived_key(full, (SEND_NAME,))
@@ -132,11 +132,11 @@ def _sending(
         raise ValueError(f"delay={delay!r}: give whole seconds from 0 to {_LONGEST_DELAY}")
     dedup = once_key if target.fifo else None
     outgoing = Outgoing(_text(message), {**given, KEY_ATTRIBUTE: once_key}, group, dedup, delay)
-    entry_of(outgoing)  # raises what is wrong with it, before anything is claimed
+    entry_of(outgoing)  # raises if it is not valid, before anything is claimed
     return _Sending(target, full, outgoing)
 
 
-# A queue keeps its connections, which a new one for every message would open anew.
+# A cached queue reuses its connections.
 _queue: Callable[[str], Queue] = lru_cache(maxsize=100)(Queue)
 
 

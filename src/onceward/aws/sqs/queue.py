@@ -14,26 +14,26 @@ __all__ = ["Attribute", "Message", "Outgoing", "Queue", "QueueError"]
 
 
 class Queue:
-    """One queue. Any number of threads and event loops may use it; nothing is sent before its first use.
+    """One queue. Any number of threads and event loops can use it; nothing is sent before its first use.
 
-    What passes by itself (throttling, errors of the service, broken connections, timeouts) is tried again up to five times,
-    with pauses that double from 0.1 to 1.6 seconds, and then a :class:`QueueError`.
+    Transient errors (throttling, errors of the service, broken connections, timeouts) are retried up to five times, with pauses
+    that double from 0.1 to 1.6 seconds. Then a :class:`QueueError` is raised.
 
-    Requests go to ``endpoint``, else where AWS_ENDPOINT_URL_SQS or AWS_ENDPOINT_URL say, as with AWS's SDKs; else to the
-    host of the queue's URL, so that the URL of a test server is never taken to AWS; else to the region's own endpoint.
+    Requests go to ``endpoint``; else to AWS_ENDPOINT_URL_SQS or AWS_ENDPOINT_URL, as with AWS's SDKs; else to the host of the
+    queue's URL, so a test server's URL never reaches AWS; else to the region's own endpoint.
 
     Args:
-        queue: its URL; or its ARN or name, for which its URL is asked once.
+        queue: its URL; or its ARN or name, whose URL is then requested once.
         region: default is that of the URL or ARN, then AWS_REGION, AWS_DEFAULT_REGION or the profile's.
-        endpoint: another URL than the region's own, as for a test server.
-        timeout: seconds for one try of one request, in which the wait for messages is not counted.
+        endpoint: a URL instead of the region's own, as for a test server.
+        timeout: seconds for one try of one request, without the wait for messages.
 
     Attributes:
         name: the queue's name.
         fifo: whether it is a FIFO queue.
 
     Raises:
-        ValueError: it is not a queue's name, ARN or URL, the region is another than the queue's, or the endpoint is no URL.
+        ValueError: it is not a queue's name, ARN or URL, the region is not the queue's, or the endpoint is not a URL.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Queue:
         """Return the queue's URL.
 
         Raises:
-            QueueError: as all methods here: the request was refused, or the service stayed away.
+            QueueError: as all methods here: the request was refused, or the service did not answer.
         """
         return drive(self._steps.located(Tries()), self._steps)
 
@@ -61,19 +61,18 @@ class Queue:
         return await drive_async(self._steps.located(Tries()), self._steps)
 
     def receive(self, count: int = 10, wait: float = LONGEST_WAIT, visibility: float | None = None) -> list[Message]:
-        """Receive messages, each of which is then invisible to others.
+        """Receive messages, and make them invisible to others.
 
-        Nothing ends it early: it returns when the wait is over at the latest, or while the service is in trouble some
-        seconds later.
+        You cannot end it early. It returns when the wait ends at the latest, or some seconds later if the service has trouble.
 
         Args:
             count: how many at most, 1 to 10.
-            wait: seconds to wait for the first one, up to 20; fractions are cut off, as the service counts in whole ones.
+            wait: seconds to wait for the first one, up to 20; fractions are cut off, as the service counts whole seconds.
             visibility: seconds for which they are invisible, up to 43,200; None is the queue's own.
 
         Returns:
-            The messages; none when none came. A message whose body is not what its MD5 says was damaged on its way: it is
-            left out, logged, and delivered again.
+            The messages, or none. A message whose body does not match its MD5 was damaged on its way: it is left out, logged,
+            and delivered again.
         """
         return drive(self._steps.receive(count, wait, visibility), self._steps)
 
@@ -82,8 +81,7 @@ class Queue:
     ) -> list[Message]:
         """As :meth:`receive`, awaiting it.
 
-        It may be cancelled at any time. Messages that were on their way at that moment are lost to this caller, and
-        delivered again when their visibility is over.
+        You can cancel it at any time. Messages on their way are then delivered again when their visibility ends.
         """
         return await drive_async(self._steps.receive(count, wait, visibility), self._steps)
 
@@ -101,7 +99,7 @@ class Queue:
         return await drive_async(self._steps.delete_many(receipts), self._steps)
 
     def change_many(self, holds: Sequence[tuple[str, float]]) -> list[QueueError | None]:
-        """Make messages invisible for so many seconds from now, ten with one request.
+        """Make messages invisible for some seconds from now, ten with one request.
 
         Args:
             holds: receipts and seconds, up to 43,200, rounded up to whole ones; 0 gives the message back at once.
@@ -126,13 +124,12 @@ class Queue:
     ) -> str:
         """Send a message and return its id. The arguments are those of :class:`Outgoing`.
 
-        A FIFO queue knows a repetition by its deduplication id, so there a send is tried again as any request. On a
-        standard queue it is tried again only after an answer that refuses it: after none, or an error of the service, the
-        message may have been sent. One doubling remains: a kept connection that breaks while the request is under way is
-        replaced, and the request made again.
+        A FIFO queue detects a repetition by its deduplication id, so a send there is retried like any request. On a standard
+        queue it is retried only after a refusal: without an answer, or after an error of the service, the message may have
+        been sent. One case can still double it: if a kept connection breaks during the request, the request is repeated.
 
         Raises:
-            QueueError: it was refused; or, if the error is ``unsure``, may have been sent all the same.
+            QueueError: it was refused; or, if the error is ``unsure``, it may have been sent.
             ValueError, TypeError: SQS cannot take it; nothing was sent.
         """
         return drive(self._steps.send(Outgoing(body, attributes, group, dedup, delay)), self._steps)
@@ -153,8 +150,8 @@ class Queue:
         """Send messages, up to ten with one request, in order.
 
         Returns:
-            For each message its id, or why it was not sent; what :meth:`send` says of repetitions holds here. Messages
-            of one group keep their order unless one of them fails.
+            For each message its id, or why it was not sent; repetitions are as for :meth:`send`. Messages of one group keep
+            their order unless one of them fails.
 
         Raises:
             ValueError, TypeError: SQS cannot take one of them; nothing was sent.
@@ -182,5 +179,5 @@ class Queue:
         return await drive_async(self._steps.sources(), self._steps)
 
     def close(self) -> None:
-        """Close the connections that nobody is using; the next use opens others."""
+        """Close idle connections; the next use opens new ones."""
         self._wires.close()

@@ -1,6 +1,6 @@
-"""The requests of a queue's client, as generators for the two drivers (``core/drive.py``).
+"""The requests of a queue's client, as generators for the two drivers (``core/drivers.py``).
 
-They speak the service's JSON protocol, ``AmazonSQS`` of 2012-11-05. User code, and what it asks, is in ``queue.py``.
+They use the service's JSON protocol, ``AmazonSQS`` of 2012-11-05. The public methods are in ``queue.py``.
 """
 
 import math
@@ -23,7 +23,7 @@ from onceward.wire.wires import Wires
 
 SQS: Final = Service("SQS", "sqs", "AmazonSQS")
 LONGEST_WAIT: Final = 20.0  # seconds of a long poll
-LONGEST_HOLD: Final = 43200.0  # seconds, counted from the receipt, that a message can be kept invisible
+LONGEST_HOLD: Final = 43200.0  # seconds from its receipt that a message can stay invisible
 _PAUSES: Final = (0.1, 0.2, 0.4, 0.8, 1.6)  # seconds before a request is made again
 _FIXES: Final = {
     **FIXES,
@@ -38,9 +38,9 @@ class QueueError(BrokerError):
     """The queue refused a request, or gave no answer.
 
     Attributes:
-        code: the service's short code, such as ``ReceiptHandleIsInvalid``; "" when there was no answer.
-        transient: whether the same request may succeed when it is sent again.
-        unsure: whether it may have been carried out all the same, as after a connection that broke.
+        code: the service's short code, such as ``ReceiptHandleIsInvalid``; "" if there was no answer.
+        transient: whether a retry of the same request can succeed.
+        unsure: whether the request may have taken effect, as after a broken connection.
     """
 
     def __init__(self, message: str, *, code: str = "", transient: bool = False, unsure: bool = False) -> None:
@@ -52,13 +52,13 @@ class QueueError(BrokerError):
 
 
 class Tries:
-    """The pauses that are left of one call, whatever requests it takes."""
+    """The pauses left for one call, over all its requests."""
 
     def __init__(self) -> None:
         self._pauses = iter(_PAUSES)
 
     def next(self) -> Sleep | None:
-        """Return the next pause, or None when it is time to give up."""
+        """Return the next pause; None means give up."""
         pause = next(self._pauses, None)
         return None if pause is None else Sleep(pause * (0.5 + random.random() / 2))
 
@@ -89,7 +89,7 @@ class QueueSteps:
     # --- what the queue's methods do ----------------------------------------------------------------------------------
 
     def receive(self, count: int, wait: float, visibility: float | None) -> Steps[list[Message]]:
-        """Ask for messages; a try after the first one waits for no longer than is left of the wait."""
+        """Ask for messages. A retry waits only for the rest of the wait."""
         if not 1 <= count <= 10:
             raise ValueError(f"count={count!r}: give 1 to 10")
         if not 0 <= wait <= LONGEST_WAIT:
@@ -172,7 +172,7 @@ class QueueSteps:
     def _batch(
         self, action: str, entries: Sequence[Mapping[str, object]], *, repeatable: bool = True
     ) -> Steps[list[Mapping[str, Any] | QueueError]]:
-        """Make a request for every ten entries; return what was told of each, or its error."""
+        """Make a request for every ten entries; return the answer for each, or its error."""
         told: list[Mapping[str, Any] | QueueError] = [self._unmentioned(action) for _ in entries]
         tries = Tries()
         for chunk in chunks(entries):
@@ -207,7 +207,7 @@ class QueueSteps:
         return (yield from self._ask(lambda: call, tries, repeatable=repeatable))
 
     def _ask(self, call_of: Callable[[], Call], tries: Tries, *, repeatable: bool = True) -> Steps[Mapping[str, Any]]:
-        """Make a request until it is answered, and return that; one that is not repeatable only if it surely was not made."""
+        """Make a request until it is answered. One that is not repeatable is retried only if it certainly had no effect."""
         renewed = False
         while True:
             call = call_of()
@@ -234,7 +234,7 @@ class QueueSteps:
             yield pause
 
     def _may_renew(self, answer: ServiceAnswer) -> bool:
-        """Tell whether a signature was refused, and may be accepted with the server's time or with new credentials."""
+        """Tell whether a signature was refused, but the server's time or new credentials may help."""
         code = code_of(answer)
         return code in SKEWED or (code in EXPIRED and self._wires.renew())
 
@@ -244,7 +244,7 @@ class QueueSteps:
 
     def _error(self, action: str, code: str, message: str, *, transient: bool) -> QueueError:
         what = f"was refused, {code} ({message})"
-        # For a receipt of a FIFO queue there is no code of its own.
+        # A FIFO queue has no separate code for an expired receipt.
         meant = "ReceiptHandleIsInvalid" if "receipt handle has expired" in message else code
         fix = "" if transient else _FIXES.get(meant, "")
         if fix:

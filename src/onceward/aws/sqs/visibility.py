@@ -1,8 +1,7 @@
-"""Keeps the messages that this process holds invisible to others, from the moment they are received.
+"""Keeps the messages that this process holds invisible to others, from their receipt on.
 
-All changes of visibility are made by one thread, in the order in which they are due: an extension can never come after the
-change that gave its message back, and neither a handler that blocks its event loop nor a long queue of waiting messages
-makes one late.
+One thread makes all changes of visibility, in the order in which they are due. So no extension follows the change that gives
+its message back. A handler that blocks its event loop, or many waiting messages, cannot delay an extension.
 """
 
 import threading
@@ -15,11 +14,11 @@ from onceward.aws.sqs.queue_steps import LONGEST_HOLD
 from onceward.core.clock import Clock, boottime
 from onceward.observe.logs import logger
 
-LINGER: Final = 0.05  # seconds that a message to give back may wait for others to be given back with
+LINGER: Final = 0.05  # seconds that a message waits for others, to be given back in one request
 
 
 class HeldMessage:
-    """A message that is held, and when its visibility is to be extended next, on the owner's clock."""
+    """A held message, and when to extend its visibility next, on the owner's clock."""
 
     __slots__ = ("due", "message", "since", "until")
 
@@ -31,11 +30,11 @@ class HeldMessage:
 
 
 class Visibility:
-    """The messages of one queue that are held, and the thread that extends their visibility.
+    """The held messages of one queue, and the thread that extends their visibility.
 
     Args:
         queue: their queue.
-        seconds: of invisibility that they were received with, and that each extension gives them.
+        seconds: of invisibility, at the receipt and with each extension.
         clock: the owner's clock (seconds).
     """
 
@@ -45,7 +44,7 @@ class Visibility:
         self._interval = seconds / 3
         self._clock = clock
         self._held: dict[str, HeldMessage] = {}
-        self._back: dict[str, float] = {}  # receipts to be given back, and for how long they stay invisible
+        self._back: dict[str, float] = {}  # receipts to give back → seconds that they stay invisible
         self._closed = False
         self._wake = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="onceward-visibility", daemon=True)
@@ -55,30 +54,30 @@ class Visibility:
         self._thread.start()
 
     def hold(self, messages: Iterable[Message]) -> None:
-        """Extend the visibility of messages that were received just now, until they are released or given back."""
-        # The thread is not woken: it sleeps for no longer than an interval, and none of these is due before that.
+        """Extend the visibility of messages received just now, until they are released or given back."""
+        # No need to wake the thread: it sleeps for at most one interval, and none of these is due earlier.
         now = self._clock()
         with self._wake:
             for message in messages:
                 self._held[message.receipt] = HeldMessage(message, now, now + self._seconds, now + self._interval)
 
     def release(self, receipt: str) -> None:
-        """Hold a message no more: it is deleted, or shall come back when its visibility is over."""
+        """Hold a message no more: it is deleted, or comes back when its visibility ends."""
         with self._wake:
             self._held.pop(receipt, None)
 
     def give_back(self, receipt: str, seconds: float = 0.0) -> None:
-        """Hold a message no more, and let it be received again in so many seconds."""
+        """Hold a message no more. It can be received again in ``seconds``."""
         with self._wake:
             held = self._held.pop(receipt, None)
             if held is None:
-                return  # its receipt was lost: it is not ours to change any more
+                return  # its receipt was lost, so we must not change it
             longest = LONGEST_HOLD - (self._clock() - held.since) - 1
             self._back[receipt] = max(0.0, min(seconds, longest))
             self._wake.notify()
 
     def close(self) -> None:
-        """Give back what is waiting for that, and end the thread. What is still held comes back when its visibility is over."""
+        """Give back the waiting messages, and end the thread. Held messages come back when their visibility ends."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -107,7 +106,7 @@ class Visibility:
         return max(0.0, min((held.due - now for held in self._held.values()), default=self._interval))
 
     def _due(self) -> list[HeldMessage]:
-        """Return the messages to extend now: those that are due and, to save requests, those that soon will be."""
+        """Return the messages to extend now: those that are due and, to save requests, those that are due soon."""
         now = self._clock()
         if not any(held.due <= now for held in self._held.values()):
             return []
@@ -141,14 +140,14 @@ class Visibility:
     def _changed(self, holds: list[tuple[str, float]]) -> "list[Exception | None]":
         try:
             return list(self._queue.change_many(holds))
-        except Exception as error:  # the thread must go on; those that are held are tried again
+        except Exception as error:  # the thread must continue; held messages are tried again
             error.transient = True  # type: ignore[attr-defined]  # for _extend
             return [error] * len(holds)
 
     def _lost(self, held: HeldMessage, why: str) -> None:
         with self._wake:
             if self._held.pop(held.message.receipt, None) is None:
-                return  # it was deleted or given back meanwhile
+                return  # deleted or given back meanwhile
         _log(
             30,
             "queue %s: message %s %s: it may be delivered again while its handler runs, and is then busy or replays",

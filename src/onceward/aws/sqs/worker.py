@@ -20,34 +20,32 @@ if TYPE_CHECKING:
 class SqsWorker(Worker[Message]):
     """Handles the messages of a queue, each once: ``SqsWorker(once, "orders", charge, key="order.id").run()``.
 
-    A message is deleted when its effect is recorded, also by a handler before this one. One that failed comes again after a
-    pause that doubles with each receive; one whose key is busy comes again when the other worker's lease ends. What cannot
-    be handled (a parked key, another input under the same key, a malformed message) the queue's redrive policy takes to the
-    dead-letter queue. Without one it is kept in the ledger, in the parked record, and deleted after that: ``onceward unpark
-    KEY --to QUEUE`` sends it again. In a FIFO queue the messages of a group are handled in order, and what comes after one
-    that failed waits for it.
+    A message is deleted when its effect is recorded, also by an earlier handler. A failed message comes again after a pause that
+    doubles with each receive. A busy key's message comes again when the other worker's lease ends. The queue's redrive policy
+    moves messages that cannot be handled (a parked key, another input under the same key, a malformed message) to the
+    dead-letter queue. Without such a queue, the parked record in the ledger keeps the message, which is then deleted:
+    ``onceward unpark KEY --to QUEUE`` sends it again. A FIFO queue's group is handled in order, and waits for a failed message.
 
-    The visibility of all messages that are held is extended until they are done, up to the 12 hours that SQS allows.
+    The visibility of held messages is extended until they are done, up to the 12 hours that SQS allows.
 
     Args:
         once: the ledger and the defaults of the policy.
         queue: its URL, ARN or name; or a Queue.
-        handler: takes the payload, and is given exactly what :func:`onceward.aws.on_sqs` would give it. A plain function is
-            called in threads.
+        handler: takes the payload, as with :func:`onceward.aws.on_sqs`. A plain function is called in threads.
         key: see :class:`onceward.aws.events.handler.Settings`; by default the message's own id.
         fingerprint: the same.
         name: the namespace of the keys; by default the handler's module and qualified name.
         unwrap: as for :func:`onceward.aws.on_sqs`.
         concurrency: how many handlers run at a time.
-        visibility: whole seconds after which a message that a vanished worker held is received by another; 1 to 43,200; None
-            is the queue's own.
+        visibility: whole seconds until another worker receives a vanished worker's message; 1 to 43,200; None is the queue's
+            own.
         wait: seconds that a poll waits for a message, up to 20; a stop waits for it, too.
-        backoff: seconds for which a message stays away after it failed, at first and at most.
-        grace: seconds that running handlers have after a stop before they are interrupted, which leaves their keys claimed;
-            None is as long as they take.
-        **options: see :class:`onceward.Policy`. ``on_busy`` and ``cache`` mean nothing here. ``max_attempts`` is 10 when it
-            is not given and the queue has no redrive policy; a malformed message, or one with another input under its key,
-            is kept after so many receives.
+        backoff: the first and the longest pause after a failure, in seconds.
+        grace: seconds after a stop before running handlers are interrupted, which leaves their keys claimed; None waits
+            until they end.
+        **options: see :class:`onceward.Policy`. ``on_busy`` and ``cache`` have no effect here. Without a redrive policy,
+            ``max_attempts`` is 10 by default; a malformed message, or one with another input under its key, is kept after
+            that many receives.
 
     Raises:
         ValueError, TypeError: an argument is not valid, or does not fit the handler.
