@@ -1,8 +1,8 @@
-"""The stores: which there are, and how a URL opens one.
+"""The registry of stores: opens a store by its URL.
 
-A store's module has ``open_url(parts, options)``, which returns the store for a URL, and ``CAPABILITIES``, what its stores
-can do (``capabilities.py``). A package of yours adds a store by an entry point of the group ``onceward.stores``: the
-scheme is its name, the module its value.
+A store's module has ``open_url(parts, options)``, which returns the store, and ``CAPABILITIES``, what its stores can do
+(``capabilities.py``). To add a store from your package, declare an entry point in the group ``onceward.stores``: its name
+is the scheme, its value the module.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from onceward.stores.contract import Store
 
-# Scheme → module. A module is imported when its scheme is first used: `import onceward` loads no driver.
+# Scheme → module, imported on first use: `import onceward` loads no driver.
 STORES: Final = {
     "dynamodb": "onceward.stores.dynamodb",
     "memory": "onceward.stores.memory",
@@ -26,8 +26,9 @@ def open_store(url: str) -> Store:
     Args:
         url: ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db``, each with ``?timeout=SECONDS`` and
             ``?synchronous=FULL|NORMAL``; ``dynamodb://TABLE?region=REGION`` with the options of
-            ``onceward.stores.dynamodb.open_table``; ``memory:``; or the URL of another package's store. A ``+`` is a plus;
-            ``%``, ``#``, ``&``, ``?`` and a space are written ``%25``, ``%23``, ``%26``, ``%3F`` and ``%20`` where they are part of a name or value.
+            ``onceward.stores.dynamodb.open_table``; ``memory:``; or the URL of another package's store. A ``+`` is a plus.
+            Within a name or value, write ``%``, ``#``, ``&``, ``?`` and a space as ``%25``, ``%23``, ``%26``, ``%3F`` and
+            ``%20``.
 
     Raises:
         ValueError: the URL is not one of these forms, or has a fragment, an option twice, or one without a value.
@@ -45,7 +46,7 @@ def open_store(url: str) -> Store:
 
 
 def offering(capability: str) -> Iterator[str]:
-    """Yield the schemes of the stores that have a capability; those whose driver is not installed are left out."""
+    """Yield the schemes of the stores that have a capability and whose driver is installed."""
     for scheme, module in sorted((STORES | _installed()).items()):
         try:
             if capability in import_module(module).CAPABILITIES:
@@ -62,7 +63,7 @@ def _installed() -> dict[str, str]:
 
 
 def _options(url: str, query: str) -> dict[str, str]:
-    """Return the options of a URL; unlike in an HTML form, a plus in them is a plus."""
+    """Return the options of a URL. Unlike in an HTML form, a plus is a plus."""
     from urllib.parse import unquote
 
     options: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""What a store can do beyond the register. It is asked for here, and never by ``isinstance``.
+"""What a store can do beyond the register. Ask here, never with ``isinstance``.
 
-A store names what it can do in its ``capabilities``: for each name a function, as ``"module:function"``. The function is
-imported when somebody asks for it. Its first argument is the store::
+A store's ``capabilities`` map each name to a function, as ``"module:function"``. The function is imported on request and
+takes the store as its first argument::
 
     parts = PROVISION.needed(store)(frozenset())  # TypeError when the store has nothing to make
 """
@@ -35,7 +35,7 @@ class Capability(Generic[C]):
         self._does = does
 
     def of(self, store: Store) -> C | None:
-        """Return what does it for ``store``, or None when that store cannot do it."""
+        """Return the function bound to ``store``, or None if that store cannot do it."""
         where = store.capabilities.get(self.name)
         if where is None:
             return None
@@ -43,7 +43,7 @@ class Capability(Generic[C]):
         return cast("C", partial(getattr(import_module(module), function), store))
 
     def needed(self, store: Store) -> C:
-        """Return what does it for ``store``.
+        """Return the function bound to ``store``.
 
         Raises:
             TypeError: that store cannot do it. The message names the stores that can.
@@ -56,23 +56,20 @@ class Capability(Generic[C]):
 
 
 class Session(Transport, Protocol):
-    """The caller's own connection: records are written in the transaction that is open on it.
-
-    Each method raises StoreError when the database refuses.
-    """
+    """The caller's connection: records join its open transaction. Each method raises StoreError if the database refuses."""
 
     @property
     def is_open(self) -> bool:
         """Whether a transaction is open."""
 
     def begin(self) -> None:
-        """Begin a transaction in which nobody else can change the key."""
+        """Begin a transaction that stops all others from changing the key."""
 
     def mark(self) -> None:
         """Set the savepoint that :meth:`unmark` looks for."""
 
     def unmark(self) -> bool:
-        """Release the savepoint. Return False if it is gone: the transaction in which it was set has ended."""
+        """Release the savepoint. Return False if it is gone because its transaction ended."""
 
     def commit(self) -> None:
         """Commit."""
@@ -81,44 +78,44 @@ class Session(Transport, Protocol):
         """Roll back."""
 
 
-# Called with a connection: returns its session. ValueError: the connection is not one for this ledger.
+# Takes a connection, returns its session. ValueError: the connection does not fit this ledger.
 TRANSACTION: Final[Capability[Callable[[object], Session]]] = Capability(
     "transaction", "commit a transaction of yours together with a record"
 )
 
-# Called with the writes, in the form that the store's own client takes: returns the conditional write that takes them
-# along. ValueError or TypeError: a write has not that form.
+# Takes the writes, in the form of the store's own client. Returns the conditional write that includes them. ValueError or
+# TypeError: a write has another form.
 TRANSACT: Final[Capability[Callable[[Sequence[object]], Commit]]] = Capability(
     "transact", "commit other writes together with a record"
 )
 
-# Called with options of `onceward init`: makes the ledger, and returns its parts. ValueError: an option means nothing here.
+# Takes options of `onceward init`, makes the ledger, returns its parts. ValueError: an option does not apply here.
 PROVISION: Final[Capability[Callable[[AbstractSet[str]], Steps[list[Part]]]]] = Capability(
     "provision", "be made ahead of its first use"
 )
 
-# Called with a format and options of `onceward init`: returns the text that makes the ledger with another tool.
-# ValueError: there is no such format, or an option means nothing here.
+# Takes a format and options of `onceward init`, returns the text with which another tool makes the ledger.
+# ValueError: the format is unknown, or an option does not apply here.
 TEMPLATE: Final[Capability[Callable[[str, AbstractSet[str]], str]]] = Capability(
     "template", "print how it is made by another tool"
 )
 
-# Brings a ledger of an earlier version up to this one, and returns what was changed and what was right already.
+# Migrates a ledger of an earlier version. Returns what was changed and what was already right.
 MIGRATE: Final[Capability[Callable[[], Steps[list[Part]]]]] = Capability("migrate", "be migrated: it has no schema")
 
-# Called with a callable: has it called with each request from now on, in the thread that made it, after its answer has come.
+# Takes a callable. From now on calls it with each request, after the answer, in the request's thread.
 OBSERVE: Final[Capability[Callable[[Callable[[StoreRequest], object]], None]]] = Capability(
     "observe", "tell of its requests"
 )
 
-# Looks at the ledger and returns the facts, for `onceward doctor`. What cannot be read is told by the facts' findings.
+# Returns the facts about the ledger, for `onceward doctor`. Their findings say what could not be read.
 INSPECT: Final[Capability[Callable[[], Inspected]]] = Capability("inspect", "be looked at by doctor")
 
-# Tells whether there is a ledger yet, for a store whose first use makes one.
+# Returns whether the ledger exists yet, for a store that makes one on first use.
 FOUND: Final[Capability[Callable[[], bool]]] = Capability("found", "tell whether it is there")
 
 
 def check_options(url: str, options: AbstractSet[str], known: AbstractSet[str] = frozenset()) -> None:
-    """Raise ValueError when ``options`` has one that means nothing for the ledger at ``url``."""
+    """Raise ValueError if ``options`` has one that does not apply to the ledger at ``url``."""
     for option in sorted(options - known):
         raise ValueError(f"{url}: --{option} means nothing for this ledger; leave it out")

@@ -1,8 +1,7 @@
-"""The store contract: the protocol's register, plus what people need to look after a ledger.
+"""The store contract: the protocol's register, plus what people need to maintain a ledger.
 
-A store is a dumb atomic register; it decides nothing. Each verb is a generator of the store's own requests, and
-``exchange`` / ``exchange_async`` carry one request out and its reply back. ``onceward.testing.conformance`` checks a store
-against all of this.
+A store is a plain atomic register and decides nothing. Each verb is a generator of the store's own requests;
+``exchange`` / ``exchange_async`` send one and return its reply. ``onceward.testing.conformance`` checks all of this.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from onceward.errors import StoreError
 
 
 class Damaged(NamedTuple):
-    """A record that cannot be read: its key, why, and what was seen, which only its store understands."""
+    """A record that cannot be read: its key, the reason, and its content, which only its store understands."""
 
     key: str
     why: str
@@ -23,10 +22,10 @@ class Damaged(NamedTuple):
 
 
 class DamagedRecord(StoreError):
-    """A store met a record that it cannot read. No handler runs.
+    """A store cannot read a record. No handler runs.
 
     Attributes:
-        damaged: what is known of it; ``store.delete(damaged)`` deletes it as it was seen.
+        damaged: what is known of it; ``store.delete(damaged)`` deletes it if it has not changed.
     """
 
     def __init__(self, message: str, damaged: Damaged) -> None:
@@ -35,10 +34,7 @@ class DamagedRecord(StoreError):
 
 
 class Page(NamedTuple):
-    """Some records of a ledger, or none; ``next`` asks for those after them, None when these were the last.
-
-    Those that cannot be read are in ``damaged``.
-    """
+    """Some records of a ledger, or none. Pass ``next`` to go on; None means the end. ``damaged`` has the unreadable ones."""
 
     records: list[Record]
     next: str | None
@@ -50,9 +46,9 @@ MORE = "more"  # the ``next`` of a purge that always starts from the beginning
 
 
 class Purged(NamedTuple):
-    """How many expired records were deleted, and where there may be more; None when the store has been looked through.
+    """How many expired records were deleted. Pass ``next`` to go on; None means the end.
 
-    Those that expired but cannot be read are in ``damaged``, and stay.
+    Expired records that cannot be read stay and are in ``damaged``.
     """
 
     gone: int
@@ -61,21 +57,21 @@ class Purged(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Something that a ledger is made of; ``made`` tells whether it was made just now, or was there already."""
+    """A part of a ledger. ``made`` says whether it was made just now or existed already."""
 
     what: str
     made: bool
 
 
 class Store(Register, Protocol):
-    """A register that people can look into and clean up.
+    """A register that people can inspect and clean up.
 
-    A verb fails with :class:`onceward.StoreError`, whose ``transient`` says whether trying again may help. A write that
-    is reported failed may still have been made; the protocol copes with that.
+    A verb fails with :class:`onceward.StoreError`; its ``transient`` says whether a retry may help. A write reported as
+    failed may still have happened; the protocol handles that.
 
     Attributes:
-        url: Where it is, for messages.
-        max_result: Bytes of encoded result that a guard stores here unless its options say otherwise.
+        url: where it is, for messages.
+        max_result: bytes of encoded result that a guard stores here, unless its options say otherwise.
     """
 
     url: str
@@ -83,30 +79,30 @@ class Store(Register, Protocol):
 
     @property
     def capabilities(self) -> Mapping[str, str]:
-        """What it can do beyond this contract, see ``capabilities.py``; empty when that is nothing."""
+        """What it can do beyond this contract: see ``capabilities.py``. May be empty."""
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-        """Read up to ``limit`` records whose key starts with ``prefix``, from where ``after`` (a page's next) points.
+        """Read up to ``limit`` records whose key starts with ``prefix``, from ``after`` (an earlier page's next).
 
-        The order is the store's own, and the same each time. A page may be empty and have a next: the store looks at a
-        bounded number of records, and none of them had the prefix.
+        The order is the store's own and always the same. A page may be empty and have a next, because the store looks at a
+        limited number of records.
         """
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
-        """Delete the record if it still has the owner, the fence and the beat of ``seen``; a damaged one, if nothing has changed."""
+        """Delete the record if its owner, fence and beat are those of ``seen``. A damaged one must be entirely unchanged."""
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
-        """Delete up to ``limit`` records past their ``expires_at``, from where ``after`` (an earlier one's next) points.
+        """Delete up to ``limit`` records past their ``expires_at``, from ``after`` (an earlier purge's next).
 
-        It may delete none and have a next: the store looks at a bounded number of records.
+        It may delete none and have a next, because the store looks at a limited number of records.
         """
 
     def close(self) -> None:
-        """Give back connections and threads; the store opens them again when it is used again."""
+        """Close connections and threads. The next use opens them again."""
 
 
 class OneByOne:
-    """The ``*_many`` verbs for a store that has no batch request of its own."""
+    """The ``*_many`` verbs for a store without a batch request."""
 
     def insert_many(self: Register, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert each in turn."""
@@ -126,7 +122,7 @@ class OneByOne:
 
 
 def _alone(verb: Steps[Reply]) -> Steps[Answered]:
-    """Return the reply or the error: an error of one key does not stop the others."""
+    """Return the reply or the error, so that one key's error does not stop the others."""
     try:
         return (yield from verb)
     except StoreError as error:

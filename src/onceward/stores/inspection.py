@@ -1,4 +1,4 @@
-"""What a look at a ledger tells, for ``onceward doctor``: facts, and the findings that they make."""
+"""Facts about a ledger and the findings from them, for ``onceward doctor``."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar
@@ -15,11 +15,11 @@ class Finding(NamedTuple):
     """What one check found.
 
     Attributes:
-        level: "error" (messages are lost, or effects doubled, sooner or later), "warning" or "ok"; "unknown" when a setting that
-            was asked for could not be read, "skipped" when one that nobody asked for could not.
-        check: what was looked at, in a word or two.
+        level: "error" (sooner or later messages are lost or effects doubled), "warning" or "ok". "unknown": a setting that you
+            asked for could not be read. "skipped": another setting could not be read.
+        check: what was checked, in a word or two.
         says: what was found.
-        why: what happens because of it; "" when it is ok.
+        why: the consequence; "" when it is ok.
         fix: what you should do.
         source: the document that says so.
     """
@@ -40,25 +40,21 @@ class Inspected(Protocol):
         """Whether only processes of this host can use it."""
 
     def findings(self) -> Iterator[Finding]:
-        """Yield what they mean. No I/O."""
+        """Yield what the facts mean. Does no I/O."""
 
 
 class Unanswered(OncewardError):
-    """The service at this endpoint does not know the question."""
+    """The service at this endpoint does not support the request."""
 
 
 class Gaps:
-    """What could not be looked at.
-
-    Attributes:
-        found: the findings that say so.
-    """
+    """Collects what could not be checked, as findings in ``found``."""
 
     def __init__(self) -> None:
         self.found: list[Finding] = []
 
     def tried(self, check: str, look: Callable[[], T], *, needed: bool = True) -> T | None:
-        """Return what ``look()`` returns, or None when it fails."""
+        """Return what ``look()`` returns, or note a gap and return None if it fails."""
         try:
             return look()
         except Unanswered as error:
@@ -68,7 +64,7 @@ class Gaps:
         return None
 
     def note(self, check: str, says: str, fix: str, *, needed: bool) -> None:
-        """Note a gap: "unknown" if the caller asked for it by name, else "skipped"; it is never "ok"."""
+        """Note a gap: "unknown" if the caller asked for it by name, else "skipped". It is never "ok"."""
         self.found.append(Finding("unknown" if needed else "skipped", check, says, "it was not looked at", fix))
 
 
@@ -81,7 +77,7 @@ class InMemory:
         self.url = store.url
 
     def findings(self) -> Iterator[Finding]:
-        """As :class:`Inspected`."""
+        """See :class:`Inspected`."""
         yield Finding(
             "error",
             "ledger",

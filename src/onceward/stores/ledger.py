@@ -22,14 +22,11 @@ class NotFound(OncewardError):
 
 
 class KeepsMessage(OncewardError):
-    """The record keeps a message that no queue has any more, and that would be lost with it."""
+    """The record keeps a message that is in no queue any more. Clearing the record would lose it."""
 
 
 class Ledger:
-    """The records of a store. You get one from ``once.ledger``.
-
-    Every method raises StoreError when the store cannot be reached.
-    """
+    """The records of a store, from ``once.ledger``. Every method raises StoreError if the store cannot be reached."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -37,13 +34,13 @@ class Ledger:
     def records(self, prefix: str = "", status: str | None = None) -> Iterator[tuple[Record, float]]:
         """Yield each record whose key starts with ``prefix``, with the store's time.
 
-        They come in the order of their keys from SQLite and from memory, and in no order from DynamoDB, which is read to
-        its end: see :meth:`pages` for large tables. Those that cannot be read are left out, with a warning on the log.
+        SQLite and memory sort them by key. DynamoDB has no order and is read completely: for large tables use :meth:`pages`.
+        Records that cannot be read are left out, with a warning in the log.
 
         Args:
             prefix: the first characters of the keys.
-            status: only those in this status: IN_PROGRESS, COMPLETED, RELEASED or PARKED; or LAPSED or EXPIRED, as
-                :meth:`stats` counts them.
+            status: only those in this status: IN_PROGRESS, COMPLETED, RELEASED or PARKED; or LAPSED or EXPIRED, as in
+                :meth:`stats`.
         """
         for page in self.pages(prefix, status):
             for one in page.damaged:
@@ -54,22 +51,23 @@ class Ledger:
     def pages(
         self, prefix: str = "", status: str | None = None, *, after: str | None = None, limit: int | None = None
     ) -> Iterator[Page]:
-        """Yield pages of records as the store reads them, in its own order, so that a reader may stop and go on later.
+        """Yield pages of records in the store's own order, so that you can stop and go on later.
 
-        A page may be empty and have a next. Records that cannot be read are in its ``damaged``, whatever the status. A record that stays where it is comes once, also to those who go on later.
+        A page may be empty and have a next. ``damaged`` has the records that cannot be read, whatever ``status`` says. A
+        record that stays where it is comes once, even if you stop and go on later.
 
         Args:
             prefix: the first characters of the keys.
             status: only those in this status.
-            after: the ``next`` of the page to go on after; None is from the start.
-            limit: how many records there are on all pages together, at most; None is all.
+            after: the ``next`` of the last page you read; None starts at the beginning.
+            limit: the most records on all pages together; None means all.
         """
         size = PAGE if limit is None else min(limit, PAGE)
         while limit is None or limit > 0:
             page = drive(self.store.scan(prefix, after, size), self.store)
             records = [_plain(one) for one in page.records if status is None or is_in(one, page.now, status)]
             if limit is not None and len(records) > limit:
-                size = max(limit, size // 2)  # only a whole page has a next, so it is read again, and less of it
+                size = max(limit, size // 2)  # only a whole page has a next: read a smaller one again
                 continue
             yield page._replace(records=records)
             if page.next is None:
@@ -77,21 +75,21 @@ class Ledger:
             after = page.next
             if limit is not None:
                 limit -= len(records)
-                # A page that is not full was filtered, so the next one may be longer.
+                # A page that is not full was filtered, so the next one may be larger.
                 size = min(limit if len(records) == size else 2 * size, PAGE)
 
     def show(self, key: str, *, whole: bool = False) -> tuple[Record, float]:
-        """Return the record of ``key`` (as it stands in the ledger) and the store's time.
+        """Return the record of ``key`` and the store's time.
 
         Args:
-            key: as it stands in the ledger.
+            key: the key as it stands in the ledger.
             whole: whether to fetch a result that is kept elsewhere; otherwise ``result`` says where it is.
 
         Raises:
             NotFound: there is no such key.
-            DamagedRecord: there is something that cannot be read.
+            DamagedRecord: the record cannot be read.
         """
-        # A key with lone surrogates, as from an argument that is not UTF-8, can stand in no ledger.
+        # No ledger can hold a key with lone surrogates, as from an argument that is not UTF-8.
         readable = key.encode("utf-8", "replace").decode() == key
         reply = drive(self.store.load(key), self.store) if readable else None
         if reply is None or reply.record is None:
@@ -102,18 +100,18 @@ class Ledger:
         return record, reply.now
 
     def is_live(self, key: str) -> bool:
-        """Tell whether a worker holds ``key`` now; raises NotFound."""
+        """Return whether a worker holds ``key`` now. Raises NotFound."""
         return protocol.is_live(*self.show(key))
 
     def clear(self, key: str, *, live: bool = False, message: bool = False) -> Record | Damaged:
-        """Forget ``key``, so that its next delivery runs again; return the record that was.
+        """Delete the record of ``key``, so that its next delivery runs again, and return it.
 
-        One that cannot be read is deleted as well: nobody can tell whether a worker holds it.
+        A record that cannot be read is deleted in any case: it does not show whether a worker holds it.
 
         Args:
             key: the key as it stands in the ledger.
-            live: whether to clear it although a worker holds it; that worker's result will be refused.
-            message: whether to clear it although it keeps a message, which is lost then.
+            live: whether to clear it even if a worker holds it; that worker's result will be refused.
+            message: whether to clear it even if it keeps a message, which is then lost.
 
         Raises:
             NotFound: there is no such key.
@@ -131,7 +129,7 @@ class Ledger:
                 raise Busy(key, record.lease_until - now, record.worker)
             if protocol.message_in(record) is not None and not message:
                 raise KeepsMessage(f"{key}: it keeps a message that is in no queue any more, and goes with it")
-            # A clock of whole seconds stamps ahead of what it shows: the next claim must get a larger fence than this one.
+            # A clock of whole seconds stamps ahead of its time: wait, so that the next claim gets a larger fence.
             if 0 < (ahead := record.fence / 1e6 - now) < 3 * self.store.resolution:
                 time.sleep(ahead)
             if self._deleted(record):
@@ -140,11 +138,11 @@ class Ledger:
     def _deleted(self, seen: Record | Damaged) -> bool:
         try:
             return drive(self.store.delete(seen), self.store).won
-        except DamagedRecord:  # it was damaged, or changed, since it was seen
+        except DamagedRecord:  # it was damaged or changed since
             return False
 
     def park(self, key: str, reason: str = "parked by hand", *, live: bool = False) -> Record:
-        """Stop retrying ``key``; return the record as it is now.
+        """Stop retrying ``key``. Return the new record.
 
         Raises:
             NotFound: there is no such key.
@@ -160,7 +158,7 @@ class Ledger:
         return self._change(key, write, "cannot be parked")
 
     def unpark(self, key: str) -> Record:
-        """Let a parked ``key`` run again with all its attempts; return the record as it is now.
+        """Let a parked ``key`` run again with all its attempts. Return the new record.
 
         Raises:
             NotFound: there is no such key.
@@ -181,21 +179,21 @@ class Ledger:
         return self._change(key, write, "is not parked")
 
     def purge(self, batch: int = PAGE, limit: int | None = None) -> int:
-        """Delete expired records, ``batch`` at a time, and return how many. Writes do the same, a few at a time.
+        """Delete expired records and return how many. Writes also do this, a few at a time.
 
         Args:
             batch: how many to delete at a time.
-            limit: how many to delete, at most; None is all there are.
+            limit: the most to delete; None means all.
         """
         return sum(purged.gone for purged in self.purging(batch, limit=limit))
 
     def purging(self, batch: int = PAGE, *, after: str | None = None, limit: int | None = None) -> Iterator[Purged]:
-        """As :meth:`purge`, yielding how many each batch has deleted, and where to go on: None after the last.
+        """Like :meth:`purge`, but yield for each batch how many it deleted and where to go on (None after the last).
 
         Args:
             batch: how many to delete at a time.
-            after: where an earlier purge ended; None is from the start.
-            limit: how many to delete, at most; None is all.
+            after: where an earlier purge ended; None starts at the beginning.
+            limit: the most to delete; None means all.
         """
         while limit is None or limit > 0:
             purged = drive(self.store.purge(batch if limit is None else min(batch, limit), after), self.store)
@@ -207,10 +205,10 @@ class Ledger:
                 limit -= purged.gone
 
     def stats(self, prefix: str = "") -> dict[str, int]:
-        """Count the records by status, with ``lapsed`` for those whose worker vanished and ``expired`` for garbage.
+        """Count the records by status, plus ``lapsed`` (their worker vanished) and ``expired`` (garbage).
 
-        A status that this version does not know is counted under its own name. Records that cannot be read, if there are
-        some, are counted as ``damaged``, and in none of the others.
+        A status that this version does not know is counted under its name. Records that cannot be read, if any, count only
+        as ``damaged``.
         """
         counts: dict[str, int] = {}
         for counts, _ in self.counting(prefix):  # noqa: B007 - the last ones are of all records
@@ -225,12 +223,12 @@ class Ledger:
         limit: int | None = None,
         on_damaged: Callable[[Damaged], object] | None = None,
     ) -> Iterator[tuple[dict[str, int], str | None]]:
-        """As :meth:`stats`, yielding the counts so far after each page, and where to go on: None after the last.
+        """Like :meth:`stats`, but after each page yield the counts so far and where to go on (None after the last).
 
         Args:
             prefix: the first characters of the keys.
-            after: where an earlier count ended; its numbers and these add up.
-            limit: how many records to count, at most; None is all.
+            after: where an earlier count ended; add up both results.
+            limit: the most records to count; None means all.
             on_damaged: called with each record that cannot be read.
         """
         counts = dict.fromkeys(("total", *sorted(protocol.STATUSES), "lapsed", "expired"), 0)
@@ -260,5 +258,5 @@ class Ledger:
 
 
 def _plain(record: Record) -> Record:
-    """Return a record whose result is text, also where that only says where the result is."""
+    """Return the record with its result as text; for a result kept elsewhere, that is its place."""
     return record._replace(result=str(record.result)) if type(record.result) is Elsewhere else record

@@ -1,8 +1,8 @@
-"""Locks that a signal handler or a fork can meet while their own thread holds them.
+"""Locks that are safe when a signal handler or a fork interrupts the thread that holds them.
 
-Python runs a signal handler in the main thread, between two steps of the code there, which can be a write to a ledger.
-A plain lock would then wait for its own thread for ever, so these are reentrant. Code that must not be reentered asks
-``owns`` first. The same is true for ``__del__``, which runs wherever an object dies.
+Python runs a signal handler in the main thread, perhaps in the middle of a write to a ledger. There a plain lock would wait
+for its own thread for ever, so these are reentrant. Code that must not be reentered asks ``owns`` first. ``__del__``, which
+runs wherever an object dies, has the same problem.
 """
 
 import os
@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Protocol
 from onceward.errors import StoreError
 
 if TYPE_CHECKING:
-    from threading import RLock  # a class to the type checker, and a function when it runs
+    from threading import RLock  # a class to the type checker, a function at run time
 
 _PATIENCE, _PAUSE = 0.05, 0.001  # seconds
 
 
 def owns(lock: "RLock") -> Callable[[], bool]:
-    """Return a function that tells whether this thread holds the lock."""
+    """Return a function that returns whether this thread holds the lock."""
     is_owned: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition
     return is_owned
 
 
 def reentered(where: str) -> StoreError:
-    """Return the error of a call that interrupts its own thread in the middle of a write."""
+    """Return the error for a call that interrupted its own thread in the middle of a write."""
     return StoreError(
         f"ledger {where}: this call came from a signal handler (or a __del__) that interrupted its own thread in the middle "
         "of a write to this ledger. Nothing was done. Let the handler set a flag, or start a thread that makes the call"
@@ -38,15 +38,15 @@ Holds = list[tuple["RLock", int]]
 
 
 def holds(locks: "Sequence[RLock]") -> Holds:
-    """Return how often this thread holds each lock. :func:`give` then releases what is taken from now on.
+    """Return how often this thread holds each lock. :func:`give` releases what is taken after that.
 
-    An interrupt may strike between the moment when a lock is taken and the one when somebody has noted that.
+    Needed because an interrupt may come after a lock is taken and before the code has noted it.
     """
     return [(lock, _count(lock)) for lock in locks]
 
 
 def take(locks: "Sequence[RLock]") -> None:
-    """Acquire all. It waits only while it holds none of them, so two threads cannot block each other."""
+    """Acquire all locks. Waits only while it holds none of them, so two threads cannot deadlock."""
     before = holds(locks)
     while True:
         try:
@@ -60,7 +60,7 @@ def take(locks: "Sequence[RLock]") -> None:
 
 
 def give(before: Holds, patience: int = 2) -> None:
-    """Release what was taken since."""
+    """Release what was taken since :func:`holds`."""
     try:
         for lock, count in reversed(before):
             while _count(lock) > count:
@@ -72,7 +72,7 @@ def give(before: Holds, patience: int = 2) -> None:
 
 
 def _count(lock: "RLock") -> int:
-    # Only the repr tells it in every version of Python.
+    # Only the repr shows it in every version of Python.
     return int(repr(lock).rpartition("count=")[2].split()[0]) if owns(lock)() else 0
 
 
@@ -80,17 +80,17 @@ def _count(lock: "RLock") -> int:
 
 
 class Forks(Protocol):
-    """What a store does around a fork. Its ``locks`` are held from before to after, so that nobody is inside one."""
+    """What a store does around a fork. Its ``locks`` are held throughout, so no thread forks inside one."""
 
     @property
     def locks(self) -> "Sequence[RLock]":
-        """All that a fork must not leave held."""
+        """All locks that must not stay held in the child."""
 
     def before_fork(self, *, inside: bool) -> None:
-        """Prepare; all locks are held. ``inside``: this thread was interrupted while it held one of them, and will go on."""
+        """Prepare. All locks are held. ``inside``: this thread held one when it was interrupted, and will go on."""
 
     def after_fork_in_child(self) -> None:
-        """Begin anew as the child; all locks are held."""
+        """Start again as the child. All locks are held."""
 
 
 _STORES: dict[int, "weakref.ref[Forks]"] = {}
@@ -98,13 +98,13 @@ _FORKING: "dict[int, list[_Fork]]" = {}  # by thread; a signal handler may fork 
 
 
 def watch_forks(store: Forks) -> None:
-    """Call the store around every fork of this process, for as long as it lives."""
+    """Call the store around every fork of this process, as long as the store lives."""
     _STORES[id(store)] = weakref.ref(store)
     weakref.finalize(store, _STORES.pop, id(store), None).atexit = False
 
 
 class _Fork:
-    """A fork that is under way, and what its thread held before."""
+    """A running fork, and what its thread held before."""
 
     ready = confirmed = False
 
@@ -120,7 +120,7 @@ class _Fork:
         self.ready = True
 
 
-# If a hook raises, as by a time limit, Python prints it and goes on. So each hook has a second one that finishes its work.
+# If a hook raises, as by a time limit, Python prints the error and goes on. So a second hook finishes each hook's work.
 
 
 def _before() -> None:
@@ -164,6 +164,6 @@ def _in_child_again() -> None:
     _after_again()
 
 
-if hasattr(os, "register_at_fork"):  # what is to run before a fork runs in reverse order
+if hasattr(os, "register_at_fork"):  # "before" hooks run in reverse order
     os.register_at_fork(before=_before_again, after_in_parent=_after, after_in_child=_in_child)
     os.register_at_fork(before=_before, after_in_parent=_after_again, after_in_child=_in_child_again)

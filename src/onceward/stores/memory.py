@@ -1,4 +1,4 @@
-"""The ledger in this process's memory: for tests, and the plainest example of a store."""
+"""The ledger in this process's memory: for tests, and the simplest example of a store."""
 
 import threading
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class MemoryStore(OneByOne, Observed):
     """Records in a dict behind a lock.
 
     Args:
-        clock: the store's own clock, in seconds; give one to move time by hand.
+        clock: the store's own clock, in seconds; pass one to move time by hand.
     """
 
     url = "memory:"
@@ -37,7 +37,7 @@ class MemoryStore(OneByOne, Observed):
         self._lock = threading.RLock()
         self._is_inside = owns(self._lock)
         self.locks = (self._lock,)
-        self._fence = 0  # the largest of a deleted record
+        self._fence = 0  # the largest fence of a deleted record
         watch_forks(self)
 
     def exchange(self, request: object) -> object:
@@ -48,8 +48,8 @@ class MemoryStore(OneByOne, Observed):
             return request()  # type: ignore[operator]  # the verbs yield nothing else
 
     async def exchange_async(self, request: object) -> object:
-        """Run one request under the lock, which nobody holds for long."""
-        return type(self).exchange(self, request)  # the object's own may tell of it, and so does this one's
+        """Run one request under the lock, which is never held for long."""
+        return type(self).exchange(self, request)  # not the object's exchange: an observer would count it twice
 
     def insert(self, write: Write) -> Steps[Reply]:
         """Write if the key is absent."""
@@ -128,7 +128,7 @@ class MemoryStore(OneByOne, Observed):
     def _purge(self, limit: int) -> int:
         now = self._clock()
         expired = [r for r in self.records.values() if r.expires_at is not None and r.expires_at <= now]
-        gone = [r.key for r in expired if is_known(r)][:limit]  # a newer version may still need another
+        gone = [r.key for r in expired if is_known(r)][:limit]  # a newer version may still need the others
         for key in gone:
             self._forget(key)
         return len(gone)
@@ -147,7 +147,7 @@ CAPABILITIES = MemoryStore.capabilities
 
 
 def open_url(parts: SplitResult, options: dict[str, str]) -> MemoryStore:
-    """Open ``memory:``; raises ValueError when more is asked for."""
+    """Open ``memory:``. Raises ValueError if the URL has more than that."""
     if parts.netloc or parts.path or options:
         raise ValueError(f"{parts.geturl()!r}: the in-memory store takes nothing after memory:")
     return MemoryStore()

@@ -1,4 +1,4 @@
-"""A store that tells of its requests: each is timed at its exchange. A store that nobody observes pays nothing."""
+"""A store that reports its requests and their duration. Without an observer this costs nothing."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
@@ -11,19 +11,15 @@ Tell = Callable[[StoreRequest], object]
 
 
 class Observed:
-    """What a store inherits to be observed.
-
-    Attributes:
-        url: where the store is, for messages.
-    """
+    """The base class of an observable store."""
 
     url: str
     _tells: tuple[Tell, ...] = ()
 
     def observe(self, tell: Tell) -> None:
-        """Have ``tell`` called with each request from now on, in the thread that made it, after the answer has come."""
+        """From now on call ``tell`` with each request, after its answer, in the request's thread."""
         self._tells += (tell,)
-        # On the object, so that the class's own exchange need not ask whether anybody observes.
+        # Set on the object, so that the class's exchange need not check for observers.
         store: Any = self
         store.exchange, store.exchange_async = _timed(self), _timed_async(self)
 
@@ -32,30 +28,24 @@ class Observed:
         return type(request).__name__.lower()
 
     def told_of(self, request: object, reply: object, seconds: float) -> Sequence[StoreRequest]:
-        """Return what there is to tell of a request.
-
-        Args:
-            request: what was sent.
-            reply: the answer, or the exception in its place.
-            seconds: how long it took.
-        """
+        """Return the events of a request, its reply (or exception) and its duration in seconds."""
         error = type(reply).__name__ if isinstance(reply, Exception) else ""
         return [StoreRequest(self.url, self.action(request), seconds, error)]
 
     def tell(self, request: object, reply: object, seconds: float) -> None:
-        """Tell of a request that was answered, or failed."""
+        """Report a request that was answered or failed."""
         for told in self.told_of(request, reply, seconds):
             for tell in self._tells:
                 tell(told)
 
 
 def observe(store: Observed, tell: Tell) -> None:
-    """Have ``tell`` called with each request of ``store`` (:data:`onceward.stores.capabilities.OBSERVE`)."""
+    """Call ``tell`` with each request of ``store`` (:data:`onceward.stores.capabilities.OBSERVE`)."""
     store.observe(tell)
 
 
 def _timed(store: Observed) -> Callable[[object], object]:
-    # Weak: a store that refers to itself would be closed later than its last user lets it go.
+    # Weak: a store that refers to itself would not close as soon as its last user drops it.
     weak, exchange = ref(store), cast("Any", type(store)).exchange
 
     def timed(request: object) -> object:

@@ -1,13 +1,9 @@
-"""The test kit: for stores of your own, for handlers under faults, and for the protocol itself.
+"""The test kit: for your own stores, for handlers under faults, and for the protocol itself.
 
-``clock``
-    a clock that a test moves by hand
-``faults``
-    a store that fails, stalls or repeats itself where a plan says so
-``conformance``
-    every sentence of the store contract as a check, for any store
-``explorer``
-    every interleaving of a few workers on one key, each state checked
+- ``clock``: a clock that tests move by hand.
+- ``faults``: a store that fails, stalls or repeats itself as planned.
+- ``conformance``: every sentence of the store contract as a check, for any store.
+- ``explorer``: every interleaving of a few workers on one key, each state checked.
 """
 
 from onceward.testing.clock import ManualClock

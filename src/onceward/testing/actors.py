@@ -1,8 +1,8 @@
-"""The workers of the explorer: the protocol's real generators, run by hand.
+"""The workers of the explorer: the protocol's real generators, driven step by step.
 
-A delivery is one generator. It yields the requests of the store, and ``Choice`` where its handler may go one way or
-another. What it is depends only on what it was sent and when, so a ``Node`` is a worker after one such history; ``step``
-makes the next one, by running the generator afresh along the history, and keeps it.
+A delivery is one generator. It yields store requests, and a ``Choice`` where its handler may do several things. Its state
+depends only on what it was sent and when, so a ``Node`` is a worker after one such history. ``step`` makes the next node:
+it runs a new generator through the longer history, and keeps the result.
 """
 
 from collections.abc import Callable, Generator
@@ -27,7 +27,7 @@ class Choice(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a worker was told at the end of one delivery, as which owner and about which record."""
+    """What a worker was told at the end of one delivery, with its owner id and the record."""
 
     what: str
     owner: str
@@ -35,7 +35,7 @@ class Told(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What stays of a worker between two deliveries, and when it has ended or crashed."""
+    """A worker's state between two deliveries, and after it ended or crashed."""
 
     delivery: int = 0
     effects: tuple[int, ...] = ()
@@ -46,7 +46,7 @@ class Left(NamedTuple):
 
 
 class Seat:
-    """What a worker knows outside its generator: its clock, and the claim that it believes to hold."""
+    """What a worker knows outside its generator: its clock, and the claim it believes it holds."""
 
     def __init__(self) -> None:
         self.clock = 0.0
@@ -59,7 +59,7 @@ class Seat:
 
 
 class Parts(NamedTuple):
-    """The protocol under test. Replace a part to see the explorer find out."""
+    """The protocol under test. Replace a part with a broken one to see the explorer detect it."""
 
     claim: Callable[[Register, Bid], Steps[Won | Replay | Refused]] = steps.claim
     heartbeat: Callable[..., Steps[list[Won | Lost]]] = steps.heartbeat
@@ -68,7 +68,7 @@ class Parts(NamedTuple):
 
 
 class Casting(NamedTuple):
-    """One worker's part: its number, the register as it sees it, and what it may do."""
+    """One worker's role: its number, the register as it sees it, and what it may do."""
 
     number: int
     register: Register
@@ -84,9 +84,9 @@ class Node:
     """A worker in one delivery, after one history. Compare by identity.
 
     Args:
-        cast: its part.
-        before: what stayed of its deliveries before this one.
-        clock: what its clock shows when it starts.
+        cast: its role.
+        before: its state after earlier deliveries.
+        clock: its clock at the start.
         history: what it was sent since, and when.
     """
 
@@ -105,7 +105,7 @@ class Node:
         self._run()
 
     def step(self, kind: str, value: object, clock: float) -> "Node":
-        """Return this worker after it was sent ``value``; ``kind`` is "reply", "error" or "interrupt"."""
+        """Return this worker after it is sent ``value``. ``kind`` is "reply", "error" or "interrupt"."""
         event = (kind, tuple(value) if type(value) is list else value, clock)
         if event not in self._next:
             history = (*self._history, (kind, value, clock))
@@ -174,7 +174,7 @@ def _deliver(cast: Casting, seat: Seat, bid: Bid) -> Generator[object, object, t
 
 
 def _transact(register: Register, seat: Seat, bid: Bid) -> Generator[object, object, tuple[str, Record | None]]:
-    """Claim, effect and completion in one write; the effect is that very write."""
+    """Claim, effect and completion in one write, which is itself the effect."""
 
     def commit(write: Write, seen: Record | None) -> Steps[Reply]:
         return register.insert(write) if seen is None else register.swap(write, seen)
@@ -224,7 +224,7 @@ def _handle(
 def _settle(
     cast: Casting, seat: Seat, bid: Bid, record: Record, outcome: Outcome
 ) -> Generator[object, object, tuple[str, Record | None]]:
-    seat.holds = False  # the handler is done: nobody acts on the belief any more
+    seat.holds = False  # the handler is done and no longer acts on its belief
     try:
         ended = yield from cast.parts.end(
             cast.register, record, outcome, bid.policy, clock=bid.clock, until=lambda: seat.until
@@ -234,7 +234,7 @@ def _settle(
     if isinstance(ended, Lost):
         return "lost", ended.record
     if cast.beats and (yield Choice(("end", "late beat"))) == "late beat":
-        # The heartbeat's thread had chosen this claim before it ended, and reads it now.
+        # The heartbeat thread chose this claim before it ended, and reads it now.
         try:
             yield from cast.parts.heartbeat(cast.register, [(ended.record, bid.policy.lease)], [bid.policy], bid.clock)
         except StoreError:

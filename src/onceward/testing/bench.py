@@ -1,4 +1,4 @@
-"""The bench that a store is put on to be checked, and what a check is."""
+"""The bench for checking a store, and the form of a check."""
 
 import asyncio
 import threading
@@ -18,18 +18,18 @@ MODES: tuple[Mode, ...] = ("sync", "async")
 
 
 class NotConforming(AssertionError):
-    """A store does not do what the contract says; the message is the sentence that does not hold."""
+    """A store breaks the contract. The message is the sentence that does not hold."""
 
 
 class Bench:
-    """A fresh store to check, and the means to do so.
+    """A new store to check, and the tools to do so.
 
     Args:
-        make: gives a store with an empty ledger, on the clock that it is given.
-        again: gives a second handle on the same data, given the first and the clock; None when there is no such thing.
+        make: takes a clock, returns a store with an empty ledger on it.
+        again: takes the store and the clock, returns a second handle on the same data; None if there is none.
         mode: "sync" or "async".
-        advance: lets so many seconds pass on the store's clock; None moves the clock that ``make`` was given.
-        unknown: adds a field that no version knows to the record of a key, and returns what tells whether it is still
+        advance: lets this many seconds pass on the store's clock; None moves the clock that ``make`` was given.
+        unknown: adds a field that no version knows to a key's record, and returns a function that says whether it is still
             there; None for a store that keeps no such field.
     """
 
@@ -56,12 +56,12 @@ class Bench:
         self._advance(seconds)
 
     def do(self, steps: Steps[T], store: Store | None = None) -> T:
-        """Drive the steps of a verb to their end."""
+        """Drive a verb's steps to the end."""
         target = self.store if store is None else store
         return drive(steps, target) if self._runner is None else self._runner.run(drive_async(steps, target))
 
     def race(self, attempts: Sequence[Callable[[Store], Steps[T]]]) -> list[T]:
-        """Drive several steps at once, in turn on this handle and the other: in threads, or as tasks of one loop."""
+        """Drive several steps at once, alternating between the two handles: in threads, or as tasks of one loop."""
         stores = [(self.store, self.other)[i % 2] for i in range(len(attempts))]
         if self._runner is not None:
             return self._runner.run(_together([drive_async(a(s), s) for a, s in zip(attempts, stores, strict=True)]))
@@ -92,7 +92,7 @@ class Bench:
         return self.do(self.store.swap(write, seen))
 
     def load(self, key: str) -> Record | None:
-        """Return the record that the other handle reads; it must be what this one wrote."""
+        """Return the record that the other handle reads. It must be what this one wrote."""
         return self.do(self.other.load(key), self.other).record
 
     def claimed(self, key: str = "key", owner: str = "a", **changes: object) -> Record:
@@ -115,7 +115,7 @@ async def _together(coroutines: Sequence[Coroutine[object, object, T]]) -> list[
 
 
 def claim_of(key: str = "key", owner: str = "a", **changes: object) -> Write:
-    """Return a claim on its way to the store, with ``changes`` to its fields."""
+    """Return a claim to write, with ``changes`` to its fields."""
     write = Write(
         key=key,
         status=IN_PROGRESS,

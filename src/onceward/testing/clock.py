@@ -1,4 +1,4 @@
-"""A clock that a test moves by hand."""
+"""A clock that tests move by hand."""
 
 import threading
 
@@ -6,18 +6,18 @@ EPOCH = 1_767_225_600.0  # 2026-01-01T00:00:00Z: fences are a store's time in mi
 
 
 class ManualClock:
-    """Seconds that pass only when told to; call it for the time. Safe to share between threads.
+    """A clock that you move yourself; call it for the time in seconds. Threads can share it.
 
-    Hand one to a store and to the ``Once`` on it, and leases lapse without waiting::
+    Pass it to a store and to its ``Once``, and leases lapse without waiting::
 
         clock = ManualClock()
         once = Once(MemoryStore(clock), clock=clock)
         clock.advance(61)
 
-    Claims on such a clock are not renewed by the heartbeat thread; ``claim.extend()`` does it.
+    The heartbeat thread does not renew claims on such a clock; call ``claim.extend()``.
 
     Args:
-        start: what it shows at first, in seconds since the epoch.
+        start: the first time, in seconds since the epoch.
     """
 
     def __init__(self, start: float = EPOCH) -> None:
@@ -29,6 +29,6 @@ class ManualClock:
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Let ``seconds`` pass; a negative number is a clock that is set back."""
+        """Let ``seconds`` pass. A negative number sets the clock back."""
         with self._lock:
             self._now += seconds

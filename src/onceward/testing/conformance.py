@@ -1,6 +1,6 @@
-"""The store contract as checks that anyone can run on a store of their own.
+"""The store contract as checks that you can run on your own store.
 
-Each check is one sentence of ``stores/contract.py`` or ``core/register.py``. They run through ``exchange`` and through
+Each check is one sentence of ``stores/contract.py`` or ``core/register.py``. They run through ``exchange`` and
 ``exchange_async``::
 
     from onceward.testing.conformance import conform
@@ -10,15 +10,15 @@ Each check is one sentence of ``stores/contract.py`` or ``core/register.py``. Th
 
     conform(make)                     # raises NotConforming with every sentence that does not hold
 
-or one by one, in pytest::
+Or one by one, in pytest::
 
     @pytest.mark.parametrize("check", CHECKS, ids=str)
     @pytest.mark.parametrize("mode", MODES)
     def test_my_store(check, mode):
         check.run(Bench(make, again, mode=mode))
 
-A store whose clock cannot be given (a server's own) ignores the argument of ``make``; its ``Bench`` is made with
-``advance=time.sleep``, and the checks then take some seconds. ``make`` must give an empty ledger each time.
+If your store uses a server's clock, ignore the argument of ``make`` and pass ``advance=time.sleep``; the checks then take
+some seconds. ``make`` must return an empty ledger each time.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ def conform(
         for check in CHECKS:
             try:
                 check.run(Bench(make, again, mode=mode, advance=advance, unknown=unknown))
-            except Exception as error:  # a check that breaks down is a finding, too
+            except Exception as error:  # a check that fails in any way is a finding
                 wrong.append(f"{check.name} ({mode}): {error if isinstance(error, NotConforming) else repr(error)}")
     if wrong:
         raise NotConforming("\n".join(wrong))

@@ -1,16 +1,16 @@
-"""Every interleaving of a few workers on one key, each reachable state checked.
+"""Explores every interleaving of a few workers on one key, and checks each reachable state.
 
-The workers run the real generators of ``onceward.core.protocol`` against the in-memory store. Each exchange is three
-steps, between which anything else may happen: the request is sent, it reaches the store, its reply reaches the worker.
-At every one of them the request or the reply may be lost, the request may arrive late, the worker may crash or be
-interrupted, and time may pass. ``explore`` walks all orders, visits each state once, and says what was violated::
+The workers run the real generators of ``onceward.core.protocol`` against the in-memory store. Each exchange has three
+steps: the request is sent, it reaches the store, its reply reaches the worker. Anything may happen between them: messages
+are lost or late, the worker crashes or is interrupted, time passes. ``explore`` tries all orders, visits each state once,
+and reports violations::
 
     seen = explore(workers=2)
     print(seen)                     # 31415 states, 92653 steps
     assert not seen.violations
 
-A state is the record, the time, each worker's history, and the requests that are still on their way. Faults are bounded
-by ``Bounds``, or there would be no end. The workers' clocks start anywhere and run slower than the store's.
+A state is the record, the time, each worker's history, and the requests in flight. ``Bounds`` limits the faults, or
+exploring would never end. The workers' clocks start at any time and run slower than the store's.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,16 +33,16 @@ SLOW = 0.9905  # how fast the workers' clocks run; the protocol allows for a hun
 
 
 class Bounds(NamedTuple):
-    """How often what may happen in one run, over all workers.
+    """Limits for one run, over all workers.
 
     Attributes:
-        lapses: times that time passes, each by one of ``strides``.
-        faults: requests or replies that get lost, or requests that arrive late.
+        lapses: how often time passes, each time by one of ``strides``.
+        faults: requests or replies that are lost, or requests that arrive late.
         crashes: workers that end without a word.
         interrupts: claims interrupted by a KeyboardInterrupt or a cancellation.
-        late: whether a lost request may arrive later.
-        strides: by how many leases time may pass at once.
-        purges: whether an expired record may be purged.
+        late: whether a lost request can arrive later.
+        strides: how many leases of time can pass at once.
+        purges: whether an expired record can be purged.
     """
 
     lapses: int = 1
@@ -55,7 +55,7 @@ class Bounds(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """A running worker in one state: where it is, and the reply on its way to it since so many lapses."""
+    """A running worker in one state: its node, and the reply in flight to it since that many lapses."""
 
     node: Node
     reply: object = None
@@ -63,7 +63,7 @@ class Slot(NamedTuple):
 
 
 class State(NamedTuple):
-    """All there is to know. Equal states have equal futures."""
+    """The complete state. Equal states have equal futures."""
 
     record: Record | None
     now: float
@@ -73,7 +73,7 @@ class State(NamedTuple):
     takeovers: int
     expiries: int
     slots: tuple[Slot | Left, ...]
-    flights: tuple[tuple[Node, str], ...]  # requests on their way whose senders no longer wait: the node, its owner
+    flights: tuple[tuple[Node, str], ...]  # requests in flight whose senders no longer wait: the node, its owner
     lapses: int
     faults: int
     crashes: int
@@ -82,13 +82,13 @@ class State(NamedTuple):
 
 @dataclass
 class Explored:
-    """What an exploration saw.
+    """What an exploration found.
 
     Attributes:
         states: different states reached.
-        steps: steps between them that were tried.
+        steps: steps tried between them.
         endings: states in which nothing more can happen.
-        violations: sentence → the steps that lead there, the first path found for each.
+        violations: sentence → the steps of the first path that leads there.
     """
 
     states: int = 0
@@ -118,20 +118,20 @@ def explore(
     view: View | None = None,
     stop_at_first: bool = False,
 ) -> Explored:
-    """Walk through every order of the workers' steps on one key and check every state.
+    """Try every order of the workers' steps on one key and check every state.
 
     Args:
         workers: how many workers there are.
         policy: the options that all of them use.
-        bounds: what may go wrong, and how often.
-        deliveries: how often each worker is given the message until it is told an outcome.
-        beats: heartbeats that each handler may send.
-        fails: whether a handler may raise.
-        transacts: how many of the workers claim, take effect and complete in one write.
+        bounds: what can go wrong, and how often.
+        deliveries: how often each worker gets the message until it is told an outcome.
+        beats: heartbeats that each handler can send.
+        fails: whether a handler can raise.
+        transacts: how many workers claim, take effect and complete in one write.
         parts: the protocol's generators, or broken ones.
         store: makes the store, or a broken one, from a clock.
-        view: wraps the store as one worker sees it, given that worker's own wall clock; for broken workers.
-        stop_at_first: whether the first violation is enough.
+        view: wraps the store for one worker, given that worker's own wall clock; for broken workers.
+        stop_at_first: whether to stop at the first violation.
     """
     explorer = _Explorer(
         workers=workers,
@@ -208,11 +208,11 @@ class _Explorer:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def _local(self, number: int, now: float) -> float:
-        """What a worker's monotonic clock shows: each started at another time, and runs slower than the store's."""
+        """Return a worker's monotonic clock. Each starts at another time and runs slower than the store's."""
         return 1000.0 + 4321.0 * number + (now - EPOCH) * SLOW
 
     def _wall(self, number: int) -> Callable[[], float]:
-        """A worker's wall clock: an hour ahead, right, or an hour behind."""
+        """Return a worker's wall clock: an hour ahead, right, or an hour behind."""
         return lambda: self._clock() + (3600.0, 0.0, -3600.0)[number % 3]
 
     # --- what may happen next -------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class _Explorer:
             for option in pending.options:
                 yield f"{number} {option}", self._sent(state, number, node, "reply", option), []
         elif slot.reply is not None:
-            # Sooner is the same as at once: only time makes a slow reply different.
+            # A slow reply differs from an immediate one only if time has passed.
             if state.lapses > slot.since:
                 yield f"{number} gets its slow reply", self._sent(state, number, node, "reply", slot.reply), []
         else:
@@ -266,7 +266,7 @@ class _Explorer:
             yield f"{number} asks, reply on its way", _put(after, number, Slot(node, reply, state.lapses)), wrongs
         if state.faults < bounds.faults:
             failed = self._sent(state, number, node, "error", "lost")._replace(faults=state.faults + 1)
-            if bounds.late:  # on its way for ever is the same as lost
+            if bounds.late:  # in flight for ever is the same as lost
                 yield f"{number} gives up its request, which is on its way", _fly(failed, node), []
             else:
                 yield f"{number}'s request is lost", failed, []
@@ -274,7 +274,7 @@ class _Explorer:
                 yield f"{number}'s reply is lost", lost, wrongs
 
     def _worth_it(self, state: State, left: Left) -> bool:
-        """A redelivery that meets what the last one met changes nothing."""
+        """Return whether to deliver again: a delivery that meets the same record as the last one changes nothing."""
         seen = left.seen
         return seen is None or seen != state.record or state.now >= seen.lease_until
 
@@ -293,7 +293,7 @@ class _Explorer:
         return self._nodes[begun]
 
     def _arrive(self, state: State, node: Node, owner: str) -> tuple[State, object, list[str]]:
-        """Let the store do one request; return the state after it, the reply, and what was wrong with the write."""
+        """Let the store do one request. Return the state after it, the reply, and what was wrong with the write."""
         store, before = self._store, state.record
         self._set_clock(state.now)
         store.records = {} if before is None else {KEY: before}
@@ -337,7 +337,7 @@ class _Explorer:
     # --- endings --------------------------------------------------------------------------------------------------
 
     def _ending(self, state: State) -> Iterator[str]:
-        """Where nothing more happens: without a crash all were told something, and the key is not stuck."""
+        """Check a final state: without a crash all were told something, and the key is not stuck."""
         told = [slot.told.what if isinstance(slot, Left) and slot.told else "nothing" for slot in state.slots]
         if not state.crashes and "nothing" in told:
             yield "a worker ended without being told anything"
@@ -348,7 +348,7 @@ class _Explorer:
             yield from self._probe(state)
 
     def _probe(self, state: State) -> Iterator[str]:
-        """One more delivery, after every lease is over, must run the handler or be told why not."""
+        """Check that one more delivery, after all leases, runs the handler or is told why not."""
         self._store.records = {} if state.record is None else {KEY: state.record}
         self._set_clock(state.now + 2 * self._policy.lease)
         bid = Bid(KEY, "probe", None, self._policy, lambda: 0.0)

@@ -1,12 +1,12 @@
 """Faults at the exchange seam: a store that fails, stalls or repeats itself where a plan says so.
 
-``Faults`` stands between the protocol and any store, and is a store itself::
+``Faults`` wraps any store and is a store itself::
 
     store = Faults(MemoryStore(), at({2: fail_after()}))      # the reply to the second exchange is lost
     store = Faults(MemoryStore(), when(settling, fail_before()))
     store = Faults(SqliteStore(path), randomly(seed=7, rate=0.2))
 
-A plan is any callable that is given an :class:`Ask` and returns a :class:`Fault`, or None to let it pass.
+A plan is any callable that takes an :class:`Ask` and returns a :class:`Fault`, or None to let the exchange pass.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Kind(Enum):
 
 
 def transient(message: str) -> StoreError:
-    """Return the error that a store raises when trying again may help."""
+    """Return the error that a store raises when a retry may help."""
     return StoreError(message, transient=True)
 
 
@@ -53,7 +53,7 @@ class Fault(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """One exchange, as a plan sees it: the how-manieth (from 1), the verb, its arguments and the store's own request."""
+    """One exchange, as a plan sees it: its number (from 1), the verb, its arguments and the store's own request."""
 
     number: int
     verb: str
@@ -62,7 +62,7 @@ class Ask(NamedTuple):
 
     @property
     def writes(self) -> list[Write]:
-        """The writes that the verb asks for; empty when it only reads."""
+        """The verb's writes; empty if it only reads."""
         found: list[Write] = []
         for argument in self.arguments:
             items = argument if isinstance(argument, list | tuple) and not hasattr(argument, "_fields") else [argument]
@@ -77,27 +77,27 @@ Plan = Callable[[Ask], Fault | None]
 
 
 def fail_before(error: Callable[[str], BaseException] = transient) -> Fault:
-    """Fail without reaching the store; ``error`` makes what is raised from a message."""
+    """Fail without reaching the store. ``error`` makes the exception from a message."""
     return Fault(Kind.FAIL_BEFORE, error)
 
 
 def fail_after(error: Callable[[str], BaseException] = transient) -> Fault:
-    """Lose the reply: what was asked for is done, and ``error`` is raised."""
+    """Lose the reply: the store does the request, and ``error`` is raised."""
     return Fault(Kind.FAIL_AFTER, error)
 
 
 def late(after: int = 1, error: Callable[[str], BaseException] = transient) -> Fault:
-    """Raise ``error`` now, and let the request reach the store right before the ``after``-th exchange from here."""
+    """Raise ``error`` now. The request reaches the store right before the ``after``-th exchange from here."""
     return Fault(Kind.LATE, error, after=after)
 
 
 def delay(seconds: float, sleep: Callable[[float], object] | None = None) -> Fault:
-    """Pause for ``seconds`` before the request; ``sleep`` may be a manual clock's ``advance``."""
+    """Pause for ``seconds`` before the request. ``sleep`` can be a manual clock's ``advance``."""
     return Fault(Kind.DELAY, seconds=seconds, sleep=sleep)
 
 
 def twice() -> Fault:
-    """Send the request twice, as a client that retries below us does."""
+    """Send the request twice, as an SDK client that retries does."""
     return Fault(Kind.TWICE)
 
 
@@ -110,7 +110,7 @@ def at(faults: Mapping[int, Fault]) -> Plan:
 
 
 def when(predicate: Callable[[Ask], bool], fault: Fault, times: int | None = None) -> Plan:
-    """Plan ``fault`` for the exchanges that ``predicate`` picks; only the first ``times`` of them, if given."""
+    """Plan ``fault`` for the exchanges that ``predicate`` picks; if ``times`` is given, only for the first of them."""
     left = itertools.count() if times is None else iter(range(times))
     return lambda ask: fault if predicate(ask) and next(left, None) is not None else None
 
@@ -126,7 +126,7 @@ def randomly(seed: int, rate: float, faults: Sequence[Fault] = ()) -> Plan:
 
 
 def settling(ask: Ask) -> bool:
-    """Tell whether an exchange ends a claim (completes, releases or parks)."""
+    """Return whether an exchange ends a claim (completes, releases or parks)."""
     return any(write.status != IN_PROGRESS for write in ask.writes)
 
 
@@ -170,7 +170,7 @@ class Faults:
         return self.store.exchange(ask.request) if fault.kind is Kind.TWICE else reply
 
     async def exchange_async(self, request: object) -> object:
-        """Send one request through the plan, awaiting it."""
+        """Like :meth:`exchange`, but async."""
         ask, fault = self._plan(request)
         for waiting in self._arriving(ask.number):
             await self.store.exchange_async(waiting)
@@ -219,11 +219,11 @@ class Faults:
         return _tagged("load", (key,), self.store.load(key))
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
-        """Insert each on its own merits."""
+        """Insert each independently."""
         return _tagged("insert_many", (list(writes),), self.store.insert_many(writes))
 
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
-        """Swap each on its own merits."""
+        """Swap each independently."""
         return _tagged("swap_many", (list(pairs),), self.store.swap_many(pairs))
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:

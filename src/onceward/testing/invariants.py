@@ -1,4 +1,4 @@
-"""What must always hold, as checks on one step and on one state of the explorer. Each returns a sentence, or nothing."""
+"""What must always hold: checks on a step and on a state of the explorer. Each yields a sentence per violation."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -7,12 +7,12 @@ from onceward.core.protocol import ABSENT, TRANSITIONS, is_live
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record
 from onceward.testing.actors import Left, Node
 
-# No worker of the explorer keeps messages, so none may write what only that does.
+# No worker of the explorer keeps messages, so none may make the transitions of "keep".
 CHANGES = frozenset((one.source, one.target) for one in TRANSITIONS if one.step != "keep")
 
 
 class Moment(NamedTuple):
-    """A state of the explorer, as the checks see it."""
+    """An explorer's state, as the checks see it."""
 
     record: Record | None
     now: float
@@ -26,7 +26,7 @@ class Moment(NamedTuple):
 
 
 def on_change(before: Record | None, after: Record | None, writer: str, now: float, peak: int) -> Iterator[str]:
-    """Check one write: ``writer`` is the owner that sent it, ``peak`` the largest fence the key has had."""
+    """Check one write. ``writer`` is the owner that sent it, ``peak`` the key's largest fence so far."""
     source, target = (ABSENT if r is None else r.status for r in (before, after))
     if (source, target) not in CHANGES:
         yield f"a record went from {source} to {target}, which is no transition of the protocol"
@@ -47,7 +47,7 @@ def on_change(before: Record | None, after: Record | None, writer: str, now: flo
 
 
 def on_state(moment: Moment) -> Iterator[str]:
-    """Check what the workers believe and were told against the record."""
+    """Compare what the workers believe and were told with the record."""
     for node, clock in moment.running:
         seat = node.seat
         if seat.holds and seat.until > clock:
@@ -65,7 +65,7 @@ def on_state(moment: Moment) -> Iterator[str]:
 
 
 def _belief(owner: str, moment: Moment) -> Iterator[str]:
-    """A worker that believes in its lease is the one the record names, so no two can believe at a time."""
+    """Check that the record names a worker that believes in its lease, so two never believe at once."""
     record = moment.record
     if record is None or record.owner != owner:
         yield f"{owner} believes in its lease, and the record is {record and record.owner}'s"

@@ -15,9 +15,7 @@ from onceward.core.drivers import settle_async
 from onceward.errors import OncewardError, ResultUnavailable
 
 T = TypeVar("T")
-_FLUSHING: ContextVar[object] = ContextVar(
-    "onceward_flushing", default=None
-)  # the flush's tasks and threads inherit it
+_FLUSHING: ContextVar[object] = ContextVar("onceward_flushing", default=None)  # also in the flush's tasks and threads
 
 
 class AsyncCheckpoint(Generic[T]):

@@ -37,21 +37,21 @@ def open_table(
 
     Args:
         table: the table's name; ``onceward init`` creates it.
-        region: where it is; default from AWS_REGION, AWS_DEFAULT_REGION or the profile.
-        endpoint: another URL than the region's own, as for a test server.
-        client: a boto3 or aiobotocore DynamoDB client to send everything through, with its own settings and credentials;
-            region, endpoint and timeout are the client's then.
+        region: the AWS region; default from AWS_REGION, AWS_DEFAULT_REGION or the profile.
+        endpoint: a URL instead of the region's own, as for a test server.
+        client: a boto3 or aiobotocore DynamoDB client for all requests. Its settings and credentials replace region,
+            endpoint and timeout.
         s3_client: with ``client`` and ``blobs``, a client of the same SDK for S3.
         preset: "powertools" or "plain": the table belongs to, or comes from, another system (docs/existing-tables.md).
-        partition: the partition key, as ``name={key}`` or ``name=prefix{key}``; default ``key={key}``. In a URL a ``+`` in
-            it is a plus, and ``#`` is written ``%23``: ``partition=pk=a+b%23{key}``.
-        sort: the sort key of a table that has one, as ``name=text``; or the one that holds the key, likewise.
-        names: attribute names for fields of the record, where they differ from the fields' own; with a preset, for the
-            preset's attributes, such as ``expiration``.
-        blobs: ``s3://bucket/prefix`` for results that are too large for an item (400 KB); with it, results of up to 16 MiB
-            are stored unless ``max_result`` says otherwise, and without it of 256 KiB.
-        probe: "read" asks with an eventually consistent read before each claim, which costs a tenth of a refused write:
-            for streams in which more than a tenth of the messages are duplicates.
+        partition: the partition key, as ``name={key}`` or ``name=prefix{key}``; default ``key={key}``. In a URL, a ``+`` is
+            a plus, and you write ``#`` as ``%23``: ``partition=pk=a+b%23{key}``.
+        sort: the table's sort key, if any, as ``name=text``; or as ``name={key}`` if it holds the key.
+        names: attribute names for fields of the record, where they differ; with a preset, for the preset's attributes, such
+            as ``expiration``.
+        blobs: ``s3://bucket/prefix`` for results too large for an item (400 KB). With it, results of up to 16 MiB are
+            stored, without it 256 KiB, unless ``max_result`` says otherwise.
+        probe: "read" makes an eventually consistent read before each claim. It costs a tenth of a refused write, so use it
+            if more than a tenth of the messages are duplicates.
         timeout: seconds for one try of one request.
         clock: the owner's clock (seconds); for tests.
 
@@ -87,9 +87,9 @@ def open_table(
 
 
 def open_url(parts: SplitResult, options: dict[str, str]) -> DynamoStore:
-    """Open ``dynamodb://TABLE`` with the options of :func:`open_table`; ``names`` are written ``name.FIELD=ATTRIBUTE``.
+    """Open ``dynamodb://TABLE`` with the options of :func:`open_table`. Write ``names`` as ``name.FIELD=ATTRIBUTE``.
 
-    Special characters are written as :func:`onceward.stores.open_store` tells; a ``+`` is a plus.
+    For special characters, see :func:`onceward.stores.open_store`.
 
     Raises:
         ValueError: the URL has a path or an unknown option, or an option is not valid.

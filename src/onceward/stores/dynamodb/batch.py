@@ -1,7 +1,7 @@
-"""Many conditional writes in few requests: ``BatchExecuteStatement`` takes 25, and answers each on its own.
+"""Many conditional writes in few requests: ``BatchExecuteStatement`` takes 25 and answers each separately.
 
-It tells which writes were refused, but not which records stood in their way: one ``BatchGetItem`` reads those. A member
-with a transient error is written again alone. Without the right to use PartiQL, single writes are sent side by side.
+It says which writes were refused, but not which records caused that: one ``BatchGetItem`` reads those. A write with a
+transient error is sent again alone. Without the right to use PartiQL, single writes are sent in parallel.
 """
 
 import random
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from onceward.stores.dynamodb.store import DynamoStore
 
 STATEMENTS, KEYS = 25, 100  # members of one BatchExecuteStatement and of one BatchGetItem: DynamoDB's own limits
-_AGAIN = (0.05, 0.1)  # seconds before a member that failed is written again; the steps above try on
-_PAUSES = (0.05, 0.1, 0.2, 0.4)  # seconds before keys that were not read are asked for again
+_AGAIN = (0.05, 0.1)  # seconds before a failed member is written again; then the callers' steps retry
+_PAUSES = (0.05, 0.1, 0.2, 0.4)  # seconds before unread keys are requested again
 _LOST = frozenset({faults.REFUSED, "DuplicateItem"})
 
 
@@ -35,18 +35,18 @@ class StoreWarning(UserWarning):
 
 
 class Wanted(NamedTuple):
-    """One write of a batch: it is made if the record held is still the one seen, or absent when none was."""
+    """One write of a batch. It is made only if the record is still the one seen, or still absent if none was."""
 
     write: Write
     seen: Record | None
 
 
 def write_many(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
-    """Make each write on its own merits; replies in the same order, and in the place of one that failed its error."""
+    """Make each write independently. Return the replies in the same order, with an error for each that failed."""
     replies: dict[int, Answered] = {}
     todo = list(range(len(wanted)))
     while todo:
-        # A key may stand once in a request, so the second write of a key waits for the first one's answer.
+        # A request can contain a key once, so a key's second write waits for the first one's answer.
         first: dict[str, int] = {}
         for number in todo:
             first.setdefault(wanted[number].write.key, number)
@@ -77,7 +77,7 @@ def _write_once(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[An
     for number, code in enumerate(codes):
         answer = answers[number // STATEMENTS]
         if isinstance(answer, StoreError):
-            replies[number] = answer  # asked alone, each would wait as long; the steps above ask again
+            replies[number] = answer  # alone, each would wait as long; the callers' steps retry
         elif not code:
             replies[number] = won(records[number], answer, now)
     lost = [number for number, code in enumerate(codes) if code in _LOST]
@@ -100,7 +100,7 @@ def _statements(store: "DynamoStore", wanted: Sequence[Wanted], items: list[Item
 
 
 def _codes(call: Call, answer: ServiceAnswer | StoreError) -> list[str]:
-    """Return what became of each statement: nothing when it was made, else the short code of its error."""
+    """Return for each statement "" if it was made, else the short code of its error."""
     count = len(cast("list[object]", call.body["Statements"]))
     if isinstance(answer, StoreError):
         return ["no answer"] * count
@@ -119,7 +119,7 @@ def _code(error: object) -> str:
 
 
 def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
-    """Make each write with a request of its own, side by side; what is refused for a time is asked again twice."""
+    """Make each write with its own request, in parallel. Retry transient refusals twice."""
     replies: dict[int, Answered] = {}
     todo = list(range(len(wanted)))
     for pause in (*_AGAIN, None):
@@ -131,7 +131,7 @@ def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answer
                 replies[number] = yield from store.reply(call, answer, record, now, inserted=inserted)
             except StoreError as error:
                 replies[number] = error
-        # One that got no answer has waited long: whether there is time for another try, the steps above know.
+        # A write without an answer has waited long; only the callers' steps know whether there is time to retry.
         refused = [number for number, answer in zip(todo, answers, strict=True) if isinstance(answer, ServiceAnswer)]
         todo = [number for number in refused if getattr(replies[number], "transient", False)]
         if not todo or pause is None:
@@ -145,7 +145,7 @@ def _puts(store: "DynamoStore", wanted: Sequence[Wanted], items: list[Item]) -> 
 
 
 def _read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[dict[str, Answered]]:
-    """Read the records of refused writes, None for one that is gone; those that could not be asked for are left out."""
+    """Read the records of refused writes, None for one that is gone. Keys that could not be read are left out."""
     found: dict[str, Answered] = {}
     todo = list(keys)
     pauses: Iterator[float] = iter(_PAUSES)
@@ -158,14 +158,14 @@ def _read_back(store: "DynamoStore", keys: Sequence[str]) -> Steps[dict[str, Ans
         except (StoreError, AttributeError, TypeError, LookupError) as error:
             if isinstance(error, StoreError) and error.transient:
                 return found | dict.fromkeys(todo, error)
-            return found  # refused, or an answer that makes no sense: each alone is told what stands in its way
+            return found  # refused, or not understood: each write sent alone gets its own answer
         now = store.clock.earliest()
         answered = [key for key in asked if key not in left]
         for key in answered:
             record = read.get(key)
             found[key] = record if isinstance(record, StoreError) else Reply(False, record, now)
         if answered:
-            pauses = iter(_PAUSES)  # it goes on
+            pauses = iter(_PAUSES)  # there is progress
         todo = [key for key in asked if key in left] + todo[KEYS:]
         if left:
             pause = next(pauses, None)
@@ -184,7 +184,7 @@ def _left(store: "DynamoStore", answer: ServiceAnswer) -> set[str]:
 
 
 def _read(store: "DynamoStore", answer: ServiceAnswer) -> dict[str, Record | StoreError]:
-    """Return the records that were read, or why one cannot be."""
+    """Return the records that were read, or the error for each that cannot be."""
     read: dict[str, Record | StoreError] = {}
     for item in cast("list[Item]", (member(answer, "Responses") or {}).get(store.requests.table, [])):
         try:

@@ -1,4 +1,4 @@
-"""Results that are too large for an item: objects in S3, written before the record that points at them."""
+"""Results too large for an item: objects in S3, written before the record that points to them."""
 
 import random
 import re
@@ -13,11 +13,11 @@ from onceward.stores.dynamodb.items import Item, Value
 from onceward.stores.dynamodb.table import DynamoTable
 from onceward.wire.calls import ObjectCall
 
-PLACE: Final = "s3://"  # how the text of a result that is elsewhere begins, and no JSON does
+PLACE: Final = "s3://"  # start of the text of a result kept elsewhere; no JSON starts so
 ROOM: Final = 380_000  # bytes of a result in an item of at most 400 KB, beside the key, an error and the names
-# Seconds before an object is written again; a record does not wait longer for S3
+# Seconds before an object is written again. A record does not wait longer for S3.
 _PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
-_AWAY: Final = 10.0  # seconds without requests to S3 after it was away, so that a retry does not wait again
+_AWAY: Final = 10.0  # seconds without requests to S3 after a failure, so that a retry does not wait again
 _REMEMBERED: Final = 100
 # The start of the content's SHA-256, at the end of a name
 _DIGEST: Final = re.compile(r"-([0-9a-f]{16,64})\.json\Z").search
@@ -26,9 +26,8 @@ _DIGEST: Final = re.compile(r"-([0-9a-f]{16,64})\.json\Z").search
 class Blobs:
     """A folder of a bucket.
 
-    Every result has an object of its own, named after its claim and its content, so a worker that lost its claim
-    overwrites nothing. An object whose record is gone is garbage: give the folder a lifecycle rule that is longer than the
-    retention.
+    Each result has its own object, named after its claim and content, so a worker that lost its claim overwrites nothing.
+    Objects whose records are gone are garbage: give the folder a lifecycle rule longer than the retention.
 
     Args:
         url: ``s3://bucket`` or ``s3://bucket/prefix``.
@@ -47,10 +46,10 @@ class Blobs:
         self._away: tuple[float, StoreError] | None = None
 
     def kept(self, store: DynamoTable, record: Record) -> Steps[Value]:
-        """Write the record's result to an object, and return the attribute that points at it.
+        """Write the record's result to an object, and return the attribute that points to it.
 
         Raises:
-            StoreError: S3 refused it, or was away for a few seconds: the record matters more than its result.
+            StoreError: S3 refused it, or was away for a few seconds. The record does not wait longer.
         """
         assert record.result is not None
         content = record.result.encode()
@@ -72,7 +71,7 @@ class Blobs:
             try:
                 yield from store.ask(call)
             except StoreError as error:
-                over = pause is None or boottime() - began > sum(_PAUSES)  # as after a request without an answer
+                over = pause is None or boottime() - began > sum(_PAUSES)  # as after an unanswered request
                 if error.transient and over:
                     self._away = boottime() + _AWAY, error
                 if not error.transient or over:
@@ -84,7 +83,7 @@ class Blobs:
 
 
 def elsewhere(store: DynamoTable, blobs: Blobs | None, record: Record, value: Value) -> Elsewhere:
-    """Return the result that ``value`` points at, not fetched yet."""
+    """Return the result that ``value`` points to, not yet fetched."""
     place = cast("Item", value["M"])
     bucket, key = str(place["bucket"]["S"]), str(place["key"]["S"])
     made = Elsewhere(f"{PLACE}{bucket}/{key}")
@@ -96,7 +95,7 @@ def _fetched(store: DynamoTable, blobs: Blobs | None, key: str, call: ObjectCall
     where = f"s3://{call.bucket}/{call.key}"
     if blobs is None:
         raise ResultUnavailable(key, f"its result is in {where}, and this ledger was opened without blobs=")
-    if call.bucket != blobs.bucket:  # a writer of the table must not choose what our rights read
+    if call.bucket != blobs.bucket:  # who can write the table must not choose what we read
         raise ResultUnavailable(key, f"its result is in s3://{call.bucket}, and blobs= is another bucket")
     answer = yield from store.ask(call, gone=404)
     if answer.status == 404:
@@ -114,7 +113,7 @@ def _fetched(store: DynamoTable, blobs: Blobs | None, key: str, call: ObjectCall
 
 
 def is_large(value: Value) -> bool:
-    """Tell whether a result does not fit into an item."""
+    """Return whether a result is too large for an item."""
     content = cast("str | bytes", value.get("B") or value.get("S") or "")
     if len(content) * 4 <= ROOM:  # no character has more than four bytes
         return False

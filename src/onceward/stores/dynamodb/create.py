@@ -1,7 +1,7 @@
-"""Making the table. You can run the steps again, and two processes can run them at once.
+"""Makes the table. You can run the steps again, and two processes can run them at once.
 
-Each step looks for its part before it makes it. A part that exists is checked and left as it is. Only a missing TTL is
-switched on, if the table is empty or new, or if you ask for it: else it could delete items of others.
+Each step first looks for its part. An existing part is checked and left as it is, except a missing TTL: it is switched on
+if the table is empty or new, or if you ask for it. Otherwise it could delete items of others.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,11 +18,11 @@ from onceward.stores.dynamodb.table import DynamoTable
 from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of, message_of
 
-# Seconds before a part that DynamoDB is still busy with is asked again
+# Seconds before retrying a part that DynamoDB is busy with.
 _PAUSES: Final = (0.2, 0.5, 1.0, 2.0, 3.0, 5.0, 5.0)
-_WAITS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 120)  # seconds between looks at a table that is being made
+_WAITS: Final = (0.05, 0.1, 0.2, 0.5, *[1.0] * 120)  # seconds between checks of a table that is being made
 _MISSING, _IN_USE, _INVALID = "ResourceNotFound", "ResourceInUse", "Validation"
-_BACKUPS_LATER = "ContinuousBackupsUnavailable"  # what a new table answers until its backups are being kept
+_BACKUPS_LATER = "ContinuousBackupsUnavailable"  # a new table's answer until its backups work
 
 
 def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]]:
@@ -32,17 +32,17 @@ def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]
 
 
 def create(store: DynamoTable, *, pitr: bool = False, ttl: bool = False) -> Steps[list[Part]]:
-    """Make the table of ``store``, on demand and with its TTL, and return what was made and what was there.
+    """Make the table of ``store``, on demand and with its TTL. Return what was made and what existed.
 
     Args:
-        store: the ledger whose table and layout are meant.
-        pitr: whether to keep continuous backups, from which the table can be restored as of any second.
-        ttl: whether to switch on the TTL of a table that was there already and has items. DynamoDB then deletes each of
-            them whose number under that name is a time in the past, also those that are none of this ledger's.
+        store: the ledger; its table and layout apply.
+        pitr: whether to keep continuous backups, from which you can restore the table as of any second.
+        ttl: whether to switch on the TTL of an existing table that has items. DynamoDB then deletes each item, also of
+            other programs, whose number in that attribute is a time in the past.
 
     Raises:
-        StoreError: the table there is has another key, or another TTL attribute, or items and no TTL, or a request was
-            refused; the message says which parts are done.
+        StoreError: the existing table has another key, another TTL attribute, or items and no TTL; or a request was
+            refused. The message says which parts are done.
     """
     parts: list[Part] = []
     steps: list[Callable[[], Steps[Part]]] = [
@@ -97,13 +97,13 @@ def _table(store: DynamoTable) -> Steps[Part]:
     if described is None:
         body = table_of(store.requests.table, store.layout)
         answer = yield from _asked(store, Call(DYNAMODB, "CreateTable", body), _IN_USE)
-        made = answer.status == 200  # else somebody else is making it at this moment
+        made = answer.status == 200  # if not, another process is making it
     for pause in _WAITS:
         status = None if described is None else str(described.get("TableStatus"))
         if described is not None and status == "ACTIVE":
             _check_key(store, described)
             return Part(f"table {store.requests.table} ({_billing(described)}, key {_key(described)})", made)
-        # None: reads of a table's description are eventually consistent, and may not know a new one for a moment.
+        # None: descriptions are eventually consistent and may not show a new table for a moment.
         if status not in {None, "CREATING", "UPDATING"}:
             raise StoreError(f"ledger {store.url}: the table is {status}: run this again when it is gone, or ACTIVE")
         yield Sleep(pause)
@@ -137,7 +137,7 @@ def _key(described: Mapping[str, object]) -> str:
 
 
 def _billing(described: Mapping[str, object]) -> str:
-    summary = cast("Mapping[str, str]", described.get("BillingModeSummary", {}))  # absent: it never was on demand
+    summary = cast("Mapping[str, str]", described.get("BillingModeSummary", {}))  # absent: never on demand
     return "on demand" if summary.get("BillingMode") == "PAY_PER_REQUEST" else "provisioned capacity, left as it is"
 
 
@@ -145,7 +145,7 @@ def _billing(described: Mapping[str, object]) -> str:
 
 
 def _expiry(store: DynamoTable, *, any_items: bool) -> Steps[Part]:
-    """Switch the TTL on; ``any_items`` is whether also in a table that has some."""
+    """Switch the TTL on. ``any_items`` says whether to do so in a table that has items."""
     table, wanted = {"TableName": store.requests.table}, expiry_of(store.layout)
     update = Call(DYNAMODB, "UpdateTimeToLive", {**table, "TimeToLiveSpecification": wanted})
     part = Part(f"TTL on {wanted['AttributeName']}", made=False)
@@ -223,7 +223,7 @@ def _told(answer: ServiceAnswer, what: str, *names: str) -> list[str | None]:
 
 
 def _asked(store: DynamoTable, call: Call, *expected: str) -> Steps[ServiceAnswer]:
-    """Send a call and return its answer, also when it is one of the errors expected; ask again what passes by itself."""
+    """Send a call and return its answer, which may be an ``expected`` error. Retry errors that pass by themselves."""
     for pause in (*_PAUSES, None):
         answer = yield from store.ask(call, gone=400)
         if answer.status == 200 or code_of(answer) in expected:

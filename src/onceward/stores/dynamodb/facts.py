@@ -19,20 +19,20 @@ class Table(NamedTuple):
     """A ledger in DynamoDB.
 
     Attributes:
-        url: the ledger's.
-        name: of the table.
-        status: of the table; None when there is no such table, "" when it could not be read.
+        url: the ledger's URL.
+        name: the table's name.
+        status: the table's status; None if there is no table, "" if it could not be read.
         keys: its key attributes with their types, HASH first.
-        wanted: what the ledger's key attributes are.
+        wanted: the ledger's key attributes.
         on_demand: whether it is billed by request.
-        scaled: whether provisioned capacity is scaled; None is not known.
-        ttl: the attribute that its TTL is on; "" when it is off, None when that is not known.
-        expiry: the attribute that the ledger's records expire by.
+        scaled: whether provisioned capacity is scaled; None if unknown.
+        ttl: the attribute of its TTL; "" if it is off, None if unknown.
+        expiry: the attribute by which the ledger's records expire.
         times: attributes of the ledger's records that hold other times.
-        recovers: whether it can be restored to a point in time; None is not known.
-        regions: other regions with a replica of it that may lag behind.
-        gaps: what could not be looked at.
-        skew: by how many seconds this machine's clock is ahead of DynamoDB's, at least and at most.
+        recovers: whether it can be restored to a point in time; None if unknown.
+        regions: other regions whose replica may lag behind.
+        gaps: what could not be checked.
+        skew: how many seconds this machine's clock is ahead of DynamoDB's, at least and at most.
     """
 
     url: str
@@ -162,7 +162,7 @@ def _expiry(ledger: Table) -> Iterator[Finding]:
 
 
 def _recovering(ledger: Table) -> str:
-    """Return the command that switches point-in-time recovery on; init does so only where the TTL is the ledger's."""
+    """Return the command that switches on point-in-time recovery. init does so only if the TTL is the ledger's."""
     if ledger.ttl == ledger.expiry:
         return f"onceward init --pitr --store {shlex.quote(ledger.url)}"
     return (
@@ -177,7 +177,7 @@ def _without_expiry(ledger: Table) -> str:
 
 
 def _aws(ledger: Table, action: str) -> str:
-    """Return the command for a table where the ledger's URL says it is, and not for one of its name somewhere else."""
+    """Return the command for the table at the ledger's URL, not for one of the same name elsewhere."""
     told = parse_qs(urlsplit(ledger.url).query)
     options = {
         "--table-name": [ledger.name],

@@ -1,4 +1,4 @@
-"""What DynamoDB's errors mean, beyond what those of all services do (``wire/codes.py``), and what to do about them."""
+"""DynamoDB's own errors and their fixes. For those of all services, see ``wire/codes.py``."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -23,7 +23,7 @@ _FIXES = {
 
 
 def failure(code: str, message: str, *, action: str, url: str, keys: str, transient: bool) -> StoreError:
-    """Return the error of one request; it names the table, the action and, where one is known, the fix."""
+    """Return the error of one request. It names the table, the action and, if known, the fix."""
     # In a transaction any write on any table can be the cause; the message says which.
     fix = "" if transient or action == "dynamodb:TransactWriteItems" else _FIXES.get(code, "")
     if fix and ("hashkey" in message or "rangekey" in message):

@@ -1,4 +1,4 @@
-"""A look at the table of a ledger. Nothing is changed."""
+"""Reads the facts about a ledger's table. Changes nothing."""
 
 import time
 from collections.abc import Mapping
@@ -52,19 +52,19 @@ def inspect(store: DynamoTable) -> Table:
 
 
 def _scaled(arn: str) -> bool | None:
-    """Tell whether a table's capacity is scaled, if that can be found out."""
+    """Return whether a table's capacity is scaled, or None if unknown."""
     try:
         client = client_of("application-autoscaling", arn)
         told = client.describe_scalable_targets(
             ServiceNamespace="dynamodb", ResourceIds=[f"table/{arn.rpartition('/')[2]}"]
         )
-    except Exception:  # no botocore, no permission, no credentials: it is not known, and that is told
+    except Exception:  # no botocore, permission or credentials: reported as unknown
         return None
     return bool(told["ScalableTargets"])
 
 
 def _answer(store: DynamoTable, action: str, body: Mapping[str, object]) -> Steps[Mapping[str, Any]]:
-    """Ask about a table; the answer is empty when there is none.
+    """Ask about a table. The answer is empty if there is none.
 
     Raises:
         StoreError: it was refused, or no answer came.

@@ -20,7 +20,7 @@ _TEMPLATE = re.compile(r"([^={}]+)=([^{}]*)(\{key\})?").fullmatch
 
 
 class KeyPart(NamedTuple):
-    """One key attribute: its name, and its value: the record's key behind a prefix, or always the same text."""
+    """One key attribute: its name, and its value: a prefix plus the record's key, or a constant text."""
 
     name: str
     prefix: str
@@ -42,7 +42,7 @@ class KeyPart(NamedTuple):
 
 
 class Layout:
-    """How records stand in a table.
+    """How a table stores records.
 
     Args:
         partition: the partition key, as ``name={key}`` or ``name=prefix{key}``, or ``name=text`` when the sort key
@@ -54,12 +54,12 @@ class Layout:
         ValueError: neither key attribute, or both, hold the record's key; or ``names`` has an unknown field, or one twice.
 
     Attributes:
-        status: the attribute that every item of this layout has its status in, also one of another system.
-        expiry: the attribute that DynamoDB's TTL is to be switched on for.
-        attributes: all that an item may have beside its key.
-        marks: those that each item has; an item of the same table without them is none of ours.
-        statuses: all that the status may be; nothing when that need not be asked.
-        version: those that a conditional write compares, see :meth:`version_of`.
+        status: the attribute with the status of every item of this layout, also of another system's items.
+        expiry: the attribute for DynamoDB's TTL.
+        attributes: all attributes that an item may have beside its key.
+        marks: attributes that each item has; an item without them is not ours.
+        statuses: all possible statuses; empty if they need not be checked.
+        version: the attributes that a conditional write compares, see :meth:`version_of`.
     """
 
     statuses: tuple[str, ...] = ()
@@ -88,29 +88,29 @@ class Layout:
         return {part.name: part.value(key) for part in self.parts}
 
     def starts(self, prefix: str) -> tuple[str, ...]:
-        """Return what the key attribute starts with, one or another, when a record's key starts with ``prefix``."""
+        """Return the possible starts of the key attribute if a record's key starts with ``prefix``."""
         return (prefix,)
 
     def key_in(self, item: Mapping[str, Value]) -> str:
-        """Return the record's key, as far as it can be told, of an item that cannot be read."""
+        """Return the record's key of an unreadable item, as far as it can be found."""
         value = item.get(self.holder.name)
         text = value.get("S") if isinstance(value, Mapping) else None
         return text[len(self.holder.prefix) :] if isinstance(text, str) else "?"
 
     def version_of(self, seen: Record) -> dict[str, Value]:
-        """Return what the attributes of ``version``, in their order, were when the record was seen."""
+        """Return the values of the ``version`` attributes, in order, when the record was seen."""
         return {":o": {"S": seen.owner}, ":f": {"N": str(seen.fence)}, ":b": {"N": str(seen.beat)}}
 
     def is_foreign(self, seen: Record | None) -> bool:  # noqa: ARG002 - presets of other systems' tables differ
-        """Tell whether the record seen was written by another system, and has no version of ours."""
+        """Return whether another system wrote the record seen, so that it has no version of ours."""
         return False
 
     def as_seen(self, seen: Record) -> Mapping[str, Value | None]:
-        """Return what the attributes of another system's record were when it was seen, None for one that was absent."""
+        """Return the attributes of another system's record as seen, None for an absent one."""
         raise NotImplementedError(f"{seen.owner!r} is of no other system")
 
     def item(self, record: Record) -> Item:
-        """Return a record as an item; a field that is None is left out."""
+        """Return a record as an item, without fields that are None."""
         names = self.names
         key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, written, by, needs = record
         item = self.key(key)
@@ -181,14 +181,14 @@ def _checked_names(names: Mapping[str, str], keys: Sequence[str]) -> dict[str, s
 
 
 def check_apart(attributes: Sequence[str]) -> None:
-    """Raise ValueError when an attribute would stand for two things."""
+    """Raise ValueError if an attribute has two meanings."""
     twice = sorted({name for name in attributes if attributes.count(name) > 1})
     if twice:
         raise ValueError(f"names: two fields would share the attribute {', '.join(twice)}")
 
 
 def reason(error: Exception) -> str:
-    """Return what was wrong with an item, without what is in it: that may be nobody else's business."""
+    """Return what is wrong with an item, without its content, which may be private."""
     return f"{type(error).__name__}: {str(error)[:100]}"
 
 

@@ -30,20 +30,19 @@ _WANTED: Final = 'boto3.client("dynamodb"), or what `async with session.create_c
 def through(
     client: object, clock: Clock = boottime, objects: object = None
 ) -> tuple[Callable[[], Wire], Callable[[], AsyncWire]]:
-    """Return what opens the two wires through an SDK's client.
+    """Return the functions that open the two wires through an SDK's client.
 
-    A client of boto3 serves coroutines in threads. One of aiobotocore serves the event loop it was made in; what has to
-    block for an answer, such as the heartbeat, gets it from that loop out of another thread, while coroutines use the
-    client. So a handler that blocks the loop for longer than its lease is not renewed through such a client; through a
-    client of boto3, or without one, it is.
+    A boto3 client serves coroutines in threads. An aiobotocore client serves the event loop it was made in. Blocking calls,
+    such as the heartbeat's, get their answer from that loop, from another thread. So if a handler blocks the loop for
+    longer than its lease, it is not renewed; with a boto3 client, or without a client, it is.
 
     Args:
         client: for DynamoDB.
         clock: the owner's clock (seconds), for the answers' ``sent`` and ``received``.
-        objects: a client of the same SDK for S3, where large results go to a bucket.
+        objects: a client of the same SDK for S3, if large results go to a bucket.
 
     Raises:
-        TypeError: it is not a client for DynamoDB; the sync wire raises it for a client of aiobotocore whose event loop is
+        TypeError: it is not a client for DynamoDB. The sync wire raises it for an aiobotocore client whose event loop is
             unknown, not running, or the one that would be blocked.
     """
     _check(client, "dynamodb", _WANTED)
@@ -140,7 +139,7 @@ class LoopSdkWire:
             return answer.result(_PATIENCE)
         except (TimeoutError, CancelledError) as error:
             if not loop.is_closed():
-                answer.cancel()  # or calls would pile up that nobody waits for any more
+                answer.cancel()  # otherwise calls would pile up that nothing waits for
             _fail(call, f"its event loop gave no answer within {_PATIENCE:g} s", error, transient=True)
 
     def close(self) -> None:
@@ -185,7 +184,7 @@ def _is_async(client: Any) -> bool:
 
 
 def _rewrites(client: Any) -> bool:
-    """Tell whether a client is a resource's ``meta.client``, by who would handle its parameters."""
+    """Return whether a client is a resource's ``meta.client``, by its parameter handlers."""
     model = client.meta.service_model.operation_model(client.meta.service_model.operation_names[0])
     event = f"provide-client-params.{client.meta.service_model.service_name}.{model.name}"
     handled = client.meta.events.emit(event, params={}, model=model, context={})
@@ -210,9 +209,9 @@ def _answer(response: Mapping[str, Any], content: bytes | None, sent: float, rec
 
 
 def _failed(call: Call | ObjectCall, error: Exception, sent: float, received: float) -> ServiceAnswer:
-    """Return the answer that an error of the SDK is, or raise it as the store's error when there was no answer."""
+    """Return an SDK's error as an answer. If there was no answer, raise it as the store's error."""
     if not isinstance(error, ClientError):
-        # A certificate that does not hold is a ConnectionError like any other, but no other try will change it.
+        # An invalid certificate is a ConnectionError like any other, but a retry does not help.
         _fail(call, str(error), error, transient=isinstance(error, _PASSING) and "CERTIFICATE_VERIFY" not in str(error))
     response = error.response
     about, told = response["ResponseMetadata"], response["Error"]

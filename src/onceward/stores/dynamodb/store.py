@@ -1,7 +1,7 @@
 """The ledger in a DynamoDB table: each verb is one conditional write, judged by DynamoDB's own clock.
 
-A refused write answers with the item that stood in its way, so a duplicate costs one request. Leases are stamped with the
-latest time that the server's clock may show and judged by the earliest (``clock.py``).
+A refused write returns the item that caused it, so a duplicate costs one request. Leases are stamped with the latest time
+that the server's clock may show and judged by the earliest (``clock.py``).
 """
 
 import json
@@ -42,11 +42,11 @@ class DynamoStore(DynamoTable):
 
     Args:
         table: its name.
-        wires: how requests get there.
-        layout: how records stand in it.
-        blobs: where results go that are too large for an item; None is nowhere: they are not replayable.
-        probe: whether a claim first asks with an eventually consistent read, which costs a tenth of a refused write;
-            worth it where more than a tenth of all deliveries are duplicates.
+        wires: send the requests.
+        layout: how it stores records.
+        blobs: where results go that are too large for an item; with None they are not replayable.
+        probe: whether a claim starts with an eventually consistent read, which costs a tenth of a refused write. Worth it
+            if more than a tenth of all deliveries are duplicates.
         url: how the ledger is named in messages; default ``dynamodb://TABLE``.
         clock: the owner's clock (seconds); for tests.
     """
@@ -145,10 +145,10 @@ class DynamoStore(DynamoTable):
     # --- for the modules beside ----------------------------------------------------------------------------------------
 
     def sent(self, writes: Sequence[Write], calls_of: Callable[[list[Item]], tuple[Call, ...]]) -> Steps[Sent]:
-        """Stamp writes, send the calls made of their items side by side, and return their answers, errors among them.
+        """Stamp writes, send their calls in parallel, and return the answers and errors.
 
-        If a signature was refused, all of it is done once more: our idea of the server's time was wrong, and so are the
-        stamps. A write that was made then meets itself.
+        If a signature was refused, do all of it once more: our estimate of the server's time was wrong, and so are the
+        stamps. A write that was already made then meets itself.
         """
         for again in (True, False):
             records, items, now = yield from self.stamped(writes)
@@ -159,15 +159,15 @@ class DynamoStore(DynamoTable):
         return Sent(records, now, calls, answers)
 
     def refused(self, record: Record | None, item: Item | None, *, inserted: bool) -> Steps[Reply]:
-        """Return the reply to a refused write of ``record``; ``item`` is what stood in its way, as far as was told."""
+        """Return the reply to a refused write of ``record``. ``item`` caused the refusal, if the answer has it."""
         if item:
             return Reply(False, self.read(item), self.clock.earliest())
-        if inserted and record is not None:  # there is a record, but the server or a proxy did not send it
+        if inserted and record is not None:  # a record exists, but the server or a proxy did not send it
             return (yield from self.look(record.key, consistent=True))
         return Reply(False, None, self.clock.earliest())
 
     def stamped(self, writes: Sequence[Write]) -> Steps[tuple[list[Record], list[Item], float]]:
-        """Return the records that writes make now, their items, and that time."""
+        """Return the records of writes stamped now, their items, and that time."""
         yield from self.learn_time()
         now = self.clock.latest()
         records, items = [], []
@@ -189,7 +189,7 @@ class DynamoStore(DynamoTable):
         *,
         inserted: bool = False,
     ) -> Steps[Reply]:
-        """Return what the answer to a conditional write says; ``record`` stands if it was made, stamped ``now``."""
+        """Return the reply in the answer to a conditional write of ``record``, stamped ``now``."""
         if isinstance(answer, StoreError):
             raise answer
         if answer.status == 200:
@@ -199,7 +199,7 @@ class DynamoStore(DynamoTable):
         return (yield from self.refused(record, member(answer, "Item"), inserted=inserted))
 
     def read(self, item: Item) -> Record:
-        """Return the record that an item is; a result in S3 is fetched by who asks for it.
+        """Return an item as a record. Whoever needs a result in S3 fetches it.
 
         Raises:
             DamagedRecord: it cannot be read.
@@ -224,7 +224,7 @@ class DynamoStore(DynamoTable):
         )
 
     def _sorted(self, items: Sequence[Item]) -> tuple[list[Record], list[Damaged]]:
-        """Return the records that items are, and those that cannot be read."""
+        """Return items as records, and those that cannot be read."""
         records: list[Record] = []
         damaged: list[Damaged] = []
         for item in items:
@@ -235,7 +235,7 @@ class DynamoStore(DynamoTable):
         return records, damaged
 
     def _put(self, write: Write, seen: Record | None, *, again: bool = True) -> Steps[Reply]:
-        # Every delivery comes through here: the plain case makes no list and no further generator.
+        # Every delivery runs this: the plain case makes no list and no other generator.
         clock = self.clock
         if not clock.known or (write.result is not None and len(write.result) > COMPRESS_OVER):
             (record,), (item,), now = yield from self.stamped([write])
@@ -277,7 +277,7 @@ class DynamoStore(DynamoTable):
 
 
 def _whole(record: Record) -> Record:
-    """DynamoDB's TTL wants whole seconds."""
+    """Round the expiry up, because DynamoDB's TTL needs whole seconds."""
     if record.expires_at is None or record.expires_at.is_integer():
         return record
     fields = (*record[:11], float(math.ceil(record.expires_at)), *record[12:])  # half of the time of _replace

@@ -1,4 +1,4 @@
-"""A table in DynamoDB: how calls get there, and what is made of the answers' time and errors."""
+"""A table in DynamoDB: sends calls, and handles the answers' times and errors."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -19,7 +19,7 @@ from onceward.wire.wires import Wires
 
 
 class DynamoTable(Observed):
-    """A table, and where requests to it are sent. The arguments are :class:`DynamoStore`'s."""
+    """A table, and the wires to it. For the arguments, see :class:`DynamoStore`."""
 
     def __init__(self, table: str, wires: Wires, layout: Layout, url: str, clock: Clock) -> None:
         self.url = url
@@ -32,11 +32,11 @@ class DynamoTable(Observed):
     # --- the exchange ---------------------------------------------------------------------------------------------
 
     def exchange(self, request: object) -> object:
-        """Send a call, or many side by side."""
+        """Send a call, or many in parallel."""
         return self._wires.send(cast("Call | ObjectCall | Many", request), self._signing(request))
 
     async def exchange_async(self, request: object) -> object:
-        """As :meth:`exchange`, awaiting it."""
+        """Like :meth:`exchange`, but async."""
         return await self._wires.send_async(cast("Call | ObjectCall | Many", request), self._signing(request))
 
     def _signing(self, request: object) -> float:
@@ -49,7 +49,7 @@ class DynamoTable(Observed):
     # --- telling of it ------------------------------------------------------------------------------------------------
 
     def observe(self, tell: Tell) -> None:
-        """As :meth:`Observed.observe`; from now on each answer tells the capacity that it consumed."""
+        """See :meth:`Observed.observe`. From now on each answer reports the capacity that it consumed."""
         super().observe(tell)
         self.requests = Requests(self.requests.table, self.layout, metered=True)
 
@@ -68,14 +68,14 @@ class DynamoTable(Observed):
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def ask(self, call: Call | ObjectCall, *, gone: int = 200) -> Steps[ServiceAnswer]:
-        """Send a call and return its answer; raises StoreError when it is an error other than the status ``gone``."""
+        """Send a call and return its answer. Raises StoreError for an error other than the status ``gone``."""
         answer = yield from self.heard(call, cast("ServiceAnswer", (yield call)))
         if answer.status not in {200, gone}:
             raise self.failure(call, answer)
         return answer
 
     def ask_many(self, calls: tuple[Call, ...], *, again: bool = True) -> Steps[list[ServiceAnswer | StoreError]]:
-        """Send calls side by side and return their answers, refusals among them; or the error of one that got none."""
+        """Send calls in parallel. Return their answers, refusals included, or an error for each without an answer."""
         got: Sequence[object]
         if len(calls) > 1:
             got = cast("list[object]", (yield Many(calls)))
@@ -98,7 +98,7 @@ class DynamoTable(Observed):
         return answers
 
     def heard(self, call: Call | ObjectCall, answer: ServiceAnswer, *, again: bool = True) -> Steps[ServiceAnswer]:
-        """Take in an answer: the time, and whether the same call is worth signing anew, once."""
+        """Learn an answer's time. If its signature was refused and may now be accepted, send the call once more."""
         while True:
             (self.clock if isinstance(call, Call) else self._s3_clock).learn(answer)
             if not again or not self.may_renew(answer):
@@ -107,7 +107,7 @@ class DynamoTable(Observed):
             answer = cast("ServiceAnswer", (yield call))
 
     def may_renew(self, answer: ServiceAnswer) -> bool:
-        """Tell whether a signature was refused, and may be accepted with the server's time or with new credentials."""
+        """Return whether a signature was refused, and may be accepted with the server's time or new credentials."""
         code = "" if answer.status == 200 else code_of(answer)
         return code in SKEWED or (code in EXPIRED and self._wires.renew())
 
@@ -123,7 +123,7 @@ class DynamoTable(Observed):
         )
 
     def learn_time(self) -> Steps[None]:
-        """Ask for any key, so that the answer shows the time."""
+        """Read any key, so that the answer shows the time."""
         if not self.clock.known:
             yield from self.ask(self.requests.get("?", consistent=False))
             if not self.clock.known:

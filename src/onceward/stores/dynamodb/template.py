@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from onceward.stores.dynamodb.items import Layout
     from onceward.stores.dynamodb.store import DynamoStore
 
-# Conditional writes need no other right than the write, and TransactWriteItems is judged by the rights of its members
-# (docs.aws.amazon.com, "DynamoDB API permissions" and "IAM and transactions").
+# A conditional write needs only the write's right, and TransactWriteItems the rights of its members (docs.aws.amazon.com,
+# "DynamoDB API permissions" and "IAM and transactions").
 HANDLER: Final = ("GetItem", "PutItem", "UpdateItem", "BatchGetItem", "PartiQLInsert", "PartiQLUpdate")
 OPERATOR: Final = ("GetItem", "PutItem", "UpdateItem", "DeleteItem", "Scan", "DescribeTable", "DescribeTimeToLive")
 
 
 class Grant(NamedTuple):
-    """One statement of a policy: actions on the table when ``on`` is empty, else on what it names in S3."""
+    """One statement of a policy: actions on the table if ``on`` is empty, else on the S3 resource that it names."""
 
     name: str
     actions: list[str]
@@ -116,7 +116,7 @@ def _cloudformation(table: str, layout: "Layout", grants: Grants, pitr: bool) ->
 
 
 def _yaml(value: object, indent: str = "") -> list[str]:
-    """Return mappings, lists and plain values as lines of YAML; texts are quoted as in JSON, which YAML reads."""
+    """Return mappings, lists and plain values as lines of YAML. Texts are quoted as in JSON, which YAML reads."""
     lines: list[str] = []
     entries: list[tuple[str, object]] = (
         [(f"{key}:", one) for key, one in value.items()]

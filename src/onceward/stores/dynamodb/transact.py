@@ -1,4 +1,4 @@
-"""A record and the effect that goes with it, committed by one ``TransactWriteItems``: all of it, or nothing."""
+"""Commits a record and its effect with one ``TransactWriteItems``: all or nothing."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -24,7 +24,7 @@ MOST: Final = 99  # TransactWriteItems takes 100, and one of them is the record
 
 
 def committing(store: "DynamoStore", effects: Sequence[object]) -> Commit:
-    """Return the conditional write that takes ``effects`` along (:data:`onceward.stores.capabilities.TRANSACT`).
+    """Return the conditional write that includes ``effects`` (:data:`onceward.stores.capabilities.TRANSACT`).
 
     Raises:
         TypeError: a write is not a dict of one of Put, Update, Delete and ConditionCheck.
@@ -61,9 +61,9 @@ def _checked(number: int, effect: object) -> TransactItem:
 
 
 def transact(store: "DynamoStore", effects: Sequence[TransactItem], write: Write, seen: Record | None) -> Steps[Reply]:
-    """Write the record if the one seen still stands, and with it all of ``effects``, or nothing.
+    """Write the record and all ``effects`` if the record seen is unchanged; else write nothing.
 
-    Sent without a ClientRequestToken: whether an earlier try was made is told by the record, and not for ten minutes only.
+    Needs no ClientRequestToken: the record itself shows whether an earlier try was made, and not only for ten minutes.
     """
     if seen is None and not store.clock.known:
         early = yield from store.look(write.key, consistent=False)
@@ -85,7 +85,7 @@ def transact(store: "DynamoStore", effects: Sequence[TransactItem], write: Write
 
 
 def _check_apart(store: "DynamoStore", key: str, effects: Sequence[TransactItem]) -> None:
-    """Refuse an effect on the record itself: a transaction takes one write for each item."""
+    """Refuse an effect on the record itself: a transaction takes one write per item."""
     own = store.layout.key(key)
     for index, effect in enumerate(effects):
         ((_, body),) = effect.items()
@@ -99,10 +99,10 @@ def _check_apart(store: "DynamoStore", key: str, effects: Sequence[TransactItem]
 def _refused(
     store: "DynamoStore", call: Call, key: str, effects: Sequence[TransactItem], reasons: Sequence[Mapping[str, object]]
 ) -> EffectRefused | StoreError:
-    """Return why the transaction was cancelled although our own condition held: what passes by itself comes last."""
+    """Return why the transaction was cancelled although our own condition held. Reasons that pass by themselves come last."""
     codes = [short(str(reason.get("Code") or "None")) for reason in reasons]
     for index, effect in enumerate(effects):
-        # With anything against our own write nothing is known: an earlier try may be about to commit.
+        # If there is a reason against our own write, the outcome is unknown: an earlier try may be about to commit.
         if codes[0] == "None" and codes[index + 1] == faults.REFUSED:
             ((kind, body),) = effect.items()
             return EffectRefused(key, index, f"{kind} on {body['TableName']}", reasons[index + 1].get("Item"))

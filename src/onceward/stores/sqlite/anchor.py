@@ -1,4 +1,4 @@
-"""The anchor of an SQLite ledger's clock in its file: read, set at a new boot, moved forwards when it is wrong."""
+"""The anchor of an SQLite ledger's clock, stored in the file: set at a new boot, moved forwards if it is wrong."""
 
 import sqlite3
 import time
@@ -9,7 +9,7 @@ from onceward.stores.sqlite.clock import AGREE, CONFIRM, HostClock, Move, wanted
 from onceward.stores.sqlite.schema import HIGH, META, TABLE
 
 MARK_EVERY = 10.0  # seconds: how often a worker that writes puts ledger time into the file
-COUNTED = 3600.0  # seconds: a longer gap that nobody saw pass does not count towards the retention of records
+COUNTED = 3600.0  # seconds: a longer gap without a worker does not count towards retention
 
 MARK = f"UPDATE {HIGH} SET written = max(written, ?)"
 
@@ -19,13 +19,13 @@ class Anchor(NamedTuple):
 
     boot: str | None
     anchor: float | None
-    seen: tuple[float, float] | None  # a time of day that was ahead (less the uptime), and the uptime then
+    seen: tuple[float, float] | None  # a time of day that was ahead (minus the uptime), and the uptime then
     written: float
     least: float
 
 
 def read(connection: sqlite3.Connection, meta: Mapping[str, str] | None = None) -> Anchor:
-    """Read it; the schema must exist. ``meta`` is what :func:`read_meta` returned just now, if it was called."""
+    """Read the anchor. The schema must exist. ``meta`` is a fresh result of :func:`read_meta`, if there is one."""
     if meta is None:
         meta = dict(connection.execute(f"SELECT name, value FROM {META}"))
     marked = connection.execute(f"SELECT max(written) FROM {HIGH}").fetchone()[0] or 0.0
@@ -49,29 +49,29 @@ def move(host: HostClock, found: Anchor) -> Move | None:
 
 
 def set_for_boot(connection: sqlite3.Connection, host: HostClock) -> None:
-    """In an open transaction: anchor the clock if this is its first boot, or a new one."""
+    """In an open transaction: anchor the clock on its first boot, or on a new one."""
     found = read(connection)
     to = move(host, found)
     if to is None and found.anchor is not None:
-        _write(connection, host, found.anchor)  # the boot has another name, and the clock is right
+        _write(connection, host, found.anchor)  # the boot id changed, but the clock is right
     elif to is not None and not to.running:
         _keep(connection, found.written, to.skipped)
         _write(connection, host, to.anchor)
 
 
 def is_set(found: Anchor, host: HostClock) -> bool:
-    """Tell whether the clock is anchored for this boot, or waits until nobody has the file open."""
+    """Return whether the clock is anchored for this boot, or must wait until no process has the file open."""
     to = move(host, found)
     return found.boot == host.boot if to is None else to.running
 
 
 def confirmed(connection: sqlite3.Connection, found: Anchor, host: HostClock) -> bool:
-    """Tell whether a running ledger is behind the time of day, by two looks; the first one is written down."""
+    """Return whether a running ledger is behind the time of day. Needs two checks; the file stores the first."""
     to = move(host, found)
     if to is None:
         return False
     if found.boot != host.boot:
-        return True  # a new boot with a longer uptime than the last one had
+        return True  # a new boot with a longer uptime than the last boot
     if found.seen is not None and abs(found.seen[0] - to.anchor) <= AGREE:
         return host.uptime() - found.seen[1] >= CONFIRM
     try:
@@ -79,15 +79,15 @@ def confirmed(connection: sqlite3.Connection, found: Anchor, host: HostClock) ->
             f"INSERT OR REPLACE INTO {META} VALUES ('seen', ?)",
             (f"{to.anchor!r} {host.uptime()!r}",),
         )
-    except sqlite3.OperationalError:  # the next one to open the file writes it down
+    except sqlite3.OperationalError:  # the next process to open the file stores it
         pass
     return False
 
 
 def step(connection: sqlite3.Connection, host: HostClock) -> None:
-    """Move the anchor of a running ledger forwards, if nobody has the file open but this new connection.
+    """Move the anchor of a running ledger forwards, if only this new connection has the file open.
 
-    Whoever has it open knows the old anchor, and would take the others' leases for lapsed, or have its own taken.
+    A process that has it open uses the old anchor: it would see others' leases as lapsed, or lose its own.
     """
     try:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -96,7 +96,7 @@ def step(connection: sqlite3.Connection, host: HostClock) -> None:
         to = move(host, found)
         if to is not None and found.anchor is not None:
             before = found.anchor + host.uptime()
-            # The claims of workers that have closed the file last as long as before; some give each container a boot id.
+            # Claims of workers that closed the file keep their length; some hosts give each container a boot id.
             counted = to.skipped if to.skipped <= COUNTED else 0.0
             connection.execute(
                 f"UPDATE {TABLE} SET lease_until = lease_until + ?, expires_at = expires_at + ? WHERE lease_until > ?",
@@ -105,12 +105,12 @@ def step(connection: sqlite3.Connection, host: HostClock) -> None:
             _keep(connection, before, to.skipped)
             _write(connection, host, to.anchor)
         connection.execute("COMMIT")
-    except sqlite3.OperationalError:  # somebody has it open
+    except sqlite3.OperationalError:  # another process has it open
         pass
 
 
 def _keep(connection: sqlite3.Connection, before: float, skipped: float) -> None:
-    """After a long gap, records expire later by as much: the clock was wrong, or no worker ran to answer duplicates."""
+    """After a long gap, let records expire later by the gap: the clock was wrong, or no worker answered duplicates."""
     if skipped > COUNTED:
         connection.execute(
             f"UPDATE {TABLE} SET expires_at = expires_at + ? WHERE expires_at > ?",

@@ -1,11 +1,10 @@
-"""The clock of an SQLite ledger: the kernel's uptime, counted from an anchor that stands in the ledger itself.
+"""The clock of an SQLite ledger: the kernel's uptime plus an anchor that is stored in the ledger.
 
-SQLite runs inside each worker, so its ``now`` is the worker's own wall clock: a worker whose clock is set wrong, or a
-clock that jumps while a lease runs, would steal leases and forget records. All workers on one file share the kernel that
-they run under (WAL needs shared memory). Ledger time is that kernel's uptime plus the anchor.
+SQLite runs inside each worker, so its ``now`` is the worker's wall clock. A wrong or jumping clock would steal leases and
+forget records. All workers on one file share a kernel (WAL needs shared memory), so its uptime is a common clock.
 
-The uptime is CLOCK_BOOTTIME, less the offset of this process's time namespace: the same number in every namespace of one
-kernel. The text of /proc/uptime will not do: lxcfs shows each container its own.
+The uptime is CLOCK_BOOTTIME minus the offset of this process's time namespace, which is the same in every namespace of one
+kernel. /proc/uptime is not: lxcfs shows each container its own.
 
 ``wanted`` decides when the anchor moves. Ledger time never runs backwards, and never below the newest written moment.
 """
@@ -18,34 +17,34 @@ from onceward.core.clock import boottime
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 OFFSETS = "/proc/self/timens_offsets"
-RESOLUTION = 0.01  # seconds: workers of earlier versions, on the same file, count hundredths
-AGREE = 2.0  # seconds by which ledger time and the time of day may differ; NTP steps of less are no reason to move
-CONFIRM = 60.0  # seconds between the two looks at the time of day that move a running ledger
+RESOLUTION = 0.01  # seconds: workers of earlier versions on the same file count hundredths
+AGREE = 2.0  # seconds by which ledger time and the time of day may differ; smaller NTP steps move nothing
+CONFIRM = 60.0  # seconds between the two checks of the time of day that move a running ledger
 
 
 class Move(NamedTuple):
-    """Where the anchor belongs. A ``running`` ledger moves only while nobody has its file open."""
+    """Where the anchor belongs. A ``running`` ledger moves only while no process has its file open."""
 
     anchor: float
-    skipped: float  # seconds that nobody saw pass
+    skipped: float  # seconds that passed without a worker
     running: bool
 
 
 def wanted(anchor: float | None, written: float, least: float, uptime: float, wall: float) -> Move | None:
-    """Return where the anchor belongs, or None when it may stay.
+    """Return where the anchor belongs, or None if it can stay.
 
     Args:
-        anchor: the one in the ledger; None when there is none.
-        written: the newest moment at which something is known to have been written, on the ledger's clock; 0 for none.
-        least: where ledger time goes on at the earliest, if the uptime has begun anew.
-        uptime: of the kernel, now.
-        wall: the time of day, now.
+        anchor: the one in the ledger, or None.
+        written: the newest moment of a known write, on the ledger's clock; 0 for none.
+        least: the earliest ledger time to continue at, if the uptime restarted.
+        uptime: the kernel's uptime now.
+        wall: the time of day now.
     """
     now = None if anchor is None else anchor + uptime
     if now is None or now < written - RESOLUTION:  # another boot or host: the workers that wrote this are gone
         start = max(wall, least)
         return Move(start - uptime, start - written if written else 0.0, running=False)
-    if wall <= now + AGREE:  # it is right, or ahead; it never goes back
+    if wall <= now + AGREE:  # right, or ahead: it never goes back
         return None
     return Move(wall - uptime, wall - now, running=True)
 
@@ -53,7 +52,7 @@ def wanted(anchor: float | None, written: float, least: float, uptime: float, wa
 class HostClock:
     """Seconds on the ledger's clock; call it for the time. The file sets its anchor when it opens a connection.
 
-    Where the kernel tells no boot id (not Linux), ledger time is the system clock that all processes share.
+    Without a boot id (not Linux), ledger time is the system clock that all processes share.
     """
 
     def __init__(self) -> None:
@@ -70,8 +69,8 @@ class HostClock:
         return boottime() - self._offset
 
     def look(self) -> None:
-        """Find out in which time namespace this process is; a fork may have changed that."""
-        if _namespace("time") == _namespace("time_for_children"):  # the kernel tells the offset of the children's
+        """Update the time namespace's offset, which a fork may have changed."""
+        if _namespace("time") == _namespace("time_for_children"):  # the kernel shows only the children's offset
             self._offset = namespace_offset()
 
     def set(self, anchor: float) -> None:
@@ -80,14 +79,14 @@ class HostClock:
 
 
 def boot_id() -> str | None:
-    """Return what names this boot of the host, or None where the kernel does not tell."""
+    """Return the id of this boot of the host, or None if the kernel gives none."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return None
     return _text(BOOT_ID).strip() or None
 
 
 def namespace_offset() -> float:
-    """Return by how many seconds CLOCK_BOOTTIME is ahead of the kernel's uptime in this process's time namespace."""
+    """Return how many seconds CLOCK_BOOTTIME is ahead of the kernel's uptime in this process's time namespace."""
     for line in _text(OFFSETS).splitlines():
         clock, seconds, nanoseconds = line.split()
         if clock in {"boottime", str(getattr(time, "CLOCK_BOOTTIME", 7))}:  # Linux 5.6 writes its number

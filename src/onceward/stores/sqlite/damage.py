@@ -17,7 +17,7 @@ _SHAPES: Final = frozenset(
 
 
 def is_whole(row: tuple[object, ...]) -> bool:
-    """Tell whether a row is a record."""
+    """Return whether a row is a record."""
     return tuple(map(type, row)) in _SHAPES
 
 
@@ -38,7 +38,7 @@ def damage(row: tuple[Any, ...]) -> DamagedRecord:
 
 
 def rows(connection: sqlite3.Connection, statement: str, bounds: tuple[object, ...]) -> list[tuple[Any, ...]]:
-    """Return all rows; text that is not UTF-8 comes as bytes."""
+    """Return all rows, with text that is not UTF-8 as bytes."""
     try:
         return connection.execute(statement, bounds).fetchall()
     except sqlite3.OperationalError as error:
@@ -52,7 +52,7 @@ def rows(connection: sqlite3.Connection, statement: str, bounds: tuple[object, .
 
 
 def deletion(table: str, seen: Damaged) -> tuple[str, tuple[object, ...]]:
-    """Return the statement that deletes a damaged row if nothing has changed, and its parameters."""
+    """Return the statement that deletes a damaged row if it has not changed, and its parameters."""
     # Compare bytes: text that is not UTF-8 cannot be passed as text.
     assert isinstance(seen.seen, tuple)
     row = tuple(value.encode() if isinstance(value, str) else value for value in seen.seen)

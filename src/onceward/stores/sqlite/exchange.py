@@ -1,8 +1,8 @@
 """The embedded ledger: one SQLite file, shared by any number of threads, event loops and processes on one host.
 
-Reads go to one connection and never wait for a writer (WAL). Writes go to another, one transaction at a time: whoever
-holds the lock commits for all who queue behind it, so that a hundred threads share one fsync instead of paying for a
-hundred. Coroutines hand their writes to one thread, which does the same, and never block their loop on the disk.
+Reads use one connection and never wait for a writer (WAL). Writes use another, one transaction at a time: the thread that
+holds the lock commits for all that queue, so a hundred threads share one fsync. Coroutines pass their writes to one thread,
+which does the same, so the disk never blocks their loop.
 """
 
 import os
@@ -26,17 +26,16 @@ from onceward.stores.sqlite.requests import Load, Purge, SqlRequest, find
 from onceward.stores.sqlite.writer import Job, Writer
 
 if TYPE_CHECKING:
-    from threading import RLock  # a class to the type checker, and a function when it runs
-# What a request may fail with: what SQLite raises, and what its driver raises for values that it cannot store. All else is
-# an interrupt.
+    from threading import RLock  # a class to the type checker, a function at run time
+# A request fails with SQLite's errors, or the driver's for values that it cannot store. Anything else is an interrupt.
 _OWN = (sqlite3.Error, StoreError, UnicodeError, OverflowError)
 
 _OPEN = Load("")  # a read that opens the file
-PURGE_EVERY, PURGE_LIMIT = 32, 64  # every so many commits purge so many rows; the first of a process does, too
+PURGE_EVERY, PURGE_LIMIT = 32, 64  # purge up to 64 rows in every 32nd commit, and in a process's first
 
 
 class SqliteExchange(Observed):
-    """What carries requests to the file, and the replies back. Its arguments are :class:`SqliteStore`'s."""
+    """Carries requests to the file and the replies back. For its arguments, see :class:`SqliteStore`."""
 
     def __init__(
         self,
@@ -55,11 +54,11 @@ class SqliteExchange(Observed):
         self._thread: Writer | None = None
         self._committing = False  # a hint only
         self._forks = 0  # between this process and the one that made the store
-        self._carried = False  # whether a connection had to be carried across the last fork
+        self._carried = False  # whether the last fork had to keep a connection open
         self._reading = threading.RLock()
         self._writing = threading.RLock()
         self._is_writing = owns(self._writing)
-        self._starting = threading.RLock()  # nobody holds it for long, so a coroutine may wait for it
+        self._starting = threading.RLock()  # never held for long, so a coroutine may wait for it
         self.locks = (self._writing, self._reading, self._starting)
         watch_forks(self)
         weakref.finalize(self, _close, self._file, *self.locks)
@@ -73,7 +72,7 @@ class SqliteExchange(Observed):
             return self._read(asked.run)
         if self._is_writing():
             raise reentered(self.path)
-        # While another thread commits, an insert looks for its key on the read connection. Else the commit itself looks.
+        # While another thread commits, an insert checks its key on the read connection. Otherwise the commit checks it.
         job = Job(asked)
         if asked.absent is not None and self._committing:
             if (held := self._look(asked.absent)) is not None:
@@ -89,7 +88,7 @@ class SqliteExchange(Observed):
         return job.reply if job.done and job.error is None else self._answer(job)
 
     async def exchange_async(self, request: object) -> object:
-        """Run one request: a read at once, because it never waits, and a write in the store's writer thread."""
+        """Run one request: a read at once (it never waits), a write in the store's writer thread."""
         asked: SqlRequest = request  # type: ignore[assignment]  # the verbs yield nothing else
         if not self._file.is_open:  # opening can make the schema, and wait for the file
             await self._in_thread(Job(_OPEN))
@@ -111,7 +110,7 @@ class SqliteExchange(Observed):
         return self._answer(job)
 
     def write(self, jobs: Sequence[Job]) -> None:
-        """Open the file, and commit ``jobs`` and whatever else is queued; their replies or errors are in them afterwards."""
+        """Open the file, and commit ``jobs`` and all that is queued. Afterwards the jobs hold their replies or errors."""
         if not self._file.is_open:
             self._open(jobs)
         self._queue.extend(job for job in jobs if not job.done)
@@ -124,7 +123,7 @@ class SqliteExchange(Observed):
     def _answer(self, job: Job) -> object:
         if job.error is not None:
             raise job.error
-        if not job.done:  # an interrupt struck the thread that took it from the queue
+        if not job.done:  # an interrupt stopped the thread that took it from the queue
             raise StoreError(f"ledger {self.path}: the write was interrupted", transient=True)
         return job.reply
 
@@ -213,13 +212,13 @@ class SqliteExchange(Observed):
         elif isinstance(error, _OWN):
             failure = StoreError(f"ledger {self.path}: {error!r}")
         else:
-            # It is not known what was written before the interrupt. That is a lost reply.
+            # What was written before the interrupt is unknown, as with a lost reply.
             failure = StoreError(f"ledger {self.path}: the write was interrupted", transient=True)
         failure.__cause__ = error
         return failure
 
     def _forked(self) -> StoreError:
-        """Return the error of a request that the parent process began and continues."""
+        """Return the error for a request that the parent process began and continues."""
         return StoreError(
             f"ledger {self.path}: this process was forked off in the middle of a request, by a signal handler that returned "
             "in the child. The parent goes on with the request; end the child within the handler, by os._exit or an exec"
@@ -246,7 +245,7 @@ class SqliteExchange(Observed):
         return self._file
 
     def close(self) -> None:
-        """Close both connections and end the writer thread; the next use opens them again."""
+        """Close both connections and end the writer thread. The next use opens them again."""
         before = holds(self.locks)
         try:
             take(self.locks)
@@ -258,10 +257,9 @@ class SqliteExchange(Observed):
             give(before)
 
     def before_fork(self, *, inside: bool) -> None:
-        """Close the connections. The thread that forks holds the locks.
+        """Close the connections. The forking thread holds the locks.
 
-        An SQLite connection must not be carried across a fork, not even to be closed there
-        (sqlite.org/howtocorrupt.html, 2.6), so there is none at the moment of forking.
+        No SQLite connection must cross a fork, not even to be closed there (sqlite.org/howtocorrupt.html, 2.6).
         """
         self._carried = inside and not self._file.close_cursors()
         if not self._carried:
@@ -277,7 +275,7 @@ class SqliteExchange(Observed):
 
 
 def _close(file: SqliteFile, *locks: "RLock") -> None:
-    """Close the connections of a store that is gone, also at exit; not if a daemon thread holds a lock for ever."""
+    """Close a dead store's connections, also at exit. Gives up if a daemon thread holds a lock for ever."""
     before = holds(locks)
     try:
         if all(lock.acquire(timeout=1) for lock in locks):

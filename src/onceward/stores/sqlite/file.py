@@ -31,18 +31,18 @@ _WAITING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 def translated(error: sqlite3.Error, where: str) -> StoreError:
-    """Return the StoreError that says what an SQLite error means for the ledger at ``where`` and what to do."""
+    """Return an SQLite error as a StoreError that says what it means for the ledger at ``where`` and what to do."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     meaning = _TRANSIENT.get(code) or _FOR_GOOD.get(code) or "SQLite refused the request"
     return StoreError(f"ledger {where}: {meaning} ({error})", transient=code in _TRANSIENT)
 
 
 class SqliteFile:
-    """The connections to one ledger file, opened when first asked for. Not locked: its store does that.
+    """The connections to one ledger file, opened on first use. The store does the locking.
 
     Attributes:
-        marked: when a write last put ledger time into the file; infinite when the file has a clock of its own.
-        checked: when the place of the file was last looked at.
+        marked: when a write last put ledger time into the file; infinite if the file has its own clock.
+        checked: when the place of the file was last checked.
     """
 
     def __init__(self, path: str, timeout: float, synchronous: str, clock: Clock | None) -> None:
@@ -57,7 +57,7 @@ class SqliteFile:
         self.now: Clock = clock or self._host or (lambda: 0.0)
         self._reader: sqlite3.Connection | None = None
         self._writer: sqlite3.Connection | None = None
-        self._all: list[sqlite3.Connection] = []  # also those that are being opened
+        self._all: list[sqlite3.Connection] = []  # including those being opened
         self._place: place.Place | None = None
         self._compared = 0.0
         self._closings = 0
@@ -73,7 +73,7 @@ class SqliteFile:
 
     def reader(self) -> sqlite3.Connection:
         """Return the connection for reads."""
-        if self._reader is not None and self._frozen:  # it sees no write from now on
+        if self._reader is not None and self._frozen:  # it sees no new writes
             self._end(self._reader)
             self._reader = None
         if self._reader is None:
@@ -107,9 +107,9 @@ class SqliteFile:
             self._end(self._all[-1])
 
     def close_cursors(self) -> bool:
-        """Close the cursors of an interrupted request: an open cursor keeps its connection open, also after close().
+        """Close an interrupted request's cursors: an open cursor keeps its connection open even after close().
 
-        Return False if one is in the middle of a statement, which Python interrupted to collect garbage.
+        Return False if one is in the middle of a statement that Python interrupted to collect garbage.
         """
         import gc
 
@@ -122,7 +122,7 @@ class SqliteFile:
         return True
 
     def abandon(self) -> None:
-        """Keep the connections that a fork carried into this process, and never use or close them here."""
+        """Keep the connections that came into this process by a fork. Never use or close them here."""
         self._reader = self._writer = None
         self._abandoned = True
 
@@ -155,10 +155,10 @@ class SqliteFile:
         except StoreError:
             if self._place is opened and self._closings == closings:
                 raise
-            self._check_place()  # a signal handler has closed the file meanwhile, which deletes -wal and -shm
+            self._check_place()  # a signal handler closed the file meanwhile, which deletes -wal and -shm
 
     def is_behind(self) -> bool:
-        """Tell, once in a while, whether ledger time is behind the time of day. Then the file must be opened again, which can move it."""
+        """Return, from time to time, whether ledger time is behind the time of day. If so, reopen the file, which can move it."""
         host = self._host
         if host is None or not host.boot or not 0 <= (up := host.uptime()) - self._compared > CONFIRM:
             return False
@@ -223,9 +223,9 @@ class SqliteFile:
         return self._host if self._host is not None and self._host.boot else None
 
     def _connect(self, name: str, timeout: float) -> sqlite3.Connection:
-        """Open a connection that close() knows even while it is being opened.
+        """Open a connection that close() knows even while it opens.
 
-        A fork that finds one open, in a signal handler, would leave the child without the locks that SQLite believes it has.
+        If a signal handler forks with an open connection, the child lacks the locks that SQLite believes it has.
         """
         connection = sqlite3.Connection.__new__(sqlite3.Connection)
         self._all.append(connection)
@@ -255,7 +255,7 @@ class SqliteFile:
         """Return a connection to the file, with its schema made and its clock anchored, and the anchor."""
         connection = self._connect(self.path, self._timeout)
         try:
-            # WAL is a property of the file; asking for it again is free. It lets readers go on while one writes.
+            # WAL lets readers go on while one writes. It is a property of the file; asking again is free.
             self._check_wal(self._turned_to_wal(connection))
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             # The anchor stays where it is while a connection is open.
@@ -276,7 +276,7 @@ class SqliteFile:
     def _open_read_only(self) -> sqlite3.Connection:
         """Open the file for a user who may only read it."""
         name = "file:" + self.path.replace("%", "%25").replace("?", "%3F").replace("#", "%23") + "?mode=ro"
-        # Without a -wal file nobody writes now. ``immutable`` keeps SQLite from making one.
+        # Without a -wal file, no process is writing. ``immutable`` stops SQLite from making one.
         self._frozen = not os.path.exists(os.path.realpath(self.path) + "-wal")
         name += "&immutable=1" if self._frozen else ""
         connection = self._connect(name, self._timeout)

@@ -1,4 +1,4 @@
-"""A look at the file of an SQLite ledger, and at where it is."""
+"""The facts about an SQLite ledger's file and its place, for doctor."""
 
 import os
 import shutil
@@ -24,10 +24,10 @@ class File(NamedTuple):
     """A ledger in an SQLite file.
 
     Attributes:
-        path: of the file.
-        kind: of its file system, such as ``ext4``; None is not known.
-        free: bytes that are free there.
-        writable: whether this user may write the file, or make it.
+        path: the file's path.
+        kind: the file system's kind, such as ``ext4``; None if unknown.
+        free: free bytes there.
+        writable: whether this user can write the file, or make it.
     """
 
     path: str
@@ -99,7 +99,7 @@ def inspect(store: "SqliteStore") -> File:
 
 
 def _kind(folder: str) -> str | None:
-    """Return the kind of the file system that a folder is on, where Linux tells it (proc_pid_mountinfo(5))."""
+    """Return the kind of a folder's file system, if Linux gives it (proc_pid_mountinfo(5))."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
     except OSError:

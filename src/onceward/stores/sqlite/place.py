@@ -1,20 +1,20 @@
-"""The files of an SQLite ledger: whether they are still those that were opened, and who may read them."""
+"""The files of an SQLite ledger: whether they are still the ones opened, and who may read them."""
 
 import os
 
 from onceward.errors import StoreError
 
 Place = tuple[tuple[int, int] | None, ...]  # device and inode of the file, its -wal and its -shm
-CHECK_EVERY = 0.02  # seconds between two looks; one look costs 5 µs
+CHECK_EVERY = 0.02  # seconds between two checks; one costs 5 µs
 
 
 def found(path: str, real: str) -> Place:
-    """Return which files lie there now; SQLite puts -wal and -shm beside the ``real`` file, behind all links."""
+    """Return the files there now. SQLite puts -wal and -shm beside the ``real`` file, behind all links."""
     return _identity(path), _identity(real + "-wal"), _identity(real + "-shm")
 
 
 def check(path: str, real: str, opened: Place, *, whole: bool = True) -> None:
-    """Raise StoreError unless the files at ``path`` are those that were ``opened``; ``whole`` is with -wal and -shm."""
+    """Raise StoreError unless the files at ``path`` are the ``opened`` ones. ``whole`` includes -wal and -shm."""
     now = found(path, real)
     if now == opened or (now[0] == opened[0] and not whole):
         return
@@ -30,7 +30,7 @@ def check(path: str, real: str, opened: Place, *, whole: bool = True) -> None:
 
 
 def make_private(path: str) -> None:
-    """Make an empty file that only its owner can read, if there is none; SQLite gives -wal and -shm the same mode."""
+    """If there is no file, make an empty one that only its owner can read. SQLite gives -wal and -shm the same mode."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except OSError:  # the file exists, or SQLite says what is wrong
@@ -38,7 +38,7 @@ def make_private(path: str) -> None:
 
 
 def may_write(path: str) -> bool:
-    """Tell whether this user may write the file. True if there is none."""
+    """Return whether this user can write the file. True if there is none."""
     effective = os.access in os.supports_effective_ids
     return not os.access(path, os.F_OK) or os.access(path, os.W_OK, effective_ids=effective)
 

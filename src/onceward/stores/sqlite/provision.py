@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def found(store: "SqliteStore") -> bool:
-    """Tell whether there is a file (:data:`onceward.stores.capabilities.FOUND`)."""
+    """Return whether there is a file (:data:`onceward.stores.capabilities.FOUND`)."""
     return os.path.exists(store.path)
 
 
@@ -33,7 +33,7 @@ def _has_schema(path: str) -> bool:
     connection = sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True)
     try:
         return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (META,)).fetchone() is not None
-    except sqlite3.Error:  # no database, which the store says better
+    except sqlite3.Error:  # not a database: the store has the better error
         return False
     finally:
         connection.close()

@@ -1,7 +1,4 @@
-"""The SQL of an SQLite ledger: what each request to it runs on the connection.
-
-A request holds what it needs; the store chooses the connection, the time and the transaction to run it in.
-"""
+"""The SQL that each request to an SQLite ledger runs. The store chooses its connection, time and transaction."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -14,12 +11,12 @@ from onceward.stores.contract import Damaged, Page
 from onceward.stores.sqlite import damage
 from onceward.stores.sqlite.schema import COLUMNS, HIGH, TABLE
 
-# A plus makes a column an expression, which has no declared type that a converter of the user's connection could take.
+# A plus makes a column an expression without a declared type, so no converter of the user's connection applies.
 _FIELDS = ", ".join(f"+{name}" for name in Record._fields)
 SELECT = f"SELECT {_FIELDS} FROM {TABLE} WHERE key = ?"
 _MARKS = ", ".join("?" * len(Record._fields))
 INSERT = f"INSERT INTO {TABLE} ({COLUMNS}) VALUES ({_MARKS}) ON CONFLICT (key) DO NOTHING"
-# A new claim's fence must be larger than that of every record that was deleted: its time may have been read before.
+# A new claim's fence must exceed that of every deleted record: its time may have been read before.
 FRESH = (
     f"INSERT INTO {TABLE} ({COLUMNS}) SELECT {', '.join(f'?{n + 1}' for n in range(len(Record._fields)))} "
     f"WHERE ?{Record._fields.index('fence') + 1} > coalesce((SELECT fence FROM {HIGH}), 0) ON CONFLICT (key) DO NOTHING"
@@ -43,10 +40,10 @@ SCAN = f"SELECT {_FIELDS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? OR
 
 
 class SqlRequest:
-    """What one exchange does: ``run(connection, now)`` gives the reply.
+    """What one exchange does: ``run(connection, now)`` returns the reply.
 
-    A write of a single statement is a transaction of its own; one of ``many`` statements needs one around it. One
-    that wants a key to be ``absent`` looks for it first: most duplicates end there, without waiting for the write lock.
+    A write of one statement is its own transaction; one of ``many`` statements needs a transaction around it. A write that
+    needs a key to be ``absent`` reads it first: most duplicates end there, without the write lock.
     """
 
     __slots__ = ()
@@ -117,7 +114,7 @@ class Delete(SqlRequest):
 
 
 class Each(SqlRequest):
-    """Several requests, each on its own merits."""
+    """Several independent requests."""
 
     __slots__ = ("requests",)
     many = True
@@ -126,7 +123,7 @@ class Each(SqlRequest):
         self.requests = requests
 
     def run(self, connection: sqlite3.Connection, now: float) -> list[object]:
-        """Run one after another. A damaged record is an error of its own request only."""
+        """Run one after another. A damaged record fails only its own request."""
         replies: list[object] = []
         for request in self.requests:
             try:
@@ -175,7 +172,7 @@ class Scan(SqlRequest):
         self.limit = limit
 
     def run(self, connection: sqlite3.Connection, now: float) -> Page:
-        """Read one page, and a row more to know whether it is the last."""
+        """Read one page, and one more row to know whether it is the last."""
         bounds = (self.after, self.prefix, self.prefix + "\U0010ffff", self.limit + 1)
         rows = damage.rows(connection, SCAN, bounds)
         page = rows[: self.limit]
@@ -189,7 +186,7 @@ def find(connection: sqlite3.Connection, key: str) -> Record | None:
     """Return the record of a key, as the connection sees it.
 
     Raises:
-        DamagedRecord: there is something that is no record.
+        DamagedRecord: the row is no record.
     """
     try:
         row = connection.execute(SELECT, (key,)).fetchone()

@@ -11,8 +11,8 @@ MINOR = 3  # counts what was added since; the file calls it its layout
 COLUMNS = ", ".join(Record._fields)
 ADDED = {"updated_at": "REAL", "worker": "TEXT", "needs": "TEXT"}  # columns that a file of a lower minor may lack
 
-# Rows keep their order of arrival, so that only the key's index is written at random places; ledgers of ten million
-# records stay as fast as small ones. The column names are the record's, for a person with the sqlite3 shell.
+# Rows stay in order of arrival, so only the key's index is written at random places: ledgers of ten million records stay as
+# fast as small ones. The columns have the record's names, for people with the sqlite3 shell.
 SCHEMA = (
     f"""CREATE TABLE IF NOT EXISTS {TABLE} (
     key TEXT PRIMARY KEY NOT NULL,
@@ -47,7 +47,7 @@ SCHEMA = (
 
 
 def read_meta(connection: sqlite3.Connection, path: str) -> dict[str, str]:
-    """Return what the file says about itself; empty when it is no ledger yet.
+    """Return what the file says about itself; empty if it is no ledger yet.
 
     Raises:
         StoreError: its schema is of another version.
@@ -64,7 +64,7 @@ def read_meta(connection: sqlite3.Connection, path: str) -> dict[str, str]:
 
 
 def make(connection: sqlite3.Connection) -> None:
-    """Make what is missing, in the transaction that is open; what a newer version has added stays."""
+    """Make what is missing, in the open transaction. Additions of a newer version stay."""
     for statement in SCHEMA:
         connection.execute(statement)
     found = {row[1] for row in connection.execute(f"PRAGMA table_info({TABLE})")}
@@ -73,6 +73,6 @@ def make(connection: sqlite3.Connection) -> None:
 
 
 def is_complete(meta: dict[str, str]) -> bool:
-    """Tell whether all that this version adds is there."""
+    """Return whether the file has all that this version adds."""
     layout = meta.get("layout", "")
     return layout.isdecimal() and int(layout) >= MINOR

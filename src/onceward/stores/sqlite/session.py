@@ -20,7 +20,7 @@ def join(store: "SqliteStore", connection: sqlite3.Connection) -> "SqliteSession
     """Return the session of a connection (:data:`onceward.stores.capabilities.TRANSACTION`).
 
     Raises:
-        ValueError: it is to another file than the ledger's, or in a transaction, or always in one.
+        ValueError: it is open on another file, or in a transaction, or always in one.
     """
     if getattr(connection, "autocommit", None) is False:
         raise ValueError(
@@ -105,7 +105,7 @@ class SqliteSession:
 
 @contextlib.contextmanager
 def _plain(connection: sqlite3.Connection) -> Iterator[None]:
-    """While the block lasts, the connection gives rows as tuples and text as str, whatever its owner has set."""
+    """Within the block, the connection returns rows as tuples and text as str, whatever its owner set."""
     row_factory, text_factory = connection.row_factory, connection.text_factory
     connection.row_factory, connection.text_factory = None, str
     try:

@@ -1,4 +1,4 @@
-"""The thread that writes for coroutines: it commits all writes that have come in together."""
+"""The thread that writes for coroutines. It commits all waiting writes together."""
 
 import threading
 import weakref
@@ -17,7 +17,7 @@ AGAIN: Final = 1.0  # seconds before a loop is told once more
 
 
 class Job:
-    """A write that waits for its transaction. If ``looked`` is set, the key was already checked, and the commit skips that."""
+    """A write that waits for its transaction. If ``looked`` is set, the key was already checked; the commit skips that."""
 
     looked = False
     done = False
@@ -32,7 +32,7 @@ class Writes(Protocol):
     """What the thread needs of its store."""
 
     def write(self, jobs: Sequence[Job]) -> None:
-        """Open the file, and commit the jobs that write; their replies or errors are in them afterwards."""
+        """Open the file, and commit the jobs that write. Afterwards the jobs hold their replies or errors."""
 
 
 class Waiting(NamedTuple):
@@ -59,19 +59,19 @@ class Writer:
         threading.Thread(target=_serve, args=serve, name="onceward-sqlite-writer", daemon=True).start()
 
     def put(self, job: Job) -> "asyncio.Future[None]":
-        """Have ``job`` committed; await what is returned. A caller that is cancelled does not stop it."""
+        """Commit ``job`` in the thread; await the returned future. Cancelling the caller does not stop the job."""
         import asyncio
 
         loop = asyncio.get_running_loop()
         done = loop.create_future()
         self._queue.put(Waiting(job, loop, done))
-        if not self._end.alive:  # a signal handler has closed the store since the caller looked: the thread may be gone
+        if not self._end.alive:  # a signal handler closed the store meanwhile: the thread may be gone
             self._start()
             self._queue.put(None)
         return done
 
     def stop(self) -> None:
-        """End the thread when it has done what it was given."""
+        """End the thread after its queued jobs."""
         self._end()
 
 

@@ -1,14 +1,13 @@
 """Records in another system's table, each in one item with that system's own attributes.
 
-An item holds two accounts of one key. Ours, under ``onceward_…``, is the whole record. Theirs, under the names of the other
-system, is what that system is to make of it: :meth:`Beside.shown` tells what, and it is a function of the record alone. So
-there is one rule for whom to believe: our account holds as long as theirs is the one that goes with it. Whatever the other
-system writes breaks that. A put of a whole item takes our account away; an update of some attributes leaves it in place, but
-theirs is then no longer what we would show. From that write on the item is foreign, and theirs is the truth.
+An item holds two accounts of one key. Ours, under ``onceward_…``, is the whole record. Theirs, under the other system's
+names, is what that system must see: :meth:`Beside.shown` computes it from the record alone. One rule decides which is true:
+ours holds as long as theirs matches it. Any write of the other system breaks the match. A put of a whole item removes our
+account; an update leaves it, but changes theirs. From then on the item is foreign, and their account is the truth.
 
-A foreign item has no version of ours. Its record has the beat -1, which no record of ours has, and for an owner the
-attributes that were seen, as text; a write is conditioned on each of them. Its fence is the time (in microseconds) at which
-it may be taken: that has passed when somebody takes it, so fences stamped later, with the server's time, are larger.
+A foreign item has no version of ours. Its record has the beat -1, which none of ours has. Its owner is the seen attributes
+as text, and a write is conditioned on each of them. Its fence is the time (in microseconds) at which it may be taken. That
+time has passed when it is taken, so later fences, stamped with the server's time, are larger.
 """
 
 import json
@@ -22,10 +21,10 @@ from onceward.errors import StoreError
 from onceward.stores.dynamodb.blobs import PLACE, is_large
 from onceward.stores.dynamodb.items import Item, Layout, Value, check_apart
 
-FOREVER: Final = 253_370_764_800  # the year 9999 in seconds: for who cannot do without a number
+FOREVER: Final = 253_370_764_800  # the year 9999 in seconds, for systems that need a number
 _OURS: Final = "onceward_"
 _FOREIGN: Final = -1
-_TAGGED: Final = '{"$onceward":'  # how results start that only our codec reads (codec.py)
+_TAGGED: Final = '{"$onceward":'  # start of results that only our codec reads (codec.py)
 
 
 class Beside(Layout, ABC):
@@ -41,7 +40,7 @@ class Beside(Layout, ABC):
         ValueError: as :class:`Layout`; or ``names`` has an unknown attribute.
     """
 
-    means: Mapping[str, str]  # their statuses, and ours that say the same
+    means: Mapping[str, str]  # their statuses: our equivalents
 
     def __init__(
         self, partition: str, sort: str | None, names: Mapping[str, str] | None, theirs: Sequence[str]
@@ -57,7 +56,7 @@ class Beside(Layout, ABC):
         self.attributes = (status, expiry, *more, *self.names.values())
         check_apart([*(part.name for part in self.parts), *self.attributes])
         self._compared = (status, expiry, *more)
-        self._stale = self.version  # what is left of our account in an item that they have changed
+        self._stale = self.version  # what remains of our account in an item that they changed
         self.status, self.expiry = status, expiry
         self.marks = ()
         self.version = (*self.version, status, expiry)
@@ -66,19 +65,19 @@ class Beside(Layout, ABC):
 
     @abstractmethod
     def shown(self, record: Record) -> Item:
-        """Return what the other system is to make of a record: its status, its expiry and what else decides."""
+        """Return what the other system must see of a record: its status, its expiry and whatever else decides."""
 
     def lease_of(self, item: Mapping[str, Value]) -> tuple[float, float | None]:
-        """Return when a claim of theirs may be taken over, and when it expires beyond that (seconds; None is never)."""
+        """Return when a claim of theirs can be taken over, and when it then expires (seconds; None means never)."""
         expiry = seconds(item.get(self.expiry))
         return (FOREVER if expiry is None else expiry), None
 
     def id_of(self, key: str) -> str:
-        """Return what the key attribute has for a key of the ledger."""
+        """Return the key attribute's value for a key of the ledger."""
         return key
 
     def key_of(self, text: str) -> str:
-        """Return the key of the ledger that the key attribute stands for: ``key_of(id_of(key)) == key`` for every key."""
+        """Return the ledger's key for a key attribute: ``key_of(id_of(key)) == key`` for every key."""
         return text
 
     # --- items and records ----------------------------------------------------------------------------------------
@@ -96,10 +95,10 @@ class Beside(Layout, ABC):
         return item
 
     def record(self, item: Mapping[str, Value]) -> Record:
-        """Return the record that an item is, by the account that holds.
+        """Return an item as a record, from the account that holds.
 
         Raises:
-            StoreError: neither account makes sense.
+            StoreError: neither account is valid.
         """
         record = self._by_ours(item) or self._by_theirs(item)
         return record._replace(key=self.key_of(record.key))
