@@ -311,7 +311,7 @@ def interrupted(cli, proxy, *arguments):
 def paged(many, proxy):
     """The same ledger behind a server whose pages are small."""
     many.env["PYTHONPATH"] = f"{many.folder}:{many.env['PYTHONPATH']}"
-    (many.folder / "sitecustomize.py").write_text("import onceward.stores.ledger\nonceward.ledger.PAGE = 20\n")
+    (many.folder / "sitecustomize.py").write_text("import onceward.stores.ledger\nonceward.stores.ledger.PAGE = 20\n")
     return many
 
 
