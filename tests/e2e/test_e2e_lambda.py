@@ -222,7 +222,7 @@ def redriven(shop, dead, queue, status=0):
     command = [sys.executable, "-m", "onceward", "redrive", dead, "--to", queue, "--store", shop.ledger, "--json"]
     environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
     done = subprocess.run(
-        [*command, "--name", "orders", "--key", "line.id"],
+        [*command, "--name", "orders", "--key", "body.id"],
         env=environment,
         capture_output=True,
         text=True,

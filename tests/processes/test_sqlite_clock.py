@@ -373,7 +373,8 @@ def test_a_file_of_previous_version_and_ours_go_on_with_each_others_clock(machin
     assert float(meta["anchor"]) + machine.uptime == pytest.approx(before + 100)  # which is what it reckons with
     # Its insert, and its purge.
     connection.execute(
-        "INSERT INTO onceward VALUES ('old', 'COMPLETED', 'o', 4000000000000000, 1, 1.0, 1, NULL, '1', NULL, 1.0, 2.0)"
+        "INSERT INTO onceward (key, status, owner, fence, beat, lease_until, attempts, fingerprint, result, error, created_at, expires_at) "
+        "VALUES ('old', 'COMPLETED', 'o', 4000000000000000, 1, 1.0, 1, NULL, '1', NULL, 1.0, 2.0)"
     )
     connection.execute("DELETE FROM onceward WHERE key = 'old'")
     connection.commit()

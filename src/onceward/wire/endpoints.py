@@ -2,7 +2,6 @@
 
 import os
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 from onceward.errors import StoreError
 
@@ -99,6 +98,8 @@ def _origin(url: str | None) -> Origin | None:
     if url is None:
         return None
     try:
+        from urllib.parse import urlsplit
+
         parts = urlsplit(url)
         port = parts.port
     except ValueError:

@@ -4,7 +4,6 @@ import re
 import zlib
 from hashlib import sha256
 from typing import Final, NamedTuple
-from urllib.parse import quote
 
 import msgspec
 
@@ -94,6 +93,8 @@ class Encoder:
 
     def _object(self, call: ObjectCall, credentials: Credentials, at: float) -> WireRequest:
         origin, start = self._endpoints.bucket(call.bucket)
+        from urllib.parse import quote
+
         path = start + quote(call.key, safe="/~")
         content = call.content or b""
         digest = sha256(content).hexdigest()

@@ -833,7 +833,7 @@ def test_a_message_whose_effect_was_never_made_is_not_dropped_for_another(scene,
 def test_nor_is_it_when_an_earlier_run_had_begun_to_move_it(scene):
     other = scene.dead({"id": 1, "total": 99})
     Once(scene.once.store).acquire(other, name=module.NAME).release("killed")
-    for fingerprint in (None, "@"):
+    for fingerprint in (None, "body"):
         (fate,) = scene.run(key="body.id", fingerprint=fingerprint)
         assert (fate.outcome, list(scene.there())) == ("refused", [other])
 

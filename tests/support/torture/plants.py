@@ -21,8 +21,7 @@ def _lost_claim() -> None:
 
 def _abandoned() -> None:
     """Settling ends where it is interrupted, and the outcome is not recorded."""
-    import onceward.claim.claim
-    import onceward.claim.guard
+    from onceward.claim import guard, held, running
 
     def settle(make: Callable, store: Store, patience: int = 2) -> object:
         return drive.drive(make(), store)
@@ -30,13 +29,9 @@ def _abandoned() -> None:
     async def settle_async(make: Callable, store: Store, patience: int = 2) -> object:
         return await drive.drive_async(make(), store)
 
-    async def left(*_: object) -> None:
-        pass
-
-    for module in (onceward.claim.claim, onceward.claim.guard):
+    for module in (held, guard):
         module.settle, module.settle_async = settle, settle_async
-    guard = onceward.claim.guard.Guard
-    guard._leave_anew, guard._leave_anew_async = lambda *_: None, left
+    running.is_cut_short = lambda *_: False
 
 
 def _failed_commit() -> None:
@@ -58,10 +53,10 @@ def _failed_commit() -> None:
 
 def _forked_child() -> None:
     """A forked child may end what its parent has claimed."""
-    from onceward.claim.claim import Claim
+    from onceward.claim.lease import Lease
 
-    Claim.inherited = False
-    Claim.check_own = lambda self: None
+    Lease.inherited = False
+    Lease.check_own = lambda self: None
 
 
 PLANTS = {

@@ -2,7 +2,6 @@
 
 import re
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")  # SQS API Reference, CreateQueue
 _ARN: Final = re.compile(r"arn:[a-z-]+:sqs:([a-z0-9-]+):([0-9]+):(.+)")
@@ -59,6 +58,8 @@ def address_of(queue: str, region: str | None = None) -> Address:
 
 def _of_url(url: str) -> Address:
     try:
+        from urllib.parse import urlsplit
+
         parts = urlsplit(url)
         host = parts.hostname or ""
     except ValueError:
