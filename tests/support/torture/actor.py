@@ -20,7 +20,7 @@ from torture.journal import Journal
 from torture.plan import Delivery, Plan
 from torture.points import Points
 from torture.shapes import SHAPES
-from torture.strikes import Declined, Timers, strike
+from torture.strikes import Declined, HardStop, SoftLimit, Timers, strike
 from torture.wire import lose_replies
 
 REPLAY_PATIENCE = 4.0  # seconds beyond the lease, on a busy machine
@@ -60,7 +60,8 @@ class Actor:
     def work(self) -> None:
         for delivery in self.plan.workers[self.number].deliveries:
             self.deliver(delivery)
-            time.sleep(0.005)
+            with contextlib.suppress(SoftLimit, HardStop):  # a timer may ring when the delivery has ended
+                time.sleep(0.005)
         self.reap()
         self.journal("end")
 

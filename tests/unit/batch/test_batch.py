@@ -571,12 +571,12 @@ def test_what_cannot_begin_in_time_is_handed_back(form, once):
 
     def handle(order):
         ran.append(order["id"])
-        time.sleep(0.1)
+        time.sleep(0.3)
 
     batch = form.batch(once, handle, concurrency=1)
     started = time.monotonic()
-    outcomes = form.run(batch, orders(*(f"k{n}" for n in range(50))), time_left=0.6)
-    assert time.monotonic() - started < 0.6
+    outcomes = form.run(batch, orders(*(f"k{n}" for n in range(50))), time_left=2)
+    assert time.monotonic() - started < 2.5  # a slow disk included; all would take 15
     done = statuses(outcomes).count("done")
     assert 1 <= done == len(ran) <= 6
     assert statuses(outcomes) == ["done"] * done + ["deferred"] * (50 - done)
