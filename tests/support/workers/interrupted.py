@@ -207,26 +207,32 @@ def in_thread(keys, delay):
     """The same, in a thread that another thread throws the exception at."""
     global struck
     came = []
-    ended = threading.Event()
+    began = over = decided = late = False
 
     def work():
+        nonlocal began, over, late
         try:
+            began = True
             came.append(limited(keys, delay))
-        except SoftTimeLimit as error:
-            came.append(error)
-        finally:
-            ended.set()
+            over = True
+            while not decided:  # what is thrown from now on arrives here
+                time.sleep(0)
+        except SoftTimeLimit:
+            late = True  # the call had returned
 
     thread = threading.Thread(target=work)
     thread.start()
+    while not began:
+        time.sleep(0)
     until = time.perf_counter() + delay
-    while time.perf_counter() < until:
+    while time.perf_counter() < until and not over:
         pass
-    if not ended.is_set():
-        struck += ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident), ctypes.py_object(SoftTimeLimit)
-        )
+    thrown = not over and ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread.ident), ctypes.py_object(SoftTimeLimit)
+    )
+    decided = True
     thread.join()
+    struck += bool(thrown and not late)
     return came[0] if came else None
 
 
