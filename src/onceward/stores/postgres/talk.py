@@ -29,6 +29,8 @@ _LOADERS: Final[dict[int, Callable[[bytes], object]]] = {
     23: lambda value: int.from_bytes(value, "big", signed=True),
     25: bytes.decode,
     701: lambda value: _DOUBLE.unpack(value)[0],
+    # timestamptz: microseconds since 2000. They are exact in a float of seconds for this century and the next.
+    1184: lambda value: (_LONG.unpack(value)[0] + 946_684_800_000_000) / 1e6,
 }
 
 
