@@ -158,12 +158,12 @@ class Postgres:
 
         For sessions with ``search_path=SCHEMA,pg_catalog`` its function comes before the server's own.
         """
+        now = f"SELECT pg_catalog.clock_timestamp() + seconds * interval ''1 second'' FROM {schema}.moved"
         for statement in (
             f"CREATE SCHEMA {schema}",
             f"CREATE TABLE {schema}.moved (seconds float8)",
             f"INSERT INTO {schema}.moved VALUES (0)",
-            f"CREATE FUNCTION {schema}.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT "
-            f"pg_catalog.clock_timestamp() + seconds * interval ''1 second'' FROM {schema}.moved'",
+            f"CREATE FUNCTION {schema}.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS '{now}'",
         ):
             self.sql(statement, database="test")
         move = f"UPDATE {schema}.moved SET seconds = seconds + %s"

@@ -59,7 +59,9 @@ class ManyRows(Query):
     def reply(self, rows: Sequence[Row]) -> "Met":
         """Return the replies by their keys."""
         replies = (reply_of(row) for row in rows)
-        return Met({reply.record.key: reply for reply in replies if reply.record is not None}, rows[0][1] if rows else 0.0)
+        return Met(
+            {reply.record.key: reply for reply in replies if reply.record is not None}, rows[0][1] if rows else 0.0
+        )
 
 
 class Met(NamedTuple):
