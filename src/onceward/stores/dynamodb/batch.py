@@ -61,7 +61,7 @@ def _write_once(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[An
     """Make writes of different keys."""
     if len(wanted) == 1 or not store.may_batch or any(store.layout.is_foreign(w.seen) for w in wanted):
         return (yield from _singly(store, wanted))
-    records, now, calls, answers = yield from store.sent([w.write for w in wanted], partial(_statements, store, wanted))
+    records, now, calls, answers = yield from store.sent(wanted, partial(_statements, store, wanted))
     codes: list[str] = []
     for call, answer in zip(calls, answers, strict=True):
         codes += _codes(call, answer)
@@ -124,7 +124,7 @@ def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answer
     todo = list(range(len(wanted)))
     for pause in (*_AGAIN, None):
         these = [wanted[number] for number in todo]
-        records, now, calls, answers = yield from store.sent([w.write for w in these], partial(_puts, store, these))
+        records, now, calls, answers = yield from store.sent(these, partial(_puts, store, these))
         for number, record, call, answer in zip(todo, records, calls, answers, strict=True):
             inserted = wanted[number].seen is None
             try:

@@ -144,14 +144,14 @@ class DynamoStore(DynamoTable):
 
     # --- for the modules beside ----------------------------------------------------------------------------------------
 
-    def sent(self, writes: Sequence[Write], calls_of: Callable[[list[Item]], tuple[Call, ...]]) -> Steps[Sent]:
+    def sent(self, wanted: Sequence[batch.Wanted], calls_of: Callable[[list[Item]], tuple[Call, ...]]) -> Steps[Sent]:
         """Stamp writes, send their calls in parallel, and return the answers and errors.
 
         If a signature was refused, do all of it once more: our estimate of the server's time was wrong, and so are the
         stamps. A write that was already made then meets itself.
         """
         for again in (True, False):
-            records, items, now = yield from self.stamped(writes)
+            records, items, now = yield from self.stamped(wanted)
             calls = calls_of(items)
             answers = yield from self.ask_many(calls, again=False)
             if not again or not any(isinstance(answer, ServiceAnswer) and self.may_renew(answer) for answer in answers):
@@ -166,16 +166,16 @@ class DynamoStore(DynamoTable):
             return (yield from self.look(record.key, consistent=True))
         return Reply(False, None, self.clock.earliest())
 
-    def stamped(self, writes: Sequence[Write]) -> Steps[tuple[list[Record], list[Item], float]]:
+    def stamped(self, wanted: Sequence[batch.Wanted]) -> Steps[tuple[list[Record], list[Item], float]]:
         """Return the records of writes stamped now, their items, and that time."""
         yield from self.learn_time()
         now = self.clock.latest()
         records, items = [], []
-        for write in writes:
+        for write, seen in wanted:
             record = _whole(write.at(now))
-            item = self.layout.item(record)
+            item = self.layout.item(record, seen)
             if record.result is not None and len(record.result) > COMPRESS_OVER:
-                record, item = yield from self._packed(record, item)
+                record, item = yield from self._packed(record, item, seen)
             records.append(record)
             items.append(item)
         return records, items, now
@@ -238,11 +238,11 @@ class DynamoStore(DynamoTable):
         # Every delivery runs this: the plain case makes no list and no other generator.
         clock = self.clock
         if not clock.known or (write.result is not None and len(write.result) > COMPRESS_OVER):
-            (record,), (item,), now = yield from self.stamped([write])
+            (record,), (item,), now = yield from self.stamped([batch.Wanted(write, seen)])
         else:
             now = clock.latest()
             record = _whole(write.at(now))
-            item = self.layout.item(record)
+            item = self.layout.item(record, seen)
         call = self.requests.write(item, seen)
         answer: ServiceAnswer = yield call
         if answer.status == 200:
@@ -259,10 +259,10 @@ class DynamoStore(DynamoTable):
         item = member(answer, "Item")
         return Reply(False, self.read(item) if item else None, self.clock.earliest())
 
-    def _packed(self, record: Record, item: Item) -> Steps[tuple[Record, Item]]:
+    def _packed(self, record: Record, item: Item, seen: Record | None) -> Steps[tuple[Record, Item]]:
         """Return the record with a result as it can be stored, and its item."""
         name = self.layout.names["result"]
-        if not is_large(item[name]):
+        if name not in item or not is_large(item[name]):
             return record, item
         why = "a DynamoDB item has at most 400 KB; keep larger results in S3 with blobs='s3://bucket/prefix'"
         if self._blobs is not None:
@@ -273,7 +273,7 @@ class DynamoStore(DynamoTable):
             else:
                 return record, item
         record = record._replace(result=None, error=why)
-        return record, self.layout.item(record)
+        return record, self.layout.item(record, seen)
 
 
 def _whole(record: Record) -> Record:

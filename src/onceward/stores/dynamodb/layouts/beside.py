@@ -19,7 +19,7 @@ from typing import Final, cast
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Record
 from onceward.errors import StoreError
 from onceward.stores.dynamodb.blobs import PLACE, is_large
-from onceward.stores.dynamodb.items import Item, Layout, Value, check_apart
+from onceward.stores.dynamodb.items import NULL, Item, Layout, Value, check_apart
 
 FOREVER: Final = 253_370_764_800  # the year 9999 in seconds, for systems that need a number
 _OURS: Final = "onceward_"
@@ -86,13 +86,13 @@ class Beside(Layout, ABC):
         """Return the key attributes of a record."""
         return super().key(self.id_of(key))
 
-    def item(self, record: Record) -> Item:
-        """Return a record as an item with both accounts of it."""
+    def item(self, record: Record, seen: Record | None = None) -> Item:
+        """As :meth:`Layout.item`, with both accounts. All attributes change, because each field can change theirs."""
         item = super().item(record)
         item |= self.shown(record)
         if record.result is not None and is_plain(record):
             item[self.names["result"]] = {"S": record.result}
-        return item
+        return item if seen is None else {name: item.get(name, NULL) for name in self.attributes}
 
     def record(self, item: Mapping[str, Value]) -> Record:
         """Return an item as a record, from the account that holds.
