@@ -19,7 +19,7 @@ def test_a_fragment_is_refused_and_how_a_hash_is_written_is_told(base, end):
 def test_a_key_prefix_with_a_bare_hash_is_refused():
     with pytest.raises(ValueError, match="write it %23"):
         open_store("dynamodb://ledger?region=eu-west-1&partition=pk=ONCE#{key}")
-    assert open_store("dynamodb://ledger?partition=pk=ONCE%23{key}").layout.partition.prefix == "ONCE#"
+    assert open_store("dynamodb://ledger?partition=pk=ONCE%23{key}").layout.parts[0].prefix == "ONCE#"
 
 
 @pytest.mark.parametrize("base", BASES)

@@ -67,9 +67,7 @@ class Layout:
     def __init__(
         self, partition: str = "key={key}", sort: str | None = None, names: Mapping[str, str] | None = None
     ) -> None:
-        self.partition = KeyPart.parse(partition)
-        self.sort = None if sort is None else KeyPart.parse(sort)
-        self.parts = (self.partition,) if self.sort is None else (self.partition, self.sort)
+        self.parts = tuple(KeyPart.parse(text) for text in (partition, sort) if text is not None)
         holding = [part for part in self.parts if part.holds_key]
         if len(holding) != 1:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The requests of the verbs: what is asked of DynamoDB, and under which condition."""
+"""The requests to DynamoDB that the verbs need, with their conditions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
@@ -14,13 +14,7 @@ Body = dict[str, object]
 
 
 class Requests:
-    """Makes the calls for one table.
-
-    Args:
-        table: its name.
-        layout: how records stand in it.
-        metered: whether to ask for the consumed capacity.
-    """
+    """Makes the calls for one table. ``metered`` calls ask for the capacity that they consume."""
 
     def __init__(self, table: str, layout: Layout, *, metered: bool = False) -> None:
         self.table = table
@@ -31,7 +25,7 @@ class Requests:
         self._refusing = {**self._plain, **self._metered}
         self._absent: Body = {
             "ConditionExpression": "attribute_not_exists(#k)",
-            "ExpressionAttributeNames": {"#k": layout.partition.name},
+            "ExpressionAttributeNames": {"#k": layout.parts[0].name},
         }
         self._marks = {name: f"#n{n}" for n, name in enumerate(layout.attributes)}
         self._values = {name: f":n{n}" for n, name in enumerate(layout.attributes)}
@@ -48,7 +42,7 @@ class Requests:
         self._inserting: Body = {**self._refusing, **self._absent}
 
     def condition(self, seen: Record) -> Body:
-        """Return the condition that the record held has the version of the one seen."""
+        """Return the condition that the record still has the version seen."""
         if self.layout.is_foreign(seen):
             return self._unchanged(self.layout.as_seen(seen))
         return {**self._version, "ExpressionAttributeValues": self.layout.version_of(seen)}
@@ -156,7 +150,7 @@ class Requests:
         }
 
     def _unchanged(self, seen: Mapping[str, Value | None]) -> Body:
-        """Return the condition that attributes still are what they were, None for one that was absent."""
+        """Return the condition that attributes have not changed; None stands for an absent one."""
         marks = {self._marks[name]: was for name, was in seen.items()}
         terms = [
             f"attribute_not_exists({mark})" if was is None else f"{mark} = :{mark[1:]}x" for mark, was in marks.items()
@@ -171,7 +165,7 @@ class Requests:
     # --- PartiQL --------------------------------------------------------------------------------------------------
 
     def statements(self, statements: Sequence[Body]) -> Call:
-        """Run up to 25 conditional writes, each on its own merits."""
+        """Run up to 25 conditional writes. Each succeeds or fails alone."""
         return Call(DYNAMODB, "BatchExecuteStatement", {**self._metered, "Statements": statements})
 
     def inserting(self, item: Item) -> Body:
