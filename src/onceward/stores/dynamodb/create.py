@@ -27,29 +27,24 @@ _BACKUPS_LATER = "ContinuousBackupsUnavailable"  # a new table's answer until it
 
 
 def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]]:
-    """Make the table, with ``pitr`` or ``ttl`` as of :func:`create` (:data:`onceward.stores.capabilities.PROVISION`)."""
-    check_options(store.url, options, {"pitr", "ttl"})
-    return create(store, pitr="pitr" in options, ttl="ttl" in options)
-
-
-def create(store: DynamoTable, *, pitr: bool = False, ttl: bool = False) -> Steps[list[Part]]:
-    """Make the table of ``store``, on demand and with its TTL. Return what was made and what existed.
+    """Make the table, on demand and with its TTL (:data:`onceward.stores.capabilities.PROVISION`).
 
     Args:
         store: the ledger; its table and layout apply.
-        pitr: whether to keep continuous backups, from which you can restore the table as of any second.
-        ttl: whether to switch on the TTL of an existing table that has items. DynamoDB then deletes each item, also of
-            other programs, whose number in that attribute is a time in the past.
+        options: "pitr" keeps continuous backups, from which you can restore the table as of any second. "ttl" switches on
+            the TTL of an existing table that has items. DynamoDB then deletes each item, also of other programs, whose
+            number in that attribute is a time in the past.
 
     Raises:
         StoreError: the existing table has another key, another TTL attribute, or items and no TTL; or a request was
             refused. The message says which parts are done.
     """
+    check_options(store.url, options, {"pitr", "ttl"})
     parts: list[Part] = []
     steps: list[Callable[[], Steps[Part]]] = [
         lambda: _table(store),
-        lambda: _expiry(store, any_items=ttl or parts[0].made),
-        *([lambda: _recovery(store)] if pitr else []),
+        lambda: _expiry(store, any_items="ttl" in options or parts[0].made),
+        *([lambda: _recovery(store)] if "pitr" in options else []),
     ]
     for step in steps:
         try:
@@ -179,7 +174,7 @@ def _check_empty(store: DynamoTable, attribute: str) -> Steps[None]:
         raise StoreError(
             f"ledger {store.url}: the table was there already, has items, and its TTL is off. With TTL on {attribute}, DynamoDB "
             f"would delete every item whose {attribute} is a time in the past, also those that are none of this ledger's, so it "
-            "was left off. If that is what you want, run `onceward init --ttl`, or create(store, ttl=True); else the ledger "
+            "was left off. If you want that, run `onceward init --ttl`. Otherwise the ledger "
             "works as it is, and `onceward purge` deletes its own expired records"
         )
 

@@ -53,11 +53,9 @@ class Table(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """As :class:`Inspected`."""
         return False
 
     def findings(self) -> Iterator[Finding]:
-        """As :class:`Inspected`."""
         yield from self.gaps
         if self.status != "":
             yield from _checked(self)

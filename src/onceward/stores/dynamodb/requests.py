@@ -1,7 +1,7 @@
 """The requests to DynamoDB that the verbs need, with their conditions."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from onceward.core.record import Record
 from onceward.stores.contract import Damaged
@@ -10,7 +10,8 @@ from onceward.wire.calls import Call, Service
 
 DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810")
 ALL_OLD: Final = "ALL_OLD"
-Body = dict[str, object]
+_NAME, _TEXT = '"', "'"  # the quotes of PartiQL
+Body = dict[str, Any]
 
 
 class Requests:
@@ -69,7 +70,7 @@ class Requests:
         own: Body = {"Key": self.layout.key(seen.key), "ExpressionAttributeValues": values}
         if self.layout.is_foreign(seen):
             condition = self._unchanged(self.layout.as_seen(seen))
-            values.update(_mapping(condition["ExpressionAttributeValues"]))
+            values.update(condition["ExpressionAttributeValues"])
             return {**update, **own, "ConditionExpression": condition["ConditionExpression"]}
         values.update(self.layout.version_of(seen))
         return {**update, **own}
@@ -141,8 +142,8 @@ class Requests:
     def expired(self, now: float) -> Body:
         """Return the filter of records past their ``expires_at``."""
         body = self.having("")
-        names = {**_mapping(body["ExpressionAttributeNames"]), "#e": self.layout.expiry}
-        values = {**_mapping(body.get("ExpressionAttributeValues", {})), ":now": {"N": number(now)}}
+        names = {**body["ExpressionAttributeNames"], "#e": self.layout.expiry}
+        values = {**body.get("ExpressionAttributeValues", {}), ":now": {"N": number(now)}}
         return {
             "FilterExpression": f"{body['FilterExpression']} AND #e <= :now",
             "ExpressionAttributeNames": names,
@@ -170,8 +171,11 @@ class Requests:
 
     def inserting(self, item: Item) -> Body:
         """Return the statement that writes an item if its key is absent."""
-        fields = ", ".join(f"{_text(name)}: ?" for name in item)
-        return {"Statement": f"INSERT INTO {_name(self.table)} VALUE {{{fields}}}", "Parameters": list(item.values())}
+        form = (*item, "INSERT")
+        if (statement := self._statements.get(form)) is None:
+            fields = ", ".join(f"{_name(name, _TEXT)}: ?" for name in item)
+            self._statements[form] = statement = f"INSERT INTO {_name(self.table)} VALUE {{{fields}}}"
+        return {"Statement": statement, "Parameters": list(item.values())}
 
     def swapping(self, changes: Item, seen: Record) -> Body:
         """Return the statement that makes changes to the record seen."""
@@ -186,16 +190,6 @@ class Requests:
         return f"UPDATE {_name(self.table)} SET {', '.join(changes)} WHERE {' AND '.join(terms)}"
 
 
-def _mapping(value: object) -> Mapping[str, object]:
-    assert isinstance(value, Mapping)
-    return value
-
-
-def _name(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
-
-
-def _text(text: str) -> str:
-    doubled = text.replace("'", "''")
-    return f"'{doubled}'"
+def _name(text: str, mark: str = _NAME) -> str:
+    """Return a name, or with the mark of texts a text, in quotes."""
+    return f"{mark}{text.replace(mark, mark * 2)}{mark}"

@@ -42,7 +42,6 @@ class DynamoTable(Observed):
         return (self._s3_clock if type(request) is ObjectCall and self._s3_clock.known else self.clock).signing()
 
     def close(self) -> None:
-        """Close the connections; the next use opens them again."""
         self._wires.close()
 
     # --- telling of it ------------------------------------------------------------------------------------------------

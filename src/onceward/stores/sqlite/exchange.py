@@ -65,7 +65,6 @@ class SqliteExchange(Observed):
         weakref.finalize(self, _close, self._file, *self.locks)
 
     def action(self, request: object) -> str:
-        """Return what a request does."""
         return cast("SqlRequest", request).run.func.__name__
 
     # --- one request ------------------------------------------------------------------------------------------------

@@ -68,11 +68,9 @@ class SqliteFile:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection for reads."""
         return self._reader is not None
 
     def reader(self) -> sqlite3.Connection:
-        """Return the connection for reads."""
         if self._reader is not None and self._frozen:  # it sees no new writes
             self._end(self._reader)
             self._reader = None

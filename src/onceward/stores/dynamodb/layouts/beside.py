@@ -14,7 +14,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Record
 from onceward.errors import StoreError
@@ -200,19 +200,18 @@ def as_json(value: Value | None) -> tuple[str | None, str | None]:
         return None, f"its result, of another system, cannot be replayed: {error}"
 
 
-def _native(value: Value) -> object:
+def _native(value: Mapping[str, Any]) -> object:
     ((kind, content),) = value.items()
     if kind in {"S", "BOOL"}:
         return content
     if kind == "NULL":
         return None
     if kind == "N":
-        text = cast("str", content)
-        return int(text) if text.lstrip("-").isdigit() else float(text)
+        return int(content) if content.lstrip("-").isdigit() else float(content)
     if kind == "L":
-        return [_native(part) for part in cast("Sequence[Value]", content)]
+        return [_native(part) for part in content]
     if kind == "M":
-        return {name: _native(part) for name, part in cast("Mapping[str, Value]", content).items()}
+        return {name: _native(part) for name, part in content.items()}
     raise ValueError(f"JSON has no type for DynamoDB's {kind}")
 
 
