@@ -75,66 +75,52 @@ class Recording:
         Raises:
             LeaseLost, ResultNotRecorded: as :meth:`Guard.finish` does.
         """
-        guard, claim = self._guard, self._claim
-        if self._within is None or claim.settled is not None:
-            self._settle_for_good()
-            return
-        try:
-            self._end = guard.clock() + self._within
-            settle(self._make, self)
-            self._tried()
-        except ResultNotRecorded as error:
-            if not self._is_late(error):
-                raise
-        finally:
-            self._tell()
-
-    async def settle_async(self) -> None:
-        """As :meth:`settle`, for a coroutine."""
-        guard, claim = self._guard, self._claim
-        if self._within is None or claim.settled is not None:
-            await self._settle_for_good_async()
-            return
-        try:
-            self._end = guard.clock() + self._within
-            await settle_async(self._make, self)
-            self._tried()
-        except ResultNotRecorded as error:
-            if not self._is_late(error):
-                raise
-        finally:
-            self._tell()
-
-    def _settle_for_good(self) -> None:
-        if isinstance(self._outcome, Exception):
+        if self._is_timed:
+            with self:
+                settle(self._make, self)
+        elif isinstance(self._outcome, Exception):
             self._guard.fail(self._claim, self._outcome)
         else:
             self._guard.finish(self._claim, self._outcome)
 
-    async def _settle_for_good_async(self) -> None:
-        if isinstance(self._outcome, Exception):
+    async def settle_async(self) -> None:
+        """As :meth:`settle`, for a coroutine."""
+        if self._is_timed:
+            with self:
+                await settle_async(self._make, self)
+        elif isinstance(self._outcome, Exception):
             await self._guard.fail_async(self._claim, self._outcome)
         else:
             await self._guard.finish_async(self._claim, self._outcome)
 
-    def _tell(self) -> None:
-        if self.pending:
-            self._claim.telling.forget()  # behind() tries again
-        else:
-            heartbeat.HEARTBEAT.forget(self._claim)
-            self._claim.tell()
+    @property
+    def _is_timed(self) -> bool:
+        return self._within is not None and self._claim.settled is None
+
+    def __enter__(self) -> None:
+        assert self._within is not None  # else the try is not timed
+        self._end = self._guard.clock() + self._within
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        try:
+            if error is not None:
+                return isinstance(error, ResultNotRecorded) and self._is_late(error)
+            if isinstance(self._outcome, Exception):
+                self.pending = self._claim.settled is None and not self._claim.lost  # a failing claim raises nothing
+            else:
+                self._claim.warn()
+            return False
+        finally:
+            if self.pending:
+                self._claim.telling.forget()  # behind() tries again
+            else:
+                self._forget()
 
     def _is_late(self, error: ResultNotRecorded) -> bool:
         self.pending = isinstance(error.__cause__, OutOfTime) and not self._claim.lost
         if self.pending:
             tell(f"{self._claim.record.key}: the answer goes out, and its record is tried on", error.__cause__ or error)
         return self.pending
-
-    def _tried(self) -> None:
-        if isinstance(self._outcome, Exception):
-            self.pending = self._claim.settled is None and not self._claim.lost  # a failing claim raises nothing
-        else:
-            self._claim.warn()
 
     # --- behind it --------------------------------------------------------------------------------------------------
 
@@ -179,5 +165,8 @@ class Recording:
                 "%s: failed, and its key could not be given back; it is free when the lease ends",
                 self._claim.record.key,
             )
+        self._forget()
+
+    def _forget(self) -> None:
         heartbeat.HEARTBEAT.forget(self._claim)
         self._claim.tell()

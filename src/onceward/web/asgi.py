@@ -3,16 +3,15 @@
 import asyncio
 from typing import TYPE_CHECKING, Unpack
 
-from onceward.claim.held import HeldClaim
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.body import LONG
 from onceward.http.coverage import known_routes
 from onceward.http.guarded import Guarded
+from onceward.http.held import claim_async
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
-from onceward.observe.events import Within
 from onceward.web.asgi_handling import AsgiHandling
 from onceward.web.asgi_messages import (
     Application,
@@ -132,19 +131,11 @@ class AsgiIdempotency:
 
     async def _answer(self, ask: KeyedRequest, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Answer a request with a key, from the application or the record; raises what the application raises."""
-        guarded = self._guarded
-        key, exchange = guarded.begin(ask)
-        try:
-            with Within(ask.route):
-                entry = await guarded.guard.enter_async(key, ask.fingerprint)
-            answer = None if isinstance(entry, HeldClaim) else exchange.repeated(guarded.recorded(key, entry.value))
-        except Exception as error:
-            entry, answer = None, exchange.refused(error)
-        if isinstance(entry, HeldClaim):
-            handling = AsgiHandling(guarded, entry, exchange, body=body, receive=receive, send=send)
-            await handling.carry_out(self._app, scope)
-        elif answer is not None:
-            await reply(send, answer)
+        held = await claim_async(self._guarded, ask)
+        if isinstance(held, Answer):
+            await reply(send, held)
+        else:
+            await AsgiHandling(held, body=body, receive=receive, send=send).carry_out(self._app, scope)
 
 
 async def _read(

@@ -24,14 +24,14 @@ from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.endpoint import endpoint_rules
 from onceward.http.guarded import Guarded
+from onceward.http.held import claim, claim_async
 from onceward.http.rules import Rules
 from onceward.http.verdict import KeyedRequest, PassedRequest
 from onceward.once import check_once
 from onceward.web.django_request import ask, ask_async
 from onceward.web.django_response import answer, ended, ended_async, response_of
 from onceward.web.django_transactions import TransactionInside, refuse_transaction
-from onceward.web.sending import claim
-from onceward.web.sending_async import claim_async, to_its_end
+from onceward.web.sending_async import to_its_end
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -209,7 +209,7 @@ async def _handled_async(
     if isinstance(held, Answer):
         return response_of(held)
     held.began = began
-    response = await held.call(lambda: _responded_async(request, respond))
+    response = await held.call_async(lambda: _responded_async(request, respond))
     held.began = began if began is not None else _began(request, response)
     return await ended_async(held, response, guarded.rules.max_response)
 

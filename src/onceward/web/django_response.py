@@ -9,11 +9,12 @@ from django.http import HttpResponse, HttpResponseBase  # type: ignore[import-un
 
 from onceward.http.answer import PENDING, Answer
 from onceward.http.gate import AnswerGate
-from onceward.web.sending import Held, Sending
-from onceward.web.sending_async import HeldAsync, SendingAsync
+from onceward.http.held import HeldRequest
+from onceward.web.sending import Sending
+from onceward.web.sending_async import SendingAsync
 
 
-def ended(held: Held, response: HttpResponseBase, most: int, *, joined: bool) -> HttpResponseBase:
+def ended(held: HeldRequest, response: HttpResponseBase, most: int, *, joined: bool) -> HttpResponseBase:
     """Return what the client gets. It is recorded now, or when it is sent.
 
     Args:
@@ -23,8 +24,6 @@ def ended(held: Held, response: HttpResponseBase, most: int, *, joined: bool) ->
         joined: whether the request waits for a record behind its answer. Under ASGI this delays no client, and a stopping
             server waits for requests.
     """
-    if response.streaming and response.is_async:
-        return _streamed_async(HeldAsync.of(held), response, most)
     if response.streaming:
         return _streamed(held, response, most)
     instead = held.end(answer(response))
@@ -33,13 +32,11 @@ def ended(held: Held, response: HttpResponseBase, most: int, *, joined: bool) ->
     return response if instead is None else _instead(response, instead)
 
 
-async def ended_async(held: HeldAsync, response: HttpResponseBase, most: int) -> HttpResponseBase:
+async def ended_async(held: HeldRequest, response: HttpResponseBase, most: int) -> HttpResponseBase:
     """As :func:`ended`, for a coroutine."""
-    if response.streaming and response.is_async:
-        return _streamed_async(held, response, most)
     if response.streaming:
-        return _streamed(held.blocking(), response, most)  # Django iterates it in a thread
-    instead = await held.end(answer(response))
+        return _streamed(held, response, most)  # Django iterates a synchronous one in a thread
+    instead = await held.end_async(answer(response))
     if held.pending:
         _mark(response, held.recorder)
     return response if instead is None else _instead(response, instead)
@@ -78,21 +75,17 @@ def _instead(response: HttpResponseBase, given: Answer) -> HttpResponseBase:
     return response_of(given)
 
 
-def _streamed(held: Held, response: HttpResponseBase, most: int) -> HttpResponseBase:
+def _streamed(held: HeldRequest, response: HttpResponseBase, most: int) -> HttpResponseBase:
     gate = AnswerGate(response.status_code, response.items(), most)
-    # response.close also closes the content.
-    sending = Sending(held, gate, iter(response.streaming_content), response.close)
-    return _replaced(response, sending, sending.close)
-
-
-def _streamed_async(held: HeldAsync, response: HttpResponseBase, most: int) -> HttpResponseBase:
-    gate = AnswerGate(response.status_code, response.items(), most)
+    close = cast("Callable[[], None]", response.close)  # it also closes the content
+    if not response.is_async:
+        made = Sending(held, gate, iter(response.streaming_content), close)
+        return _replaced(response, made, made.close)
     sending = SendingAsync(held, gate, response.streaming_content)
-    close = cast("Callable[[], None]", response.close)
 
     def drained() -> None:
         try:
-            if not sending.is_over:
+            if not held.is_over:
                 async_to_sync(sending.drain)()
         finally:
             close()

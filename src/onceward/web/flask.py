@@ -15,11 +15,12 @@ from onceward.http.answer import PENDING, Answer
 from onceward.http.endpoint import endpoint_rules
 from onceward.http.gate import AnswerGate
 from onceward.http.guarded import Guarded
+from onceward.http.held import HeldRequest, claim
 from onceward.http.rules import Rules
 from onceward.http.verdict import PassedRequest
 from onceward.once import check_once
 from onceward.web.environ import ask
-from onceward.web.sending import Held, Sending, claim
+from onceward.web.sending import Sending
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -113,7 +114,7 @@ def _called(view: Callable[[], flask.typing.ResponseReturnValue]) -> flask.Respo
     return app.make_response(value)
 
 
-def _ended(held: Held, response: flask.Response, most: int) -> flask.Response:
+def _ended(held: HeldRequest, response: flask.Response, most: int) -> flask.Response:
     if not (response.is_streamed or response.direct_passthrough):
         instead = held.end(held.call(lambda: answer(response)))
         if held.pending:

@@ -11,10 +11,11 @@ from onceward.http.answer import Answer
 from onceward.http.coverage import known_routes
 from onceward.http.gate import AnswerGate
 from onceward.http.guarded import Guarded
+from onceward.http.held import HeldRequest, claim
 from onceward.http.rules import Rules
 from onceward.http.verdict import PassedRequest
 from onceward.web.environ import ask, request_of
-from onceward.web.sending import Held, Sending, claim
+from onceward.web.sending import Sending
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -98,7 +99,7 @@ class WsgiIdempotency:
         if not self._guarded.rules.covers(request.method, request.path):
             self._guarded.coverage.uncovered(request.method, request.path)
 
-    def _handle(self, held: Held, environ: Environ, head: "_Head") -> Sending:
+    def _handle(self, held: HeldRequest, environ: Environ, head: "_Head") -> Sending:
         body = held.call(lambda: self._app(environ, head.start))
         close: Callable[[], object] | None = getattr(body, "close", None)
         try:

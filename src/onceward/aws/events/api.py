@@ -188,17 +188,15 @@ class _Request:
     def _run(self, exchange: Exchange) -> Recorded:
         claim = self._claimed()
         try:
-            with exchange.handling():
-                self._response = self._called(claim)
-        except Exception as error:  # raised there, or when it is recorded
+            self._response = self._called(claim)
+        except Exception as error:
             return self._failed(exchange, error)
         return self._kept(exchange)
 
     async def _run_async(self, exchange: Exchange) -> Recorded:
         claim = self._claimed()
         try:
-            with exchange.handling():
-                self._response = await self._called_async(claim)
+            self._response = await self._called_async(claim)
         except Exception as error:
             return self._failed(exchange, error)
         return self._kept(exchange)
