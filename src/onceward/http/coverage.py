@@ -44,7 +44,7 @@ class Coverage:
         for route in self._routes:
             if not any(_meet(route, one) for one in theirs):
                 there = [one.path for one in theirs if one.methods is None or not route.methods.isdisjoint(one.methods)]
-                _log().error(
+                logger().error(
                     "%r matches no route of the application, so it guards nothing. Correct its path, or take it out. The "
                     "application has %s",
                     route,
@@ -54,7 +54,7 @@ class Coverage:
     def uncovered(self, method: str, path: str) -> None:
         """Log a request that no route covers, where the framework's routes are not known."""
         self.told = True
-        _log().warning(
+        logger().warning(
             "%s %a is not guarded, for no route of the rules covers it: %s. Later requests like it are not told of",
             method,
             path,
@@ -68,7 +68,7 @@ class Coverage:
             if (known := find()) is not None:
                 self.compare(known)
         except Exception:  # frameworks differ, and that must not fail a request
-            _log().exception(
+            logger().exception(
                 "the application's routes cannot be compared with those of the rules, which changes nothing"
             )
 
@@ -85,7 +85,7 @@ def known_routes(app: object) -> list[Known] | None:
 
 def djangos_routes() -> Iterator[Known]:
     """Return the routes of Django's URLconf."""
-    from django.urls import get_resolver  # type: ignore[import-untyped]
+    from django.urls import get_resolver
 
     return _djangos(get_resolver(), "/")
 
@@ -142,7 +142,3 @@ def _token(part: str) -> str:
     if "*" in part or ":path}" in part or part.startswith("<path:"):
         return _REST
     return _PART if "{" in part or "<" in part else part
-
-
-def _log() -> Any:
-    return logger()

@@ -1,6 +1,7 @@
 """What every web face uses: the rules, and a guard that records answers."""
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -10,9 +11,9 @@ from onceward.errors import ResultUnavailable
 from onceward.http.answer import Answer, Recorded, recorded
 from onceward.http.coverage import Coverage
 from onceward.http.exchange import Exchange
+from onceward.http.options import with_wait
 from onceward.http.rules import Rules, rules_of
 from onceward.http.verdict import KeyedRequest
-from onceward.http.waiting import with_wait
 from onceward.keys.ledger_keys import scoped_key
 from onceward.once import check_once
 from onceward.results.codec import Codec
@@ -33,6 +34,7 @@ class Guarded:
         wait: seconds a request waits for the answer to an earlier one; None answers 409 at once.
         options: see :class:`onceward.Policy`.
         example: how a user gives the face its Once, for errors.
+        prepare: checks the rules, such as :func:`onceward.http.rules.endpoint_rules`.
 
     Attributes:
         rules: the rules.
@@ -53,10 +55,12 @@ class Guarded:
         wait: float | None,
         options: Options,
         example: str = MIDDLEWARE,
+        *,
+        prepare: Callable[[Rules | None], Rules] = rules_of,
     ) -> None:
         check_once(once, example)
         options = with_wait(options, wait)
-        self.rules = rules_of(rules)
+        self.rules = prepare(rules)
         # Lambda freezes a process after its answer, so nothing can run behind the answer.
         self.within = None if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else self.rules.record_within
         self.coverage = Coverage(self.rules.routes)

@@ -232,10 +232,6 @@ def _host(request: Request) -> str:
     return _digest("identity", request.identity)
 
 
-def _everybody(_: Request) -> object:
-    return "*"
-
-
 def _said(request: Request, header: str) -> list[str]:
     """Return the lines of a header that are not empty."""
     return list(filter(str.strip, request.lines(header)))
@@ -294,4 +290,4 @@ def _digest(kind: str, text: str) -> str:
 
 Scope.CREDENTIAL = Scope(_Credential(("Authorization", "X-Api-Key")), "Scope.CREDENTIAL")
 Scope.HOST = Scope(_host, "Scope.HOST")
-Scope.EVERYBODY = Scope(_everybody, "Scope.EVERYBODY")
+Scope.EVERYBODY = Scope(lambda _: "*", "Scope.EVERYBODY")

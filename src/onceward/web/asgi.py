@@ -8,7 +8,7 @@ from onceward.http.answer import Answer
 from onceward.http.body import LONG
 from onceward.http.coverage import known_routes
 from onceward.http.guarded import Guarded
-from onceward.http.held import claim_async
+from onceward.http.held import HeldRequest, claim_async
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
@@ -24,6 +24,7 @@ from onceward.web.asgi_messages import (
     place_of,
     replayed,
     reply,
+    whole,
 )
 from onceward.web.starting import built_late, refuse_start
 
@@ -67,7 +68,10 @@ class AsgiIdempotency:
         self._methods = frozenset[str]()
         try:
             self._guarded = Guarded(once, rules, name, wait, options)
-            _check_scope(self._guarded.rules)
+            if self._guarded.rules.scope is Whose.HOST:
+                raise ValueError(
+                    "scope=Scope.HOST: ASGI servers authenticate nobody; say otherwise whose keys they are"
+                )
             self._methods = self._guarded.methods
         except (TypeError, ValueError) as error:
             if not built_late():
@@ -95,18 +99,20 @@ class AsgiIdempotency:
             await self._app(scope, receive, send)
             return
         body: bytes | None = None
-        asked: PendingRequest | PassedRequest | KeyedRequest | Answer | None = rules.begin(
+        asked: PendingRequest | PassedRequest | KeyedRequest | HeldRequest | Answer | None = rules.begin(
             AsgiRequest(scope, method, path, root), route
         )
         if isinstance(asked, PendingRequest):
-            body, asked = await _read(rules, asked, receive)
+            body, asked = await read(rules, asked, receive)
         if isinstance(asked, KeyedRequest):
-            assert body is not None
-            await self._answer(asked, scope, body, receive, send)
-        elif asked is None:
-            await self._app(scope, receive if body is None else replayed(body, receive), send)
+            asked = await claim_async(self._guarded, asked)
+        if isinstance(asked, HeldRequest):
+            assert body is not None  # it has a key
+            await AsgiHandling(asked, body=body, receive=receive, send=send).carry_out(self._app, scope)
         elif isinstance(asked, Answer):
             await reply(send, asked)
+        elif asked is None:
+            await self._app(scope, receive if body is None else replayed([whole(body)], receive), send)
         else:
             assert isinstance(asked, PassedRequest)
             with asked:
@@ -129,16 +135,8 @@ class AsgiIdempotency:
         app = scope.get("app") if scope.get("app_root_path", root) == root else None
         self._guarded.coverage.look(lambda: known_routes(self._app if app is None else app))
 
-    async def _answer(self, ask: KeyedRequest, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Answer a request with a key, from the application or the record; raises what the application raises."""
-        held = await claim_async(self._guarded, ask)
-        if isinstance(held, Answer):
-            await reply(send, held)
-        else:
-            await AsgiHandling(held, body=body, receive=receive, send=send).carry_out(self._app, scope)
 
-
-async def _read(
+async def read(
     rules: Rules, pending: PendingRequest, receive: Receive
 ) -> tuple[bytes | None, KeyedRequest | Answer | None]:
     """Return a request's body, and what the rules decide with it."""
@@ -148,11 +146,6 @@ async def _read(
     if len(body) > LONG:
         return body, await asyncio.to_thread(rules.ask, pending, body)
     return body, rules.ask(pending, body)
-
-
-def _check_scope(rules: Rules) -> None:
-    if rules.scope is Whose.HOST:
-        raise ValueError("scope=Scope.HOST: ASGI servers authenticate nobody; say otherwise whose keys they are")
 
 
 def _watched(passed: PassedRequest, send: Send) -> Send:

@@ -1,13 +1,9 @@
 """What the rules decide on one of Django's requests."""
 
 from asgiref.sync import sync_to_async
-from django.core.exceptions import (  # type: ignore[import-untyped]  # Django has no types
-    ImproperlyConfigured,
-    RequestDataTooBig,
-    SynchronousOnlyOperation,
-)
-from django.http import HttpRequest  # type: ignore[import-untyped]  # as above
-from django.http.request import RawPostDataException  # type: ignore[import-untyped]  # as above
+from django.core.exceptions import ImproperlyConfigured, RequestDataTooBig, SynchronousOnlyOperation
+from django.http import HttpRequest
+from django.http.request import RawPostDataException
 
 from onceward.http.answer import Answer
 from onceward.http.body import LONG

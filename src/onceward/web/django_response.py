@@ -5,7 +5,7 @@ from threading import Thread
 from typing import cast
 
 from asgiref.sync import async_to_sync
-from django.http import HttpResponse, HttpResponseBase  # type: ignore[import-untyped]  # Django has no types
+from django.http import HttpResponse, HttpResponseBase
 
 from onceward.http.answer import PENDING, Answer
 from onceward.http.gate import AnswerGate

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from django.core.exceptions import ImproperlyConfigured  # type: ignore[import-untyped]  # Django has no types
-from django.db import connections, transaction  # type: ignore[import-untyped]  # as above
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, transaction
 
 View = TypeVar("View", bound=Callable[..., object])
 

@@ -36,13 +36,12 @@ from onceward.claim.held import HeldClaim
 from onceward.claim.running import CURRENT
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
-from onceward.http.endpoint import endpoint_rules
 from onceward.http.route import Route
-from onceward.http.rules import Rules
+from onceward.http.rules import Rules, endpoint_rules
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 from onceward.once import check_once
 from onceward.web import openapi
-from onceward.web.asgi import AsgiIdempotency
+from onceward.web.asgi import AsgiIdempotency, read
 from onceward.web.asgi_cut import BEGAN
 from onceward.web.asgi_messages import (
     DISCONNECT,
@@ -51,10 +50,10 @@ from onceward.web.asgi_messages import (
     Receive,
     Scope,
     Send,
-    body_of,
     lines_of,
     replayed,
     request_of,
+    whole,
 )
 from onceward.web.fastapi_caller import Caller, dependency
 from onceward.web.fastapi_endpoints import ENDPOINT, Mark, dependencies, mark_begin, unguarded, warn_of_late_ends
@@ -78,16 +77,20 @@ _BEGUN: ContextVar[Claim | None] = ContextVar("onceward_fastapi_begun", default=
 
 
 class Idempotent:
-    """What :func:`idempotent` returns: a dependency that gives the claim, and tells the route how to guard."""
+    """What :func:`idempotent` returns: a dependency that gives the claim, and tells the route how to guard.
+
+    Attributes:
+        guard: guards an application by the rules of one endpoint.
+    """
 
     def __init__(
         self, once: "Once", rules: Rules | None, name: str | None, wait: float | None, options: Options
     ) -> None:
         self._rules = endpoint_rules(rules)
-        self._guard: Callable[[Application, Rules], AsgiIdempotency] = lambda app, own: AsgiIdempotency(
+        self.guard: Callable[[Application, Rules], AsgiIdempotency] = lambda app, own: AsgiIdempotency(
             app, once, own, name=name, wait=wait, **options
         )
-        self._guard(_nothing, self._rules)  # to raise for a wrong option now
+        self.guard(_nothing, self._rules)  # to raise for a wrong option now
 
     async def __call__(self, connection: HTTPConnection) -> Claim | None:
         """Return the claim of the request; None if it passed unguarded.
@@ -109,10 +112,6 @@ class Idempotent:
         own = copy(self._rules)
         own.routes = tuple(_Chosen(path, route) for route in self._rules.routes)
         return own
-
-    def guard(self, app: Application, own: Rules) -> AsgiIdempotency:
-        """Return ``app``, guarded by the rules of an endpoint."""
-        return self._guard(app, own)
 
 
 def idempotent(
@@ -202,10 +201,8 @@ class IdempotentRoute(APIRoute):
         guarded = self._guarded._guarded  # noqa: SLF001 - the shells are part of the house
         asked: PendingRequest | PassedRequest | KeyedRequest | Answer | None = guarded.rules.begin(request_of(scope))
         if isinstance(asked, PendingRequest):
-            body = await body_of(receive, guarded.rules.max_request)
-            if body is None:
-                return _left, False
-            receive, asked = replayed(body, receive), guarded.rules.ask(asked, body)
+            body, asked = await read(guarded.rules, asked, receive)
+            receive = _left if body is None else replayed([whole(body)], receive)
         if not isinstance(asked, KeyedRequest):
             return receive, False
         key, _ = guarded.begin(asked)

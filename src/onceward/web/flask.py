@@ -12,13 +12,11 @@ except ModuleNotFoundError as error:
 
 from onceward.core.policy import Options
 from onceward.http.answer import PENDING, Answer
-from onceward.http.endpoint import endpoint_rules
 from onceward.http.gate import AnswerGate
 from onceward.http.guarded import Guarded
 from onceward.http.held import HeldRequest, claim
-from onceward.http.rules import Rules
+from onceward.http.rules import Rules, endpoint_rules
 from onceward.http.verdict import PassedRequest
-from onceward.once import check_once
 from onceward.web.environ import ask
 from onceward.web.sending import Sending
 
@@ -67,8 +65,7 @@ def idempotent(
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    check_once(once, "@idempotent({})")
-    guarded = Guarded(once, endpoint_rules(rules), name, wait, options)
+    guarded = Guarded(once, rules, name, wait, options, "@idempotent({})", prepare=endpoint_rules)
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)

@@ -5,7 +5,8 @@ must answer it with 4xx. Making a scope imports no framework.
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from operator import attrgetter
+from typing import Any, Final, cast
 
 from onceward.claim.arguments import check_hook
 from onceward.http.answer import Answer
@@ -13,6 +14,7 @@ from onceward.http.request import Request
 from onceward.http.scope import Nobody, Scope
 
 Who = Callable[[Any], object]  # from a framework's user to what identifies it
+_PK: Final = attrgetter("pk")
 
 
 def starlette_user(who: Who | None = None) -> Scope:
@@ -42,7 +44,7 @@ def django_user(who: Who | None = None) -> Scope:
     Args:
         who: returns what identifies a user; by default its primary key.
     """
-    identify = _checked(who) or _pk_of
+    identify = _checked(who) or _PK
 
     def user_of(request: Request) -> object:
         user = getattr(_django(request, "django_user()"), "user", None)
@@ -65,12 +67,12 @@ def rest_framework_user(who: Who | None = None) -> Scope:
     Args:
         who: returns what identifies a user; by default its primary key.
     """
-    identify = _checked(who) or _pk_of
+    identify = _checked(who) or _PK
 
     def user_of(request: Request) -> object:
         native = _django(request, "rest_framework_user()")
-        from django.urls import Resolver404, resolve  # type: ignore[import-untyped]
-        from rest_framework.exceptions import APIException  # type: ignore[import-untyped]
+        from django.urls import Resolver404, resolve
+        from rest_framework.exceptions import APIException
 
         try:
             match = native.resolver_match or resolve(native.path_info, getattr(native, "urlconf", None))
@@ -132,10 +134,6 @@ def _identity_of(user: Any) -> object:
             f"starlette_user(): {type(user).__name__} has no identity: say what tells users apart, as in "
             "starlette_user(lambda user: user.id); nothing has run"
         ) from None
-
-
-def _pk_of(user: Any) -> object:
-    return user.pk
 
 
 def _checked(who: Who | None) -> Who | None:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Protocol, TypeAlias, Unpack
 
 from onceward.core.policy import Options
-from onceward.http.answer import Answer
+from onceward.http.answer import Answer, sized
 from onceward.http.coverage import known_routes
 from onceward.http.gate import AnswerGate
 from onceward.http.guarded import Guarded
@@ -24,8 +24,6 @@ Environ: TypeAlias = dict[str, object]
 Headers: TypeAlias = list[tuple[str, str]]
 ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None]
 Write: TypeAlias = Callable[[bytes], object]
-# RFC 9110, section 8.6: an answer with 204 has no Content-Length; with 304 it would be that of another answer.
-_WITHOUT_LENGTH: Final = frozenset({204, 304})
 
 
 class StartResponse(Protocol):
@@ -206,11 +204,8 @@ def _watched(passed: PassedRequest, start_response: StartResponse) -> StartRespo
 
 
 def _begin(answer: Answer, start_response: StartResponse) -> None:
-    headers = list(answer.headers)
-    if answer.status not in _WITHOUT_LENGTH:
-        headers.append(("Content-Length", str(len(answer.body))))
     try:
         phrase = HTTPStatus(answer.status).phrase
     except ValueError:  # the application's own status
         phrase = "Unknown"
-    start_response(f"{answer.status} {phrase}", headers)
+    start_response(f"{answer.status} {phrase}", sized(answer))

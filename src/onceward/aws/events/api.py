@@ -16,9 +16,9 @@ from onceward.core.policy import Options
 from onceward.http.answer import Answer, Recorded, bodiless, recorded
 from onceward.http.coverage import Coverage
 from onceward.http.exchange import Exchange
+from onceward.http.options import with_wait
 from onceward.http.rules import Rules, rules_of
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
-from onceward.http.waiting import with_wait
 from onceward.keys.ledger_keys import scoped_key
 from onceward.observe.events import Within
 from onceward.once import check_once
