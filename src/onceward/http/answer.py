@@ -53,20 +53,12 @@ class Answer(NamedTuple):
 
 
 class Recorded(msgspec.Struct, omit_defaults=True, frozen=True):
-    """An answer as it stands in the ledger.
-
-    Attributes:
-        status: its code.
-        headers: those that a replay carries.
-        body: its text, if it is UTF-8.
-        base64: its bytes, if it is not.
-        missing: why there is no body to replay; None if there is one.
-    """
+    """An answer as it stands in the ledger. ``missing`` says why there is no body to replay; None if there is one."""
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
     body: str = ""
-    base64: bytes = b""  # msgspec writes bytes as base64
+    base64: bytes = b""  # a body that is not UTF-8; msgspec writes bytes as base64
     missing: str | None = None
 
 

@@ -23,18 +23,11 @@ class Known(NamedTuple):
 
 
 class Coverage:
-    """Logs routes that guard nothing, once.
-
-    Args:
-        routes: those of the rules.
-
-    Attributes:
-        looked: whether the framework's routes were looked for.
-        told: whether nothing is left to log.
-    """
+    """Logs routes of the rules that guard nothing, once."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._routes = tuple(routes)
+        # told: nothing is left to log; looked: the framework's routes were looked for
         self.told = self.looked = all(route.path == "*" for route in self._routes)
 
     def compare(self, known: Iterable[Known]) -> None:
@@ -45,7 +38,7 @@ class Coverage:
             if not any(_meet(route, one) for one in theirs):
                 there = [one.path for one in theirs if one.methods is None or not route.methods.isdisjoint(one.methods)]
                 logger().error(
-                    "%r matches no route of the application, so it guards nothing. Correct its path, or take it out. The "
+                    "%r matches no route of the application, so it guards nothing. Correct its path, or remove it. The "
                     "application has %s",
                     route,
                     ", ".join(sorted(set(there))[:_SHOWN]) or "no routes of these methods",
@@ -55,7 +48,7 @@ class Coverage:
         """Log a request that no route covers, where the framework's routes are not known."""
         self.told = True
         logger().warning(
-            "%s %a is not guarded, for no route of the rules covers it: %s. Later requests like it are not told of",
+            "%s %a is not guarded, because no route of the rules covers it: %s. Later requests like it are not logged",
             method,
             path,
             ", ".join(map(repr, self._routes[:_SHOWN])),
@@ -69,7 +62,7 @@ class Coverage:
                 self.compare(known)
         except Exception:  # frameworks differ, and that must not fail a request
             logger().exception(
-                "the application's routes cannot be compared with those of the rules, which changes nothing"
+                "the application's routes cannot be compared with those of the rules. Requests are guarded all the same"
             )
 
 

@@ -30,13 +30,7 @@ class Unrecorded(OncewardError):
 
 
 class Exchange:
-    """One request under a guard.
-
-    Args:
-        rules: how it is answered.
-        ask: what it asks for.
-        most: bytes of an answer that the ledger takes (``Policy.max_result``).
-    """
+    """One request under a guard. ``most`` is how many bytes of an answer the ledger takes (``Policy.max_result``)."""
 
     _done = False
     _has_raised = False  # whether the guard now raises the handler's own exception

@@ -28,19 +28,13 @@ class Guarded:
     """Rules and their guard, made once for an application.
 
     Args:
-        once: the ledger and the defaults of the policy.
-        rules: which requests carry a key and how they are answered.
-        name: the namespace of the keys; None is that of ``once``.
-        wait: seconds a request waits for the answer to an earlier one; None answers 409 at once.
-        options: see :class:`onceward.Policy`.
+        once, rules, name, wait, options: as for a face, such as :class:`onceward.web.WsgiIdempotency`.
         example: how a user gives the face its Once, for errors.
         prepare: checks the rules, such as :func:`onceward.http.rules.endpoint_rules`.
 
     Attributes:
-        rules: the rules.
         within: seconds an answer waits for its record; None waits until it is written.
         guard: the guard. Pass its value for a duplicate to :meth:`recorded`.
-        coverage: logs routes that guard nothing.
         methods: all methods of the routes; a cheap first check.
 
     Raises:
@@ -70,8 +64,8 @@ class Guarded:
         )
         if not self.guard.name:
             raise TypeError(
-                "name= is missing: give the namespace of the keys, as in name='shop', another one for each service. Two services "
-                "of one name on one ledger would give each other's answers"
+                "name= is missing: give the namespace of the keys, as in name='shop', and another one to each service. Two "
+                "services with one name on one ledger would give each other's answers"
             )
 
     def begin(self, ask: KeyedRequest) -> tuple[str, Exchange]:
@@ -88,7 +82,7 @@ class Guarded:
         """
         if isinstance(value, Recorded):
             return value
-        raise ResultUnavailable(key, "its handler completed the claim with what is no onceward.web.Answer")
+        raise ResultUnavailable(key, "its handler completed the claim with a value that is no onceward.web.Answer")
 
 
 class AnswerCodec(Codec):

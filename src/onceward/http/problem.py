@@ -24,21 +24,13 @@ _SOON: Final = 5
 
 
 class Problem(NamedTuple):
-    """Why a request is refused.
+    """Why a request is refused."""
 
-    Attributes:
-        kind: a word by which programs tell problems apart; the fragment of the type URI.
-        status: the response's code.
-        title: the same for all problems of the kind.
-        detail: what happened to this request, and what to do.
-        retry_after: seconds until the same request can be sent again; None if that is useless.
-    """
-
-    kind: str
+    kind: str  # a word by which programs tell problems apart; the fragment of the type URI
     status: int
-    title: str
-    detail: str
-    retry_after: int | None = None
+    title: str  # the same for all problems of the kind
+    detail: str  # what happened to this request, and what to do
+    retry_after: int | None = None  # seconds until the same request can be sent again; None if that is useless
 
     def about(self, **facts: object) -> "Problem":
         """Return this problem with the facts of one request in its detail."""

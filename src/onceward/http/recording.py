@@ -30,8 +30,7 @@ class Recording:
     """How one claim of a request ends.
 
     Args:
-        guard: its guard.
-        claim: the claim.
+        guard, claim: the claim and its guard.
         outcome: the answer to record, or the handler's exception.
         within: seconds for which the answer waits; None waits until it is recorded.
 
@@ -50,10 +49,8 @@ class Recording:
         self._within = within
         self._make: Make = partial(claim.failing, outcome) if isinstance(outcome, Exception) else claim.success(outcome)
 
-    # --- the store, for the first try -------------------------------------------------------------------------------
-
     def exchange(self, request: object) -> object:
-        """Send a request. Raises OutOfTime if the answer must go out now."""
+        """Send a request of the first try. Raises OutOfTime if the answer must go out now."""
         self._check()
         return self._guard.store.exchange(request)
 
@@ -65,9 +62,7 @@ class Recording:
     def _check(self) -> None:
         self._tries += 1
         if self._tries > 1 and self._guard.clock() >= self._end:
-            raise OutOfTime("the ledger has not taken the record in time; it is tried on behind the answer")
-
-    # --- before the answer ------------------------------------------------------------------------------------------
+            raise OutOfTime("the ledger has not taken the record in time. Recording continues behind the answer")
 
     def settle(self) -> None:
         """Record the outcome, for as long as the answer can wait.
@@ -119,10 +114,8 @@ class Recording:
     def _is_late(self, error: ResultNotRecorded) -> bool:
         self.pending = isinstance(error.__cause__, OutOfTime) and not self._claim.lost
         if self.pending:
-            tell(f"{self._claim.record.key}: the answer goes out, and its record is tried on", error.__cause__ or error)
+            tell(f"{self._claim.record.key}: the answer goes out, and recording continues", error.__cause__ or error)
         return self.pending
-
-    # --- behind it --------------------------------------------------------------------------------------------------
 
     def behind(self) -> None:
         """Try until the outcome is recorded or the lease ends. Errors are logged; only interrupts are raised."""
@@ -154,7 +147,7 @@ class Recording:
 
     def _failed(self, error: Exception) -> None:
         _LOG.error(
-            "%s: answered, and not recorded: %s. A retry gets 409 until the lease ends, and is carried out again then",
+            "%s: answered, but not recorded: %s. A retry gets 409 until the lease ends. After that, it runs again",
             self._claim.record.key,
             error.__cause__ or error,
         )
@@ -162,7 +155,7 @@ class Recording:
     def _ended(self) -> None:
         if self._claim.settled is None and isinstance(self._outcome, Exception):
             _LOG.error(
-                "%s: failed, and its key could not be given back; it is free when the lease ends",
+                "%s: failed, and its key could not be given back. It is free when the lease ends",
                 self._claim.record.key,
             )
         self._forget()

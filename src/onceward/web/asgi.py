@@ -69,9 +69,7 @@ class AsgiIdempotency:
         try:
             self._guarded = Guarded(once, rules, name, wait, options)
             if self._guarded.rules.scope is Whose.HOST:
-                raise ValueError(
-                    "scope=Scope.HOST: ASGI servers authenticate nobody; say otherwise whose keys they are"
-                )
+                raise ValueError("scope=Scope.HOST: ASGI servers authenticate nobody. Choose another scope")
             self._methods = self._guarded.methods
         except (TypeError, ValueError) as error:
             if not built_late():

@@ -66,8 +66,6 @@ class AsgiHandling(AsgiDelivery):
         if self.ends_early:
             task.cancel()  # nothing is left to be done
 
-    # --- in that task -------------------------------------------------------------------------------------------------
-
     async def _run(self, app: Application, scope: Scope) -> None:
         self._scope = scope
         try:

@@ -232,12 +232,9 @@ def _rendered(response: HttpResponseBase) -> HttpResponseBase:
     if not isinstance(response, HttpResponseBase):
         if callable(close := getattr(response, "close", None)):
             close()  # a coroutine that is never awaited
-        raise TypeError(f"the view returned {type(response).__name__}, which is no HttpResponse")
+        raise TypeError(f"the view returned {type(response).__name__}, which is not an HttpResponse")
     render = getattr(response, "render", None)
     return cast("HttpResponseBase", render()) if callable(render) else response
-
-
-# --- settings ----------------- --------------------------------------------------------------------------------------
 
 
 def _configured(given: object) -> Guarded:

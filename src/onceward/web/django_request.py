@@ -55,8 +55,8 @@ def _begun(guarded: Guarded, request: HttpRequest) -> PendingRequest | PassedReq
         return guarded.rules.too_large()
     except RawPostDataException as error:
         raise ImproperlyConfigured(
-            "the request's body was read before its idempotency key could be looked at, and not kept: put IdempotencyMiddleware "
-            "before what reads it, or have it read with request.body; nothing has run"
+            "the request's body was read before its idempotency key, and not kept: put IdempotencyMiddleware before the reader, "
+            "or read it with request.body. Nothing has run"
         ) from error
     if len(body) < int(length):
         return guarded.rules.unreadable(f"it has {len(body)} bytes, and its Content-Length is {length}")

@@ -77,11 +77,7 @@ _BEGUN: ContextVar[Claim | None] = ContextVar("onceward_fastapi_begun", default=
 
 
 class Idempotent:
-    """What :func:`idempotent` returns: a dependency that gives the claim, and tells the route how to guard.
-
-    Attributes:
-        guard: guards an application by the rules of one endpoint.
-    """
+    """What :func:`idempotent` returns: a dependency that gives the claim, and tells the route how to guard."""
 
     def __init__(
         self, once: "Once", rules: Rules | None, name: str | None, wait: float | None, options: Options
@@ -128,10 +124,8 @@ def idempotent(
     ``dependencies=[Depends(idempotent(once))]`` guards an endpoint, or all of a router's. The one nearest to the endpoint counts.
 
     Args:
-        once: as for :class:`onceward.web.AsgiIdempotency`.
+        once, name, wait: as for :class:`onceward.web.AsgiIdempotency`.
         rules: as there; routes have no path, because the endpoint has one: ``Rules(Route(required=False), scope=...)``.
-        name: as there.
-        wait: as there.
         **options: as there.
 
     Returns:
@@ -248,10 +242,8 @@ def idempotent_route(
     the key is not required.
 
     Args:
-        once: as for :class:`onceward.web.AsgiIdempotency`.
+        once, name, wait: as for :class:`onceward.web.AsgiIdempotency`.
         rules: as there; routes have no path, because the endpoint has one: ``Rules(Route(required=False), scope=...)``.
-        name: as there.
-        wait: as there.
         **options: as there.
 
     Raises:

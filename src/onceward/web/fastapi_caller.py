@@ -33,7 +33,7 @@ def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = N
     """
     if isinstance(call, SecurityBase) and who is None:
         raise TypeError(
-            f"dependency({type(call).__name__}): it only reads the credential, which would stand readable in the ledger. Give "
+            f"dependency({type(call).__name__}): it only reads the credential, which would be readable in the ledger. Give "
             "a dependency that verifies it and returns the user, who= that does, or scope=Scope.CREDENTIAL"
         )
     if who is not None:
@@ -42,8 +42,8 @@ def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = N
     def caller(request: Request) -> object:
         if _FOUND not in request.native:
             raise RuntimeError(
-                "dependency(...) says whose a key is only in routes of idempotent_route, or with Depends(idempotent(...)); "
-                "nothing has run"
+                "dependency(...) works only in routes of idempotent_route, or with Depends(idempotent(...)). Use one of them. "
+                "Nothing has run"
             )
         found: object = request.native[_FOUND][0]  # type: ignore[index]  # a list of ours
         return found if who is None or found is None else who(found)

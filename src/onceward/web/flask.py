@@ -140,7 +140,7 @@ def _put_back() -> None:
     body = request.get_data()
     if len(body) < (request.content_length or ("HTTP_TRANSFER_ENCODING" in request.environ)):
         raise RuntimeError(
-            "the request's body was read before its idempotency key could be looked at, and not kept. Have it read with "
-            "request.get_data() before its form, or guard the application with WsgiIdempotency instead; nothing has run"
+            "the request's body was read before its idempotency key, and not kept. Read it with request.get_data() before its "
+            "form, or guard the application with WsgiIdempotency instead. Nothing has run"
         )
     request.environ["wsgi.input"] = BytesIO(body)

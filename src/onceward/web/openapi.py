@@ -12,7 +12,7 @@ Schema = dict[str, Any]  # an OpenAPI document, or a part of one
 _PROBLEM: Final = "application/problem+json"
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _RETRY: Final = {
-    "Retry-After": {"description": "Seconds until it is worth while to ask again.", "schema": {"type": "integer"}}
+    "Retry-After": {"description": "Seconds until you can send the request again.", "schema": {"type": "integer"}}
 }
 _OUTCOMES: Final[Mapping[str, tuple[str, Schema]]] = {
     "400": ("The idempotency key is missing, or cannot be used. Nothing was done.", {}),

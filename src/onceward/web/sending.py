@@ -16,8 +16,7 @@ class Sending:
     """A body that a server iterates over and closes (PEP 3333).
 
     Args:
-        held: the request.
-        gate: its answer.
+        held, gate: the request and its answer.
         parts: the answer's body; it is iterated under the claim.
         close: called last when this is closed, such as the ``close`` of the application's own iterable.
 

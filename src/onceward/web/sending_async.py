@@ -47,10 +47,7 @@ def _kept(task: "asyncio.Task[None]") -> "asyncio.Task[None]":
 class SendingAsync:
     """A body to iterate over once, with ``async for``. If that ends early, the rest is made and recorded first.
 
-    Args:
-        held: the request.
-        gate: its answer; the head is already out.
-        parts: the answer's body; it is iterated under the claim.
+    The head of the answer is already out. ``parts``, its body, is iterated under the claim.
     """
 
     def __init__(self, held: HeldRequest, gate: AnswerGate, parts: AsyncIterator[bytes]) -> None:

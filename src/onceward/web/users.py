@@ -31,7 +31,7 @@ def starlette_user(who: Who | None = None) -> Scope:
         if "user" not in request.native:
             raise RuntimeError(
                 "starlette_user(): the request has no user yet, so nobody knows whose its idempotency key is. Add "
-                "AuthenticationMiddleware after AsgiIdempotency, for what is added last runs first; nothing has run"
+                "AuthenticationMiddleware after AsgiIdempotency: what is added last runs first. Nothing has run"
             )
         return _authenticated(request.native["user"], identify)
 
@@ -51,7 +51,7 @@ def django_user(who: Who | None = None) -> Scope:
         if user is None:
             raise RuntimeError(
                 "django_user(): the request has no user yet, so nobody knows whose its idempotency key is. Put "
-                "AuthenticationMiddleware before IdempotencyMiddleware in MIDDLEWARE; nothing has run"
+                "AuthenticationMiddleware before IdempotencyMiddleware in MIDDLEWARE. Nothing has run"
             )
         return _authenticated(user, identify)
 
@@ -96,7 +96,7 @@ def _rest_view(native: Any, match: Any) -> Any:
     if not hasattr(made, "initialize_request"):
         raise RuntimeError(
             f"rest_framework_user(): {native.path_info} is no view of Django REST framework, so nobody knows whose its "
-            "idempotency key is. Guard other views with @idempotent and rules of their own; nothing has run"
+            "idempotency key is. Guard other views with @idempotent and rules of their own. Nothing has run"
         )
     native.body  # noqa: B018 - this reads and keeps it, because an authenticator may read the form
     view = made(**getattr(match.func, "initkwargs", {}))
@@ -116,7 +116,7 @@ def _rest_refusal(view: Any, error: Exception) -> Answer:
 
 def _django(request: Request, helper: str) -> Any:
     if "request" not in request.native:
-        raise RuntimeError(f"{helper} needs Django's request: guard with onceward.web.django instead; nothing has run")
+        raise RuntimeError(f"{helper} needs Django's request: guard with onceward.web.django instead. Nothing has run")
     return request.native["request"]
 
 
@@ -132,7 +132,7 @@ def _identity_of(user: Any) -> object:
     except (NotImplementedError, AttributeError):
         raise RuntimeError(
             f"starlette_user(): {type(user).__name__} has no identity: say what tells users apart, as in "
-            "starlette_user(lambda user: user.id); nothing has run"
+            "starlette_user(lambda user: user.id). Nothing has run"
         ) from None
 
 

@@ -29,12 +29,7 @@ class HttpWire:
     """
 
     def __init__(
-        self,
-        endpoints: Endpoints,
-        credentials: CredentialSource,
-        *,
-        timeout: float = 5.0,
-        clock: Clock = boottime,
+        self, endpoints: Endpoints, credentials: CredentialSource, *, timeout: float = 5.0, clock: Clock = boottime
     ) -> None:
         self.credentials = credentials
         self._encoder = Encoder(endpoints)

@@ -17,19 +17,12 @@ _HEAD: Final = re.compile(rb"http/1\.. (\d\d\d)(?: [^\0\r\n]*+)?(?:\r\n[^\0\r\n\
 
 
 class Raw(NamedTuple):
-    """An answer as received.
-
-    Attributes:
-        status: the HTTP status.
-        head: the status line and the headers, in lower case.
-        body: the content.
-        reusable: whether the connection can carry another request.
-    """
+    """An answer as received."""
 
     status: int
-    head: bytes
+    head: bytes  # the status line and the headers, in lower case
     body: bytes
-    reusable: bool
+    reusable: bool  # whether the connection can carry another request
 
 
 class Unreadable(Exception):

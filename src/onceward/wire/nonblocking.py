@@ -27,21 +27,12 @@ _LATER: Final = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SS
 class AsyncHttpWire:
     """Sends calls for coroutines. One wire serves several event loops; each has its own connections.
 
-    Args:
-        endpoints: where the services are.
-        credentials: where the credentials come from.
-        timeout: seconds for one whole send. The call's ``wait`` is added. Finding credentials and waiting for a turn do not
-            count: a thousand tasks may share these connections.
-        clock: the owner's clock (seconds), for the answers' ``sent`` and ``received``.
+    The arguments are those of :class:`HttpWire`. Waiting for a turn does not count towards the ``timeout``: a thousand tasks
+    may share these connections. The DNS look-up does.
     """
 
     def __init__(
-        self,
-        endpoints: Endpoints,
-        credentials: CredentialSource,
-        *,
-        timeout: float = 5.0,
-        clock: Clock = boottime,
+        self, endpoints: Endpoints, credentials: CredentialSource, *, timeout: float = 5.0, clock: Clock = boottime
     ) -> None:
         self.credentials = credentials
         self._encoder = Encoder(endpoints)
