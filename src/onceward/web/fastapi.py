@@ -124,8 +124,10 @@ def idempotent(
     ``dependencies=[Depends(idempotent(once))]`` guards an endpoint, or all of a router's. The one nearest to the endpoint counts.
 
     Args:
-        once, name, wait: as for :class:`onceward.web.AsgiIdempotency`.
+        once: as for :class:`onceward.web.AsgiIdempotency`.
         rules: as there; routes have no path, because the endpoint has one: ``Rules(Route(required=False), scope=...)``.
+        name: as there.
+        wait: as there.
         **options: as there.
 
     Returns:
@@ -242,8 +244,10 @@ def idempotent_route(
     the key is not required.
 
     Args:
-        once, name, wait: as for :class:`onceward.web.AsgiIdempotency`.
+        once: as for :class:`onceward.web.AsgiIdempotency`.
         rules: as there; routes have no path, because the endpoint has one: ``Rules(Route(required=False), scope=...)``.
+        name: as there.
+        wait: as there.
         **options: as there.
 
     Raises:
