@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from onceward.http.route import Route
+from onceward.http.rules import Rules
 from onceward.observe.logs import logger
 
 _PART: Final = "{}"  # any one part of a path
@@ -25,8 +26,8 @@ class Known(NamedTuple):
 class Coverage:
     """Logs routes of the rules that guard nothing, once."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
-        self._routes = tuple(routes)
+    def __init__(self, rules: Rules) -> None:
+        self._rules, self._routes = rules, rules.routes
         # told: nothing is left to log; looked: the framework's routes were looked for
         self.told = self.looked = all(route.path == "*" for route in self._routes)
 
@@ -44,8 +45,10 @@ class Coverage:
                     ", ".join(sorted(set(there))[:_SHOWN]) or "no routes of these methods",
                 )
 
-    def uncovered(self, method: str, path: str) -> None:
-        """Log a request that no route covers, where the framework's routes are not known."""
+    def passed(self, method: str, path: str) -> None:
+        """Log the first request that no route covers, where the framework's routes are not known."""
+        if self.told or self._rules.covers(method, path):
+            return
         self.told = True
         logger().warning(
             "%s %a is not guarded, because no route of the rules covers it: %s. Later requests like it are not logged",
@@ -117,7 +120,7 @@ def _meet(route: Route, known: Known) -> bool:
     """Tell whether one request can match both."""
     if known.methods is not None and route.methods.isdisjoint(known.methods):
         return False
-    ours, theirs = list(map(_token, _parts(route.path))), list(map(_token, _parts(known.path)))
+    ours, theirs = _tokens(route.path), _tokens(known.path)
     for our, their in zip(ours, theirs, strict=False):
         if _REST in {our, their}:
             return True
@@ -127,8 +130,8 @@ def _meet(route: Route, known: Known) -> bool:
     return not longer or longer[0] == _REST
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
+def _tokens(path: str) -> list[str]:
+    return [_token(part) for part in path.split("/") if part]
 
 
 def _token(part: str) -> str:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,8 +20,6 @@ from onceward.results.codec import Codec
 
 if TYPE_CHECKING:
     from onceward.once import Once
-
-MIDDLEWARE: Final = "AsgiIdempotency(app, once={})"
 
 
 class Guarded:
@@ -48,7 +46,7 @@ class Guarded:
         name: str | None,
         wait: float | None,
         options: Options,
-        example: str = MIDDLEWARE,
+        example: str,
         *,
         prepare: Callable[[Rules | None], Rules] = rules_of,
     ) -> None:
@@ -57,7 +55,7 @@ class Guarded:
         self.rules = prepare(rules)
         # Lambda freezes a process after its answer, so nothing can run behind the answer.
         self.within = None if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else self.rules.record_within
-        self.coverage = Coverage(self.rules.routes)
+        self.coverage = Coverage(self.rules)
         self.methods = frozenset[str]().union(*(route.methods for route in self.rules.routes))
         self.guard = once.guards.for_keys(
             name, options, default="", no_skip="each request is answered", codec=AnswerCodec()

@@ -67,7 +67,7 @@ class AsgiIdempotency:
         self._wrong: Exception | None = None
         self._methods = frozenset[str]()
         try:
-            self._guarded = Guarded(once, rules, name, wait, options)
+            self._guarded = Guarded(once, rules, name, wait, options, "AsgiIdempotency(app, once={})")
             if self._guarded.rules.scope is Whose.HOST:
                 raise ValueError("scope=Scope.HOST: ASGI servers authenticate nobody. Choose another scope")
             self._methods = self._guarded.methods
@@ -92,8 +92,8 @@ class AsgiIdempotency:
         rules = self._guarded.rules
         path, root = place_of(scope)
         if (route := rules.route(method, path)) is None:
-            if not coverage.told and not rules.exempts(path):
-                coverage.uncovered(method, path)
+            if not coverage.told:
+                coverage.passed(method, path)
             await self._app(scope, receive, send)
             return
         body: bytes | None = None

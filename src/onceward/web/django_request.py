@@ -64,12 +64,8 @@ def _begun(guarded: Guarded, request: HttpRequest) -> PendingRequest | PassedReq
 
 
 def _asked(guarded: Guarded, request: HttpRequest, pending: PendingRequest) -> KeyedRequest | Answer | None:
-    return _labelled(guarded.rules.ask(pending, request.body), request)
-
-
-def _labelled(asked: KeyedRequest | Answer | None, request: HttpRequest) -> KeyedRequest | Answer | None:
-    """Name the route as the URLconf does, if Django has resolved it."""
-    if isinstance(asked, KeyedRequest) and request.resolver_match is not None:
+    asked = guarded.rules.ask(pending, request.body)
+    if isinstance(asked, KeyedRequest) and request.resolver_match is not None:  # the route's name in the URLconf
         return asked._replace(route=f"{request.method} /{request.resolver_match.route}")
     return asked
 

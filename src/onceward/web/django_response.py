@@ -1,7 +1,6 @@
 """Django's responses: what is recorded of them, and how to send them while a key is claimed."""
 
 from collections.abc import Callable
-from threading import Thread
 from typing import cast
 
 from asgiref.sync import async_to_sync
@@ -26,20 +25,14 @@ def ended(held: HeldRequest, response: HttpResponseBase, most: int, *, joined: b
     """
     if response.streaming:
         return _streamed(held, response, most)
-    instead = held.end(answer(response))
-    if held.pending:
-        _mark(response, held.recorder if joined else None)
-    return response if instead is None else _instead(response, instead)
+    return _whole(held, response, held.end(answer(response)), joined=joined)
 
 
 async def ended_async(held: HeldRequest, response: HttpResponseBase, most: int) -> HttpResponseBase:
     """As :func:`ended`, for a coroutine."""
     if response.streaming:
         return _streamed(held, response, most)  # Django iterates a synchronous one in a thread
-    instead = await held.end_async(answer(response))
-    if held.pending:
-        _mark(response, held.recorder)
-    return response if instead is None else _instead(response, instead)
+    return _whole(held, response, await held.end_async(answer(response)), joined=True)
 
 
 def response_of(given: Answer) -> HttpResponseBase:
@@ -56,23 +49,21 @@ def answer(response: HttpResponseBase) -> Answer:
     return Answer(response.status_code, list(response.items()), response.content)
 
 
-def _mark(response: HttpResponseBase, recorder: Thread | None) -> None:
-    """Mark the answer: it goes out before its record."""
-    response[PENDING[0]] = PENDING[1]
-    if recorder is None:
-        return
+def _whole(held: HeldRequest, response: HttpResponseBase, instead: Answer | None, *, joined: bool) -> HttpResponseBase:
     close = cast("Callable[[], None]", response.close)
-
-    def closed() -> None:
+    if instead is not None:
         close()
-        recorder.join()
+        return response_of(instead)
+    if held.pending is not None:
+        response[PENDING[0]] = PENDING[1]
+        if joined and (recorder := held.recorder) is not None:
 
-    response.close = closed
+            def closed() -> None:
+                close()
+                recorder.join()
 
-
-def _instead(response: HttpResponseBase, given: Answer) -> HttpResponseBase:
-    response.close()
-    return response_of(given)
+            response.close = closed
+    return response
 
 
 def _streamed(held: HeldRequest, response: HttpResponseBase, most: int) -> HttpResponseBase:

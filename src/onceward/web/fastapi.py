@@ -106,7 +106,9 @@ class Idempotent:
     def rules(self, path: str) -> Rules:
         """Return the rules of an endpoint."""
         own = copy(self._rules)
-        own.routes = tuple(_Chosen(path, route) for route in self._rules.routes)
+        own.routes = tuple(map(copy, own.routes))
+        for route in own.routes:
+            route.path = path  # for metrics; the route still matches every path
         return own
 
 
@@ -294,14 +296,6 @@ def document(app: FastAPI, rules: Rules) -> None:
 def answer(response: Response) -> Answer:
     """Return a response as an answer, to complete a claim together with its effect. It must not be a streaming one."""
     return Answer(response.status_code, lines_of(response.raw_headers), bytes(response.body))
-
-
-class _Chosen(Route):
-    """A route of an endpoint that FastAPI has already chosen. Its path is for metrics only."""
-
-    def __init__(self, path: str, route: Route) -> None:
-        super().__init__(methods=sorted(route.methods), required=route.required, key=route.key)
-        self.path = path
 
 
 def _described(route: APIRoute, rules: Rules, own: Route) -> dict[str, Any]:

@@ -80,7 +80,8 @@ class WsgiIdempotency:
         asked = ask(self._guarded.rules, environ)
         if asked is None:
             if not coverage.told:
-                self._tell(environ)
+                request = request_of(environ)
+                coverage.passed(request.method, request.path)
             return self._app(environ, start_response)
         if isinstance(asked, PassedRequest):
             with asked:
@@ -90,12 +91,6 @@ class WsgiIdempotency:
             _begin(held, start_response)
             return [held.body]
         return self._handle(held, environ, _Head(start_response, environ, self._guarded.rules.max_response))
-
-    def _tell(self, environ: Environ) -> None:
-        """Log a request that no route covers."""
-        request = request_of(environ)
-        if not self._guarded.rules.covers(request.method, request.path):
-            self._guarded.coverage.uncovered(request.method, request.path)
 
     def _handle(self, held: HeldRequest, environ: Environ, head: "_Head") -> Sending:
         body = held.call(lambda: self._app(environ, head.start))

@@ -207,12 +207,12 @@ def test_routes_that_match_are_not_told_of(once, framework, caplog):
     ],
 )
 def test_whether_two_paths_may_be_those_of_one_request(ours, theirs, meet, caplog):
-    Coverage([Route(ours)]).compare([Known(theirs, None)])
+    Coverage(Rules(Route(ours))).compare([Known(theirs, None)])
     assert (told(caplog) == []) is meet
 
 
 def test_a_route_whose_methods_application_does_not_take_matches_nothing(caplog):
-    Coverage([Route("/a", methods=["PATCH"])]).compare([Known("/a", {"POST"}), Known("/b", None)])
+    Coverage(Rules(Route("/a", methods=["PATCH"]))).compare([Known("/a", {"POST"}), Known("/b", None)])
     assert "The application has /b" in caplog.text
 
 

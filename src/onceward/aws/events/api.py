@@ -94,7 +94,7 @@ class _Api:
                 'on_busy="skip" is not for HTTP, where each request is answered; give wait=SECONDS or nothing'
             )
         self.rules = rules
-        self.coverage = Coverage(rules.routes)
+        self.coverage = Coverage(rules)
         self.function = function
         self.is_async = handler.is_async
         self.parameter = handler.parameter
@@ -123,8 +123,8 @@ class _Request:
         self._given = (event, context)
         self._shape, request, body = api_event.read(event)
         asked = api.rules.begin(request)
-        if asked is None and not api.coverage.told and not api.rules.covers(request.method, request.path):
-            api.coverage.uncovered(request.method, request.path)
+        if asked is None:
+            api.coverage.passed(request.method, request.path)
         self._asked = api.rules.ask(asked, body) if isinstance(asked, PendingRequest) else asked
         self._response: object = None
         self._failure: Exception | None = None  # the function's exception, if that is recorded
