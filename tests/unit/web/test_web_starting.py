@@ -257,4 +257,4 @@ def test_elsewhere_the_first_request_that_no_route_covers_is_told_of_once(once, 
     ask()
     ask()
     (text,) = told(caplog)
-    assert text.startswith("POST '/order' is not guarded, for no route of the rules covers it: Route('/orders'")
+    assert text.startswith("POST '/order' is not guarded, because no route of the rules covers it: Route('/orders'")
