@@ -66,9 +66,9 @@ def _placed(request: Request, value: object) -> str:
 def check_length(length: object) -> None:
     """Raise TypeError or ValueError if ``length`` is not a pair of lengths."""
     if not (isinstance(length, tuple | list) and len(length) == 2 and all(type(end) is int for end in length)):
-        raise TypeError(f"length={length!r}: give at least and at most so many characters, as in (16, 255)")
+        raise TypeError(f"length={length!r}: give the least and the most characters, as in (16, 255)")
     if not 1 <= length[0] <= length[1]:
-        raise ValueError(f"length={length!r}: give at least and at most so many characters, as in (16, 255)")
+        raise ValueError(f"length={length!r}: give the least and the most characters, as in (16, 255)")
 
 
 def statuses(record: Callable[[int], bool] | Collection[int]) -> Callable[[int], bool]:

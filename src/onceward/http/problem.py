@@ -62,14 +62,14 @@ MALFORMED: Final = Problem(
 UNSCOPED: Final = Problem(
     "unscoped",
     400,
-    "Idempotency-Key cannot be told from another caller's",
-    "Keys count for one caller each: {why}. Nothing was done.",
+    "Idempotency-Key has no known caller",
+    "A key belongs to one caller: {why}. Nothing was done.",
 )
 TOO_LARGE: Final = Problem(
     "too-large",
     413,
     "Request is too large to be repeated safely",
-    "With an idempotency key a request's body may have {most} bytes. Nothing was done.",
+    "With an idempotency key, a request's body can have at most {most} bytes. Nothing was done.",
 )
 UNREADABLE: Final = Problem(
     "unreadable", 400, "Request cannot be read", "The request's body is incomplete: {why}. Nothing was done."
@@ -78,14 +78,14 @@ BODILESS: Final = Problem(
     "unavailable",
     409,
     "The answer cannot be repeated",
-    "A request with this Idempotency-Key was carried out and answered with status {status}, and will not be carried "
-    "out again; its answer cannot be repeated: {why}.",
+    "A request with this Idempotency-Key was carried out and answered with status {status}. It will not be carried out "
+    "again, and its answer cannot be repeated: {why}.",
 )
 FAILED: Final = Problem(
     "failed",
     500,
     "The operation failed",
-    "A request with this Idempotency-Key was carried out and failed, and will not be carried out again.",
+    "A request with this Idempotency-Key was carried out and failed. It will not be carried out again.",
 )
 _IN_FLIGHT: Final = Problem(
     "in-flight",
@@ -111,15 +111,14 @@ _STOPPED: Final = Problem(
     "stopped",
     409,
     "The operation is stopped",
-    "Earlier requests with this Idempotency-Key did not come to an end, and it is not tried again before "
-    "somebody has looked at it.",
+    "Earlier requests with this Idempotency-Key did not finish. It is not tried again until somebody has looked at it.",
 )
 _UNAVAILABLE: Final = Problem(
     "unavailable",
     409,
     "The answer cannot be repeated",
-    "A request with this Idempotency-Key was carried out, and will not be carried out again; its answer cannot "
-    "be repeated.",
+    "A request with this Idempotency-Key was carried out. It will not be carried out again, and its answer cannot be "
+    "repeated.",
 )
 
 

@@ -184,7 +184,7 @@ class Rules:
             least, most = self.length
             length = sum(len(str(part)) for part in found) if isinstance(found, list) else len(str(found))
             if not least <= length <= most:
-                why = f"it has {length} characters; {least} to {most} are taken"
+                why = f"it has {length} characters; {least} to {most} are allowed"
                 return self._refuse(problem.MALFORMED.about(where=_where(route), why=why))
             # A key in a body is the number of a thing. Another path's things may have the same numbers, so the path is part of it.
             name, place = found, (request.place,)
@@ -278,10 +278,12 @@ def endpoint_rules(given: Rules | None) -> Rules:
     """
     rules = rules_of(given)
     if rules.exempt:
-        raise ValueError("exempt=: the endpoint has a path of its own; leave it out, or guard the whole application")
+        raise ValueError("exempt=: the endpoint has its own path. Leave exempt= out, or guard the whole application")
     for route in rules.routes:
         if route.path != "*":
-            raise ValueError(f"{route!r}: give it no path, for the endpoint has one; or guard the whole application")
+            raise ValueError(
+                f"{route!r}: give it no path, because the endpoint has one. Or guard the whole application"
+            )
     return rules
 
 

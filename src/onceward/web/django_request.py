@@ -48,7 +48,7 @@ def _begun(guarded: Guarded, request: HttpRequest) -> PendingRequest | PassedReq
         return pending
     length = request.META.get("CONTENT_LENGTH") or "0"
     if not (length.isascii() and length.isdecimal()):
-        return guarded.rules.unreadable("its Content-Length is no number")
+        return guarded.rules.unreadable("its Content-Length is not a number")
     try:
         body: bytes = request.body
     except RequestDataTooBig:

@@ -59,7 +59,7 @@ def body_of(environ: Mapping[str, object], most: int) -> bytes:
     """
     length = str(environ.get("CONTENT_LENGTH") or "")
     if length and not (length.isascii() and length.isdecimal()):
-        raise UnreadableBody("its Content-Length is no number")
+        raise UnreadableBody("its Content-Length is not a number")
     stream = cast("Stream", environ["wsgi.input"])
     if length and "chunked" not in str(environ.get("HTTP_TRANSFER_ENCODING", "")).lower():
         wanted = min(int(length), most + 1)

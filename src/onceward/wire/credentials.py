@@ -85,7 +85,7 @@ class CredentialSource:
             except Exception as error:
                 self._chain = None
                 raise StoreError(
-                    f"the AWS credentials could not be got: {error}", transient=self._held is not None
+                    f"no AWS credentials could be read: {error}", transient=self._held is not None
                 ) from error
             finally:
                 self._renewing = False
@@ -160,7 +160,7 @@ def find_region(region: str | None = None) -> str:
         except Exception as error:
             raise StoreError(f"the AWS configuration could not be read: {error}") from error
     if not found:
-        raise StoreError("which AWS region? Give region=, set AWS_REGION, or write it into the profile")
+        raise StoreError("no AWS region: give region=, set AWS_REGION, or write it into the profile")
     if not found.replace("-", "").isalnum() or not found.isascii():
         raise StoreError(f"{found!r} is not the name of an AWS region, such as eu-west-1")
     return found

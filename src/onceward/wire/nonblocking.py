@@ -149,7 +149,7 @@ class _Connection:
         try:
             data = self._socket.recv(connections.CHUNK)
             if steps is None or answer is None or answer.done():
-                raise ConnectionResetError("more came than was asked for")  # or it ended: all ends take this path
+                raise ConnectionResetError("unexpected data arrived")  # or it ended: all ends take this path
             steps.send(data)
         except _LATER:
             pass

@@ -919,7 +919,7 @@ def test_a_key_in_a_body_has_the_length_that_the_rules_say():
 
 @pytest.mark.parametrize("path", ["/orders/<int:id>", "/f/{rest:path}", "/caf%C3%A9", "/orders?all=1", "/orders#top"])
 def test_a_path_that_no_request_can_have_is_refused(path):
-    with pytest.raises(ValueError, match="is not what a request's path is compared with"):
+    with pytest.raises(ValueError, match="is never in the path that a route is compared with"):
         Route(path)
     assert Route("/orders/{id:int}").covers("POST", "/orders/7")
 
