@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from ledgers import LEDGERS
 from onceward.aws.sqs import queue_steps
+from postgres_servers import Postgres, Postgres18
 from servers import Dynoxide, Ministack, Proxy, missing, numbers
 from shared import shared, stop
 from wrong_clocks import library, wrong_clock
@@ -34,7 +35,7 @@ def faketime():
 
 
 _NUMBERS = numbers()
-SLOW = {"dynoxide", "ministack", "faketime", "start"}  # fixtures that are servers or processes
+SLOW = {"dynoxide", "ministack", "postgres", "faketime", "start"}  # fixtures that are servers or processes
 RUN = pytest.StashKey[Path]()  # a folder of the run, which tells its workers of its servers
 
 
@@ -75,6 +76,18 @@ def dynoxide(pytestconfig):
 def ministack(pytestconfig):
     """A server for the rest of AWS: queues, streams, functions and what connects them. It is shared as well."""
     return shared(Ministack, pytestconfig.stash[RUN])
+
+
+@pytest.fixture(scope="session", params=[Postgres, Postgres18], ids=["15", "18"])
+def postgres(request, pytestconfig):
+    """A PostgreSQL server, shared as well. Each test runs on both versions."""
+    return shared(request.param, pytestconfig.stash[RUN])
+
+
+@pytest.fixture
+def schema(postgres):
+    """The URL of an empty ledger in a schema of its own on that server."""
+    return f"{postgres.url}?schema=ledger_{next(_NUMBERS)}"
 
 
 @pytest.fixture(scope="session")
