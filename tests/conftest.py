@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ledgers import LEDGERS
 from onceward.aws.sqs import queue_steps
 from postgres_servers import Postgres, Postgres18
 from servers import Dynoxide, Ministack, Proxy, missing, numbers
@@ -146,6 +147,12 @@ def table(dynoxide):
 def url(proxy, table):
     """The URL of a fresh ledger, through the proxy."""
     return f"dynamodb://{table}?endpoint={proxy.url}"
+
+
+@pytest.fixture(params=LEDGERS)
+def ledger(request, tmp_path):
+    """A fresh ledger of each store in turn, by ``ledger.url``; see ledgers.py for what a store gives to be among them."""
+    return LEDGERS[request.param].fresh(request, tmp_path)
 
 
 @pytest.fixture(autouse=True)
