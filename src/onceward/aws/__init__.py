@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onceward.aws.sqs.producer import send, send_async
     from onceward.aws.sqs.queue import Queue
     from onceward.aws.sqs.worker import SqsWorker
-    from onceward.consumers.delivery import BatchFailed, Delivery, MalformedEvent, MalformedRecord
+    from onceward.consumers.delivery import Delivery, MalformedRecord
 
 __all__ = [
     "DROPPED",
@@ -52,9 +52,9 @@ __all__ = [
 
 _HOMES = {
     "DROPPED": ".events.firehose",
-    "BatchFailed": "..consumers.delivery",
+    "BatchFailed": ".events.response",
     "Delivery": "..consumers.delivery",
-    "MalformedEvent": "..consumers.delivery",
+    "MalformedEvent": ".events.records",
     "MalformedRecord": "..consumers.delivery",
     "Queue": ".sqs.queue",
     "Redrive": ".dead_letters.redrive",

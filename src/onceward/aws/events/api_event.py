@@ -13,7 +13,7 @@ from json import dumps
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlencode
 
-from onceward.consumers.delivery import MalformedEvent, at, described
+from onceward.aws.events.records import MalformedEvent, at, unfit
 from onceward.http.answer import Answer
 from onceward.http.request import Request
 
@@ -54,10 +54,7 @@ def read(event: object) -> tuple[Shape, Request, bytes]:
             return _second(event)
         if isinstance(at(event, "httpMethod"), str):
             return _first(event)
-    raise MalformedEvent(
-        "this handler takes HTTP requests of API Gateway, a function URL or a load balancer, and was given "
-        f"{described(event)}; nothing has run"
-    )
+    raise unfit(event, "HTTP requests of API Gateway, a function URL or a load balancer")
 
 
 def answer_of(shape: Shape, response: object) -> Answer | None:

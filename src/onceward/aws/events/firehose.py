@@ -6,18 +6,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Unpack
 
 from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
-from onceward.aws.events.response import delivery_of, json_bytes
-from onceward.consumers.delivery import (
-    BatchFailed,
-    Delivery,
-    MalformedEvent,
-    MalformedRecord,
-    at,
-    described,
-    from_base64,
-    needed,
-    text_at,
-)
+from onceward.aws.events.records import at, filled, from_base64, needed, text_at, unfit
+from onceward.aws.events.response import BatchFailed, Response, delivery_of, json_bytes
+from onceward.consumers.delivery import Delivery
 from onceward.observe.logs import logger
 
 if TYPE_CHECKING:
@@ -25,7 +16,6 @@ if TYPE_CHECKING:
     from onceward.once import Once
 
 SOURCE: Final = "aws:firehose"
-Response = dict[str, list[dict[str, object]]]
 
 
 class Dropped(Enum):
@@ -70,23 +60,16 @@ def on_firehose(
 def _deliveries(event: object) -> list[Delivery]:
     stream, records = text_at(event, "deliveryStreamArn"), at(event, "records")
     if stream is None or not isinstance(records, list):
-        raise MalformedEvent(
-            "this handler takes events of Firehose, which have a deliveryStreamArn and a list of records, and was given "
-            f"{described(event)}; nothing has run"
-        )
-    return [_record(record, stream) for record in records]
+        raise unfit(event, "events of Firehose, which have a deliveryStreamArn and a list of records")
 
+    def fill(delivery: Delivery) -> None:
+        delivery.id = text_at(delivery.raw, "recordId")
+        if delivery.id is not None:
+            delivery.key = (stream, delivery.id)
+        field = _field(delivery.raw)
+        delivery.body = from_base64(needed(delivery.raw, field), field)
 
-def _record(record: object, stream: str) -> Delivery:
-    delivery = Delivery(SOURCE, record)
-    delivery.id = text_at(record, "recordId")
-    if delivery.id is not None:
-        delivery.key = (stream, delivery.id)
-    try:
-        delivery.body = from_base64(needed(record, _field(record)), _field(record))
-    except MalformedRecord as fault:
-        delivery.fault = fault
-    return delivery
+    return [filled(SOURCE, record, fill) for record in records]
 
 
 def _field(record: object) -> str:
