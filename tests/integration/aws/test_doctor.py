@@ -15,8 +15,9 @@ import pytest
 from command_line import Cli
 from onceward import Once, Policy
 from onceward.aws.doctor.diagnosis import diagnosis
-from onceward.aws.doctor.facts import Facts, QueueSettings, Trigger, days
+from onceward.aws.doctor.facts import Facts, Trigger, days
 from onceward.aws.doctor.look import Inspection, _name
+from onceward.aws.sqs.settings import QueueSettings
 from onceward.stores.dynamodb.facts import Table
 from onceward.stores.dynamodb.inspection import _lagging
 from onceward.stores.inspection import InMemory
@@ -326,7 +327,7 @@ def test_without_botocore_only_a_function_that_was_named_is_missed(cli, orders, 
     result = cli.run("doctor", "--queue", orders)
     lines = result.stdout.decode().splitlines()
     assert result.returncode == 0
-    assert lines[0] == "skipped  event source mapping: Lambda's mappings are not looked at without botocore"
+    assert lines[0] == "skipped  event source mapping: doctor cannot read Lambda's mappings without botocore"
     assert lines[-1].startswith("skipped 1, ok ")
     assert not any(line.startswith("ok ") and "event source mapping" in line for line in lines)
     skipped = told(cli.run("doctor", "--queue", orders, "--json"))["skipped", "event source mapping"]

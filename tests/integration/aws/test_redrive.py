@@ -20,7 +20,6 @@ from onceward.aws.dead_letters import redrive as module
 from onceward.aws.dead_letters.letters import Letters, Refusal, origin, planned
 from onceward.aws.dead_letters.redrive import Redrive, namespaces
 from onceward.aws.sqs.broker import record_of
-from onceward.aws.sqs.facts import read_facts
 from onceward.aws.sqs.message import Attribute, Message
 from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
@@ -214,7 +213,7 @@ def test_a_message_with_ten_attributes_stays_unless_its_key_is_in_body(scene):
     scene.park(first)
     (fate,) = scene.run()
     assert fate.outcome == "refused"
-    assert "it has 10 attributes, SQS takes no more" in fate.reason
+    assert "it has 10 attributes, and SQS takes no more" in fate.reason
     assert scene.record(first).status == PARKED
     assert outcomes(scene.run(key="body.id")) == ["moved"]
     assert len(next(iter(scene.there(scene.target).values()))["MessageAttributes"]) == 10
@@ -233,7 +232,7 @@ def test_a_poison_message_that_was_given_up_is_redriven_and_handled_once(scene):
 
     def deliver():
         messages = queue.receive(wait=0, visibility=30)
-        failed = charge({"Records": [record_of(message, read_facts(queue.attributes())) for message in messages]})
+        failed = charge({"Records": [record_of(message, queue.attributes()["QueueArn"]) for message in messages]})
         for message in messages:
             queue.change_many([(message.receipt, 0)])
         return [message.id for message in messages], failed["batchItemFailures"]
@@ -472,7 +471,7 @@ def test_a_message_that_another_run_is_sending_stays(scene):
 @pytest.mark.parametrize("swapped", [True, False])
 def test_queues_that_do_not_fit_are_refused_before_anything_is_received(scene, swapped):
     run = Redrive(scene.once, Queue(scene.target), Queue(scene.dlq if swapped else scene.target), name="shop")
-    with pytest.raises(Exception, match="the other way round" if swapped else "both the dead-letter queue"):
+    with pytest.raises(Exception, match="swap the two" if swapped else "both the dead-letter queue"):
         run.waiting()
 
 
@@ -750,7 +749,7 @@ def test_the_command_says_that_messages_are_hidden_from_it(scene, cli):
     Queue(scene.dlq).receive(wait=0, visibility=60)  # and is killed
     result = cli.run("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--json")
     assert "about 1 message(s) of " in result.stderr
-    assert "run this again when they are shown again" in result.stderr
+    assert "Run this again when they are visible" in result.stderr
     assert json.loads(result.stdout)["summary"]["hidden"] == 1
 
 
@@ -819,7 +818,7 @@ def handle(scene):
 @pytest.mark.usefixtures("handle")
 @pytest.mark.parametrize("completed", ["drop", "rerun"])
 @pytest.mark.parametrize(
-    ("fingerprint", "why"), [(None, "say what it compares by --fingerprint"), ("body", "another input")]
+    ("fingerprint", "why"), [(None, "say what it compares with --fingerprint"), ("body", "another input")]
 )
 def test_a_message_whose_effect_was_never_made_is_not_dropped_for_another(scene, completed, fingerprint, why):
     other = scene.dead({"id": 1, "total": 99})

@@ -7,23 +7,20 @@ from typing import Final, Literal, NamedTuple
 
 from onceward.aws.events.sqs import Unwrap, message_delivery
 from onceward.aws.sqs.broker import record_of
-from onceward.aws.sqs.facts import read_facts
-from onceward.aws.sqs.message import Attribute, Message, Outgoing, entry_of, size_of
+from onceward.aws.sqs.message import MOST_ATTRIBUTES, Attribute, Message, Outgoing, entry_of, size_of
+from onceward.aws.sqs.settings import LARGEST
 from onceward.consumers.delivery import KEY_ATTRIBUTE, Delivery
 from onceward.consumers.reader import DELIVERY_NAME, default_key
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, decide, message_in
 from onceward.core.record import Record
 from onceward.errors import KeyMissing, OncewardError
-from onceward.keys.ledger_keys import derived_key, ledger_key
+from onceward.keys.ledger_keys import ledger_key
 from onceward.keys.paths import StrictPath
 from onceward.keys.reading import KeyReader
 from onceward.keys.roots import fixed
 
-MOST_ATTRIBUTES: Final = 10  # of a message (SQS Developer Guide, "Amazon SQS message metadata")
-
 _BODY: Final = fixed("body", "the decoded body of the message")
-_FACTS: Final = read_facts({})  # nothing that is read here is told by them
 
 OnCompleted = Literal["keep", "rerun", "drop"]
 
@@ -36,7 +33,7 @@ class LetterReading(NamedTuple):
     """What is read from a message.
 
     Attributes:
-        origin: the default key of our consumers: that of the original message.
+        origin: the default key, as of the original message.
         key: in the ledger.
         fingerprint: of its input; None if its consumer compares none, or if it is unknown.
     """
@@ -57,6 +54,9 @@ class Letters:
         unwrap: the consumer's ``unwrap=``.
         fingerprint: its ``fingerprint=`` in the same way, or ``"body"`` for True; None if it compares none.
 
+    Attributes:
+        by_default: whether the consumer uses the default key.
+
     Raises:
         ValueError: an expression is not valid.
     """
@@ -69,10 +69,9 @@ class Letters:
         unwrap: Unwrap | None = None,
         fingerprint: str | None = None,
     ) -> None:
-        self.name = name
-        self._unwrap = unwrap
+        self._name, self._unwrap = name, unwrap
         self._keys = KeyReader(default_key if key is None else key, fingerprint, _BODY, more=(DELIVERY_NAME,))
-        self._by_default = key is None and unwrap is None  # in an envelope of SNS the key is, too
+        self.by_default = key is None and unwrap is None  # with unwrap, the key is in SNS's envelope
         self._where = None if where is None else StrictPath(where, "where", _BODY)
 
     def meant(self, message: Message) -> bool:
@@ -97,42 +96,27 @@ class Letters:
                 raise delivery.fault
             named = {"body": delivery.data}
             key = self._keys.key(named, {DELIVERY_NAME: delivery})
-            return LetterReading(origin(message), ledger_key(self.name, key), self._keys.fingerprint(named, named))
+            return LetterReading(origin(message), ledger_key(self._name, key), self._keys.fingerprint(named, named))
         except (OncewardError, TypeError) as error:
             raise Refusal(f"its key cannot be read: {error}") from error
 
-    def copy(self, message: Message, own_key: str, *, fifo: bool, room: int) -> Outgoing:
-        """Return the copy to send for a message, with its default key as an attribute.
-
-        SQS gives the copy a new message id. If that became its key, the effect could happen again.
-
-        Args:
-            message: the message.
-            own_key: the key that records its sending. It makes the deduplication id the same each time.
-            fifo: whether it is sent to a FIFO queue.
-            room: the most bytes of a message there.
-
-        Raises:
-            Refusal: its consumer needs our attribute, and there is no room for it.
-        """
-        dedup = derived_key(own_key, ("send",)) if fifo else None
-        return copied(message, dedup, room, by_default=self._by_default)
-
     def _delivery(self, message: Message) -> Delivery:
-        return message_delivery(record_of(message, _FACTS), unwrap=self._unwrap, fifo=False)
+        return message_delivery(record_of(message, ""), unwrap=self._unwrap, fifo=False)
 
 
 def copied(message: Message, dedup: str | None, room: int, *, by_default: bool) -> Outgoing:
     """Return a copy of a message, with its default key as an attribute.
 
+    SQS gives the copy a new message id. If that became its key, the effect could happen again.
+
     Args:
         message: the message.
-        dedup: the copy's deduplication id; None in a standard queue.
+        dedup: the copy's deduplication id, the same each time; None in a standard queue.
         room: the most bytes of a message in the target queue.
         by_default: whether its consumer uses the default key.
 
     Raises:
-        Refusal: it does, and there is no room for the attribute.
+        Refusal: the consumer does, and there is no room for the attribute.
     """
     same = Outgoing(message.body, message.user_attributes, message.group, dedup)
     if _text(message.user_attributes.get(KEY_ATTRIBUTE)) is not None:
@@ -140,9 +124,11 @@ def copied(message: Message, dedup: str | None, room: int, *, by_default: bool) 
     attributes = {**message.user_attributes, KEY_ATTRIBUTE: Attribute("String", message.id)}
     marked = same._replace(attributes=attributes)
     if len(attributes) > MOST_ATTRIBUTES:
-        full = f"it has {MOST_ATTRIBUTES} attributes, SQS takes no more"
+        full = f"it has {MOST_ATTRIBUTES} attributes, and SQS takes no more"
     elif (size := size_of(entry_of(marked))) > room:
-        full = f"with it, it has {size} bytes, and its target takes {room} (MaximumMessageSize, up to 1048576)"
+        full = (
+            f"with it the message has {size} bytes, and its target takes {room} (MaximumMessageSize, up to {LARGEST})"
+        )
     else:
         return marked
     if not by_default:
@@ -154,7 +140,7 @@ def copied(message: Message, dedup: str | None, room: int, *, by_default: bool) 
 
 
 def origin(message: Message) -> str:
-    """Return the default key of our consumers for a message: the attribute's, or else the message's id."""
+    """Return the default key of a message: its attribute's, else its id."""
     return _text(message.user_attributes.get(KEY_ATTRIBUTE)) or message.id
 
 
@@ -178,29 +164,6 @@ class Plan(NamedTuple):
     def moves(self) -> bool:
         """Whether to send a copy."""
         return self.step in {"move", "unpark", "reset", "rerun"}
-
-
-_COMPLETED: Final[dict[OnCompleted, Plan]] = {
-    "keep": Plan("keep", "completed already: --completed drop deletes the message, --completed rerun runs it again"),
-    "rerun": Plan("rerun", "completed, and to be run again as told"),
-    "drop": Plan("drop", "completed: its effect is made"),
-}
-
-
-_OF_ANOTHER: Final = Plan(
-    "keep", "its key was used with another input, so its consumer refuses it: fix the message, or its sender"
-)
-_OF_WHOM: Final = Plan(
-    "keep",
-    "its key is completed, maybe with another input, which its consumer compares: say what it compares by --fingerprint, or this "
-    "message's effect could be lost",
-)
-
-
-_KEEPS: Final = Plan(
-    "wait",
-    "its key is parked, and keeps a message, which goes first: `onceward unpark KEY --to QUEUE` sends that again",
-)
 
 
 def planned(
@@ -229,22 +192,34 @@ def planned(
         left = record.lease_until - now
         return Plan("wait", f"a worker holds its key for {left:.0f} s more, or longer: try again later")
     if verdict is Verdict.MISMATCH:
-        return _OF_ANOTHER
-    if verdict is not Verdict.REPLAY:
-        return _of_unfinished(record, verdict)
-    plan = _COMPLETED[completed]
-    if begun and not intended:
-        plan = Plan("finish", "an earlier run had begun to move it, and its effect is made")
-    if fingerprint is None and record.fingerprint is not None and plan.step != "keep":
-        return _OF_WHOM
-    return plan
-
-
-def _of_unfinished(record: Record, verdict: Verdict) -> Plan:
+        why = "its key was used with another input, so its consumer refuses it: fix the message, or its sender"
+        return Plan("keep", why)
+    if verdict is Verdict.REPLAY:
+        return _of_completed(record, completed, finished=begun and not intended, unknown=fingerprint is None)
     if message_in(record) is not None:
-        return _KEEPS
+        why = "its key is parked, and keeps a message, which goes first: `onceward unpark KEY --to QUEUE` sends that again"
+        return Plan("wait", why)
     step: Step = "unpark" if verdict is Verdict.PARKED else "reset" if record.attempts else "move"
     return Plan(step, f"{record.status} after {record.attempts} attempt(s)")
+
+
+def _of_completed(record: Record, completed: OnCompleted, *, finished: bool, unknown: bool) -> Plan:
+    if not finished and completed == "keep":
+        why = "completed already: --completed drop deletes the message, --completed rerun runs it again"
+        return Plan("keep", why)
+    if unknown and record.fingerprint is not None:
+        why = (
+            "its key is completed, maybe with another input, which its consumer compares: say what it compares with --fingerprint, or "
+            "this message's effect could be lost"
+        )
+        return Plan("keep", why)
+    if finished:
+        return Plan("finish", "an earlier run had begun to move it, and its effect has happened")
+    return (
+        Plan("drop", "completed: its effect has happened")
+        if completed == "drop"
+        else Plan("rerun", "completed, and to run again as told")
+    )
 
 
 def _text(attribute: Attribute | None) -> str | None:

@@ -3,7 +3,6 @@
 This file has the queue, the order and the end of a run. ``moving.py`` handles one message, and says why a kill does no harm.
 """
 
-import json
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
@@ -13,6 +12,7 @@ from onceward.aws.dead_letters.moving import NAME, Fate, Mover
 from onceward.aws.events.sqs import Unwrap
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Queue
+from onceward.aws.sqs.settings import QueueSettings
 from onceward.aws.sqs.visibility import Visibility
 from onceward.errors import OncewardError, StoreError
 from onceward.keys.ledger_keys import checked_name
@@ -28,8 +28,7 @@ __all__ = ["Backlog", "Fate", "Redrive", "UnfitQueues", "namespaces"]
 # short and long polling").
 WAIT: Final = 2.0
 _AT_ONCE: Final = 10  # messages
-_IN_A_ROW: Final = 10  # failures after which the fault is not the messages'
-LARGEST: Final = 1048576  # bytes of a message in any queue (SQS Developer Guide, "Amazon SQS message quotas")
+_IN_A_ROW: Final = 10  # failures after which the messages are not the cause
 _LOOKED_AT: Final = 1000  # records of a ledger, to find out whose keys are in it
 
 
@@ -111,33 +110,30 @@ class Redrive:
             UnfitQueues: the queues do not fit each other.
             OncewardError: they cannot be read.
         """
-        source, target = self._source.attributes(), self._target.attributes()
-        if source["QueueArn"] == target["QueueArn"]:
-            raise UnfitQueues(f"{self._source.name} is both the dead-letter queue and where its messages shall go")
-        if self._source.fifo is not self._target.fifo:
+        told = self._source.attributes()
+        source, target = QueueSettings.read(told), QueueSettings.read(self._target.attributes())
+        if source.arn == target.arn:
+            raise UnfitQueues(f"{source.name} is both the dead-letter queue and the target: give another target")
+        if source.fifo is not target.fifo:
             raise UnfitQueues(
-                f"one of {self._source.name} and {self._target.name} is a FIFO queue, and the other is not: "
-                "give a target of the same kind"
+                f"one of {source.name} and {target.name} is a FIFO queue, and the other is not: give a target of the same kind"
             )
+        if source.dead_letters == target.arn:
+            raise UnfitQueues(f"{target.name} is the dead-letter queue of {source.name}: swap the two")
         notes = []
-        policy = json.loads(source.get("RedrivePolicy") or "{}")
-        if policy.get("deadLetterTargetArn") == target["QueueArn"]:
-            raise UnfitQueues(
-                f"{self._target.name} is the dead-letter queue of {self._source.name}: give them the other way round"
-            )
-        if policy:
+        if source.dead_letters is not None:
             notes.append(
-                f"{self._source.name} has a dead-letter queue of its own, where a message goes that was received "
-                f"{policy.get('maxReceiveCount')} times, and each look at it counts"
+                f"{source.name} has a dead-letter queue of its own, which gets a message after {source.receives} receives, and each "
+                "run counts as one"
             )
-        hidden = int(source["ApproximateNumberOfMessagesNotVisible"])
+        hidden = int(told["ApproximateNumberOfMessagesNotVisible"])
         if hidden:
             notes.append(
-                f"about {hidden} message(s) of {self._source.name} are hidden now, because another consumer has them, or a run "
-                "that was killed had them; run this again when they are shown again"
+                f"about {hidden} message(s) of {source.name} are hidden now: another consumer has them, or a killed run had them. "
+                "Run this again when they are visible"
             )
-        self._mover.room = int(target.get("MaximumMessageSize", LARGEST))
-        return Backlog(int(source["ApproximateNumberOfMessages"]), hidden, notes)
+        self._mover.room = target.largest
+        return Backlog(int(told["ApproximateNumberOfMessages"]), hidden, notes)
 
     def run(self, stopped: Callable[[], bool] = lambda: False) -> Generator[Fate, None, None]:
         """Yield each message's outcome. At the end, or on close, make those that stay visible again.

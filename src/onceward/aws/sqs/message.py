@@ -13,6 +13,7 @@ _FOREIGN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U001
 # message goes alone. The service refuses what is too large for a queue.
 TOGETHER: Final = 256 * 1024
 ENTRIES: Final = 10  # of a batch
+MOST_ATTRIBUTES: Final = 10  # of a message (SQS Developer Guide, "Amazon SQS message metadata")
 
 
 class Attribute(NamedTuple):

@@ -143,17 +143,6 @@ class QueueSteps:
         answer = yield from self._asked("GetQueueAttributes", {"AttributeNames": ["All"]})
         return cast("dict[str, str]", answer["Attributes"])
 
-    def sources(self) -> Steps[list[str]]:
-        """Ask whose dead-letter queue this is, page by page."""
-        urls: list[str] = []
-        body: dict[str, object] = {"MaxResults": 1000}
-        while True:
-            page = yield from self._asked("ListDeadLetterSourceQueues", body)
-            urls += page.get("queueUrls") or []
-            if not (token := page.get("NextToken")):
-                return urls
-            body["NextToken"] = token
-
     def located(self, tries: Tries) -> Steps[str]:
         """Ask for the queue's URL, once."""
         if self._url is None:
