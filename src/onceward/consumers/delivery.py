@@ -1,13 +1,33 @@
 """One record of an event, or one message of a queue, as handlers and keys see it."""
 
 from collections.abc import Hashable
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
+from onceward.core.policy import Options
 from onceward.errors import OncewardError
 
+if TYPE_CHECKING:
+    from onceward.keys.reading import KeySource
+
 KEY_ATTRIBUTE: Final = "onceward-key"  # the SQS message attribute with a message's default key
+
+
+class DeliveryOptions(Options, total=False):
+    """The keywords that all handlers of deliveries take, besides those of :class:`onceward.Policy`.
+
+    Attributes:
+        key: a JMESPath expression (jmespath.org) that begins with a parameter of the function: "order.id" is the ``id`` of
+            the payload for ``def charge(order)``. Or a callable that gets the arguments it names, or the :class:`Delivery`
+            if its parameter is annotated so. By default the source's own key.
+        fingerprint: the same, or True for the whole payload: what must not change under one key.
+        name: the namespace of the keys; by default the function's module and qualified name.
+    """
+
+    key: "KeySource | None"
+    fingerprint: "KeySource | bool | None"
+    name: str | None
 
 
 class MalformedRecord(OncewardError):

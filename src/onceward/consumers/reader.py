@@ -32,9 +32,8 @@ class DeliveryReader:
     Args:
         function: its first parameter gets the payload, converted to the annotation. A parameter annotated ``Delivery`` gets
             the delivery, one annotated ``Claim`` the claim (which is not filled in here).
-        key: a JMESPath expression that begins with a parameter; or a callable that gets the arguments it names, or the
-            delivery if its parameter is annotated so; None for the delivery's own key.
-        fingerprint: the same, or True for the whole payload; None for none.
+        key: see :class:`DeliveryOptions`; None for the delivery's own key.
+        fingerprint: the same; None for none.
 
     Raises:
         TypeError, ValueError: nothing supplies one of the function's parameters, or an option does not fit.

@@ -16,7 +16,7 @@ from onceward.aws.dead_letters import redrive
 from onceward.aws.dead_letters.letters import Refusal
 from onceward.aws.dead_letters.redrive import Redrive
 from onceward.aws.dead_letters.unparking import unpark_to
-from onceward.aws.sqs.kept import alike, alike_texts, kept_text, read_kept
+from onceward.aws.sqs.kept import alike, kept_text, read_kept
 from onceward.aws.sqs.message import Attribute, Message
 from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.aws.sqs.settings import ATTEMPTS, QueueSettings
@@ -45,7 +45,7 @@ TEXT = kept_text(MESSAGE, ARN)
 
 
 def keeping(store, place, text):
-    return kept_in_ledger.keeping(store, place, text, alike_texts)
+    return kept_in_ledger.keeping(store, place, text, alike)
 
 
 @pytest.fixture
@@ -136,9 +136,8 @@ def test_a_text_that_is_no_message_is_refused(text):
 
 def test_a_copy_is_like_its_message_and_another_body_or_attribute_is_not():
     copy = MESSAGE._replace(id="m-2", user_attributes=ATTRIBUTES | {"onceward-key": Attribute("String", "m-1")})
-    assert alike(MESSAGE, copy)
-    assert not alike(MESSAGE, MESSAGE._replace(body=""))
-    assert not alike(MESSAGE, MESSAGE._replace(user_attributes={}))
+    texts = [kept_text(one, ARN) for one in (copy, MESSAGE._replace(body=""), MESSAGE._replace(user_attributes={}))]
+    assert [alike(kept_text(MESSAGE, ARN), text) for text in texts] == [True, False, False]
 
 
 # --- a worker of a queue without a dead-letter queue --------------------------------------------------------------------

@@ -5,11 +5,14 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Unpack
 
-from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
+import msgspec
+
+from onceward.aws.events.handler import LambdaHandler, Source, wrapping
 from onceward.aws.events.records import at, filled, from_base64, needed, text_at, unfit
-from onceward.aws.events.response import BatchFailed, Response, delivery_of, json_bytes
-from onceward.consumers.delivery import Delivery
+from onceward.aws.events.response import BatchFailed, Response, delivery_of
+from onceward.consumers.delivery import Delivery, DeliveryOptions
 from onceward.observe.logs import logger
+from onceward.results.values import model_data
 
 if TYPE_CHECKING:
     from onceward.batch.batch import BatchOutcome
@@ -29,7 +32,7 @@ DROPPED: Final = Dropped.DROPPED
 
 
 def on_firehose(
-    once: "Once", *, concurrency: int = 1, **settings: Unpack[Settings]
+    once: "Once", *, concurrency: int = 1, **options: Unpack[DeliveryOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the transformation of a Firehose stream, each record transformed once.
 
@@ -39,7 +42,7 @@ def on_firehose(
     Args:
         once: the ledger and the defaults of the policy; ``max_result`` bounds what can be recorded of one record.
         concurrency: how many records of one event are handled at a time, in threads or tasks.
-        **settings: see :class:`Settings`.
+        **options: see :class:`DeliveryOptions`.
 
     Returns:
         A decorator. The handler answers with ``recordId``, ``result`` and ``data`` of each record (Firehose Developer Guide,
@@ -53,7 +56,7 @@ def on_firehose(
     return wrapping(
         once,
         Source("on_firehose", lambda event, _: _deliveries(event), _answer, concurrency=concurrency, values=True),
-        settings,
+        options,
     )
 
 
@@ -106,5 +109,5 @@ def _encoded(value: object) -> str:
     if isinstance(value, str):
         value = value.encode()
     elif not isinstance(value, bytes | bytearray):
-        value = json_bytes(value)
+        value = msgspec.json.encode(value, enc_hook=model_data)
     return b2a_base64(value, newline=False).decode()

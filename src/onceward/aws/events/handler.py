@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, Unpack, cast
 
-from onceward.consumers.delivery import Delivery
+from onceward.consumers.delivery import Delivery, DeliveryOptions
 from onceward.core import worker
 from onceward.core.policy import Options
 from onceward.once import check_once
@@ -16,22 +16,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-
-class Settings(Options, total=False):
-    """The keywords that the handlers of all event sources take, besides those of :class:`onceward.Policy`.
-
-    Attributes:
-        key: a JMESPath expression (jmespath.org) that begins with a parameter of the function: "order.id" is the ``id`` of
-            the payload for ``def charge(order)``. Or a callable that gets the arguments it names, or the :class:`Delivery`
-            if its parameter is annotated so. By default the source's own key.
-        fingerprint: the same, or True for the whole payload: what must not change under one key.
-        name: the namespace of the keys; by default the function's module and qualified name.
-    """
-
-    key: "KeySource | None"
-    fingerprint: "KeySource | bool | None"
-    name: str | None
 
 
 class LambdaHandler(Protocol[T_co]):
@@ -74,7 +58,7 @@ class Source(NamedTuple, Generic[T]):
 
 
 def wrapping(
-    once: "Once", source: Source[T], settings: Settings
+    once: "Once", source: Source[T], options: DeliveryOptions
 ) -> Callable[[Callable[..., object]], LambdaHandler[T]]:
     """Return the decorator for a source; it raises TypeError or ValueError if an option or the function does not fit.
 
@@ -84,7 +68,7 @@ def wrapping(
     check_once(once, f"@{source.name}({{}})")
 
     def decorate(function: Callable[..., object]) -> LambdaHandler[T]:
-        return _wrapped(once, source, function, **settings)
+        return _wrapped(once, source, function, **options)
 
     return decorate
 

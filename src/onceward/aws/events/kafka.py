@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from onceward.aws.events.handler import LambdaHandler
 from onceward.aws.events.records import MalformedEvent, at, filled, from_base64, needed, other_source, text_at, unfit
-from onceward.aws.events.response import ReportSettings, Response, reported
+from onceward.aws.events.response import ReportOptions, Response, reported
 from onceward.consumers.delivery import Delivery, MalformedRecord
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ SOURCES: Final = ("aws:kafka", "SelfManagedKafka", "aws:SelfManagedKafka")  # th
 
 
 def on_kafka(
-    once: "Once", *, concurrency: int = 1, **settings: Unpack[ReportSettings]
+    once: "Once", *, concurrency: int = 1, **options: Unpack[ReportOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a topic's records, each handled once, and those of a partition in order.
 
@@ -26,7 +26,7 @@ def on_kafka(
     Args:
         once: the ledger and the defaults of the policy.
         concurrency: how many partitions of one event are handled at a time.
-        **settings: see :class:`ReportSettings`. A mapping of Kafka has ``ReportBatchItemFailures`` in provisioned mode only.
+        **options: see :class:`ReportOptions`. A mapping of Kafka has ``ReportBatchItemFailures`` in provisioned mode only.
 
     Returns:
         A decorator. The handler answers ``{"batchItemFailures": [{"itemIdentifier": {"partition": "topic-0", "offset":
@@ -44,7 +44,7 @@ def on_kafka(
         group=lambda delivery: delivery.group,
         concurrency=concurrency,
         identify=_identifier,
-        **settings,
+        **options,
     )
 
 

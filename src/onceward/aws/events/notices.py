@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 from urllib.parse import unquote_plus
 
-from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
+from onceward.aws.events.handler import LambdaHandler, Source, wrapping
 from onceward.aws.events.records import at, deliveries_of, needed, text_at, unfit
 from onceward.aws.events.response import raise_failed, raise_own
-from onceward.consumers.delivery import Delivery, MalformedRecord
+from onceward.consumers.delivery import Delivery, DeliveryOptions, MalformedRecord
 
 if TYPE_CHECKING:
     from onceward.batch.batch import BatchOutcome
@@ -18,14 +18,14 @@ EVENTBRIDGE: Final = "aws:events"
 S3: Final = "aws:s3"
 
 
-def on_sns(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+def on_sns(once: "Once", **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a topic's messages, each handled once.
 
     The payload is the decoded ``Message``, the key SNS's ``MessageId`` by default.
 
     Args:
         once: the ledger and the defaults of the policy.
-        **settings: see :class:`Settings`.
+        **options: see :class:`DeliveryOptions`.
 
     Returns:
         A decorator. The handler answers None, and raises :class:`BatchFailed` when it failed, so that Lambda tries again;
@@ -34,12 +34,10 @@ def on_sns(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[...
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return wrapping(
-        once, Source("on_sns", lambda event, _: deliveries_of(event, SNS, _message), raise_failed), settings
-    )
+    return wrapping(once, Source("on_sns", lambda event, _: deliveries_of(event, SNS, _message), raise_failed), options)
 
 
-def on_s3(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+def on_s3(once: "Once", **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a bucket's notifications, each handled once.
 
     The payload is a flat dict: ``eventName``, ``eventTime``, ``bucket``, ``key`` (decoded: what ``GetObject`` takes) and, as
@@ -49,7 +47,7 @@ def on_s3(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[...,
 
     Args:
         once: as for :func:`on_sns`.
-        **settings: see :class:`Settings`.
+        **options: see :class:`DeliveryOptions`.
 
     Returns:
         As :func:`on_sns`.
@@ -57,11 +55,11 @@ def on_s3(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[...,
     Raises:
         TypeError, ValueError: as :func:`on_sns`.
     """
-    return wrapping(once, Source("on_s3", lambda event, _: deliveries_of(event, S3, _object), raise_failed), settings)
+    return wrapping(once, Source("on_s3", lambda event, _: deliveries_of(event, S3, _object), raise_failed), options)
 
 
 def on_eventbridge(
-    once: "Once", **settings: Unpack[Settings]
+    once: "Once", **options: Unpack[DeliveryOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a bus's events, each handled once.
 
@@ -70,7 +68,7 @@ def on_eventbridge(
 
     Args:
         once: as for :func:`on_sns`.
-        **settings: see :class:`Settings`.
+        **options: see :class:`DeliveryOptions`.
 
     Returns:
         A decorator. The handler answers None, and raises what the function raised, or why it did not run, so that Lambda
@@ -79,7 +77,7 @@ def on_eventbridge(
     Raises:
         TypeError, ValueError: as :func:`on_sns`.
     """
-    return wrapping(once, Source("on_eventbridge", lambda event, _: _bus_event(event), _answer_of_one), settings)
+    return wrapping(once, Source("on_eventbridge", lambda event, _: _bus_event(event), _answer_of_one), options)
 
 
 def _answer_of_one(outcomes: "Sequence[BatchOutcome]") -> None:

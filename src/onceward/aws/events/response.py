@@ -3,13 +3,10 @@
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Literal, NoReturn, Unpack, cast
 
-import msgspec
-
-from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
+from onceward.aws.events.handler import LambdaHandler, Source, wrapping
 from onceward.claim.arguments import check_flag
-from onceward.consumers.delivery import Delivery
+from onceward.consumers.delivery import Delivery, DeliveryOptions
 from onceward.errors import OncewardError
-from onceward.results.values import model_data
 
 if TYPE_CHECKING:
     from onceward.batch.batch import BatchOutcome
@@ -38,8 +35,8 @@ def delivery_of(outcome: "BatchOutcome") -> Delivery:
     return cast("Delivery", outcome.record)
 
 
-class ReportSettings(Settings, total=False):
-    """The keywords of handlers that report each record that failed, besides those of :class:`Settings`.
+class ReportOptions(DeliveryOptions, total=False):
+    """The keywords of handlers that report each record that failed, besides those of :class:`DeliveryOptions`.
 
     Attributes:
         partial: whether the event source mapping has ``ReportBatchItemFailures``; True by default. If not, give False: any
@@ -63,7 +60,7 @@ def reported(
     identify: Callable[[Delivery], object] = lambda delivery: delivery.id,
     partial: bool = True,
     all_failed: AllFailed = "report",
-    **settings: Unpack[Settings],
+    **options: Unpack[DeliveryOptions],
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Return the decorator for a source that wants a partial batch response.
 
@@ -75,9 +72,9 @@ def reported(
         concurrency: see above.
         first_only: whether the source begins again at the first failure, so that only that is named.
         identify: what the response names a delivery by, which has an id.
-        partial: see :class:`ReportSettings`.
+        partial: see :class:`ReportOptions`.
         all_failed: the same.
-        **settings: the other keywords.
+        **options: the other keywords.
 
     Raises:
         TypeError: ``once`` is not a Once, or ``partial`` is neither True nor False.
@@ -98,7 +95,7 @@ def reported(
             raise failure(outcomes, "; one of them has no identifier to be reported by")
         return {"batchItemFailures": [{"itemIdentifier": identify(delivery_of(outcome))} for outcome in named]}
 
-    return wrapping(once, Source(source, lambda event, _: deliveries(event), answer, group, concurrency), settings)
+    return wrapping(once, Source(source, lambda event, _: deliveries(event), answer, group, concurrency), options)
 
 
 def raise_failed(outcomes: "Sequence[BatchOutcome]") -> None:
@@ -123,13 +120,3 @@ def failure(outcomes: "Sequence[BatchOutcome]", why: str = "") -> BatchFailed:
     )
     error.__cause__ = first.error
     return error
-
-
-def json_ready(value: object) -> object:
-    """Return ``value`` in JSON's own types; raises TypeError if that is impossible."""
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=model_data)
-
-
-def json_bytes(value: object) -> bytes:
-    """Return ``value`` as JSON; raises TypeError if that is impossible."""
-    return msgspec.json.encode(value, enc_hook=model_data)

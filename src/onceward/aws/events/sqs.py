@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from onceward.aws.events.handler import LambdaHandler
 from onceward.aws.events.records import at, deliveries_of, filled, needed, text_at
-from onceward.aws.events.response import ReportSettings, Response, reported
+from onceward.aws.events.response import ReportOptions, Response, reported
 from onceward.consumers.delivery import KEY_ATTRIBUTE, Delivery, MalformedRecord, decoded
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ Stop = Literal["group", "batch"]
 
 
 def on_sqs(
-    once: "Once", *, concurrency: int = 1, unwrap: Unwrap | None = None, **settings: Unpack[ReportSettings]
+    once: "Once", *, concurrency: int = 1, unwrap: Unwrap | None = None, **options: Unpack[ReportOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a standard queue's messages, each handled once: ``@on_sqs(once, key="order.id")``.
 
@@ -32,7 +32,7 @@ def on_sqs(
         unwrap: ``"sns"`` for a queue that is subscribed to a topic without raw delivery: the payload is the message that was
             published, and the key by default (whatever attributes there are) SNS's own message id, which is the same when
             SNS delivers it twice.
-        **settings: see :class:`ReportSettings`.
+        **options: see :class:`ReportOptions`.
 
     Returns:
         A decorator. The handler answers ``{"batchItemFailures": [{"itemIdentifier": messageId}]}`` (Lambda Developer Guide,
@@ -42,7 +42,7 @@ def on_sqs(
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return reported(once, "on_sqs", _reader(unwrap, fifo=False), concurrency=concurrency, **settings)
+    return reported(once, "on_sqs", _reader(unwrap, fifo=False), concurrency=concurrency, **options)
 
 
 def on_sqs_fifo(
@@ -51,17 +51,17 @@ def on_sqs_fifo(
     stop: Stop = "group",
     concurrency: int = 1,
     unwrap: Unwrap | None = None,
-    **settings: Unpack[ReportSettings],
+    **options: Unpack[ReportOptions],
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a FIFO queue's messages, which keeps their order also when one fails.
 
     Args:
-        once: as for :func:`on_sqs`, like ``unwrap`` and ``settings``.
+        once: as for :func:`on_sqs`, like ``unwrap`` and ``options``.
         stop: what is not begun after a message that failed: the rest of its message "group", or of the whole "batch". All
             of it is reported as failed, too, so that it comes again in order.
         concurrency: how many message groups of one event are handled at a time.
         unwrap: see above.
-        **settings: see above.
+        **options: see above.
 
     Returns:
         As :func:`on_sqs`.
@@ -77,7 +77,7 @@ def on_sqs_fifo(
         _reader(unwrap, fifo=True),
         group=(lambda delivery: delivery.group) if stop == "group" else (lambda _: SOURCE),
         concurrency=concurrency,
-        **settings,
+        **options,
     )
 
 

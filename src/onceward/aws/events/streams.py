@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from onceward.aws.events.handler import LambdaHandler
 from onceward.aws.events.records import MalformedEvent, at, deliveries_of, from_base64, needed, text_at
-from onceward.aws.events.response import ReportSettings, Response, reported
+from onceward.aws.events.response import ReportOptions, Response, reported
 from onceward.consumers.delivery import Delivery, MalformedRecord
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ DYNAMODB: Final = "aws:dynamodb"
 
 
 def on_kinesis(
-    once: "Once", **settings: Unpack[ReportSettings]
+    once: "Once", **options: Unpack[ReportOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a Kinesis stream's records, each handled once and in order.
 
@@ -25,7 +25,7 @@ def on_kinesis(
 
     Args:
         once: the ledger and the defaults of the policy.
-        **settings: see :class:`ReportSettings`.
+        **options: see :class:`ReportOptions`.
 
     Returns:
         A decorator. The handler answers ``{"batchItemFailures": [{"itemIdentifier": sequenceNumber}]}`` with the first
@@ -36,11 +36,11 @@ def on_kinesis(
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return reported(once, "on_kinesis", _kinesis, group=_shard, first_only=True, **settings)
+    return reported(once, "on_kinesis", _kinesis, group=_shard, first_only=True, **options)
 
 
 def on_dynamodb_stream(
-    once: "Once", **settings: Unpack[ReportSettings]
+    once: "Once", **options: Unpack[ReportOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a table's changes, each handled once and in order.
 
@@ -50,7 +50,7 @@ def on_dynamodb_stream(
 
     Args:
         once: as for :func:`on_kinesis`.
-        **settings: the same.
+        **options: the same.
 
     Returns:
         As :func:`on_kinesis`.
@@ -58,7 +58,7 @@ def on_dynamodb_stream(
     Raises:
         TypeError, ValueError: as :func:`on_kinesis`.
     """
-    return reported(once, "on_dynamodb_stream", _dynamodb, group=_shard, first_only=True, **settings)
+    return reported(once, "on_dynamodb_stream", _dynamodb, group=_shard, first_only=True, **options)
 
 
 def _shard(_: Delivery) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onceward.aws.events.sqs import SOURCE, Unwrap, check_unwrap, message_delivery
 from onceward.aws.sqs.acknowledge import Deletes
-from onceward.aws.sqs.kept import alike_texts, kept_text
+from onceward.aws.sqs.kept import alike, kept_text
 from onceward.aws.sqs.message import ENTRIES, Message
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import LONGEST_HOLD, LONGEST_WAIT
@@ -113,7 +113,7 @@ class SqsBroker(Broker[Message]):
 
     def alike(self, one: str, other: str) -> bool:
         """See :meth:`Broker.alike`."""
-        return alike_texts(one, other)
+        return alike(one, other)
 
     def resend(self, key: str) -> str:
         """See :meth:`Broker.resend`."""

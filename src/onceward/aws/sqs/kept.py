@@ -50,17 +50,16 @@ def read_kept(text: str) -> Kept:
         raise OncewardError(f"what the record keeps is not a message of a queue: {error!r}") from error
 
 
-def alike(one: Message, other: Message) -> bool:
-    """Tell whether two messages are equal. A copy that was sent again also has an attribute of ours."""
-    return one.body == other.body and _own(one) == _own(other)
+def alike(one: str, other: str) -> bool:
+    """Tell whether two texts of :func:`kept_text` are of equal messages. An unreadable text equals no other.
 
-
-def alike_texts(one: str, other: str) -> bool:
-    """As above, for texts of :func:`kept_text`. An unreadable text equals no other."""
+    A copy that was sent again also has an attribute of ours.
+    """
     try:
-        return alike(read_kept(one).message, read_kept(other).message)
+        first, second = read_kept(one).message, read_kept(other).message
     except OncewardError:
         return False
+    return first.body == second.body and _own(first) == _own(second)
 
 
 def _own(message: Message) -> dict[str, Attribute]:
