@@ -17,7 +17,8 @@ from lambda_events import sns_envelope
 from onceward import Busy, Once
 from onceward.aws import on_sqs
 from onceward.aws.dead_letters import redrive as module
-from onceward.aws.dead_letters.letters import Letters, Refusal, origin, planned
+from onceward.aws.dead_letters.letters import Letters, Refusal, origin
+from onceward.aws.dead_letters.plan import planned
 from onceward.aws.dead_letters.redrive import Redrive, namespaces
 from onceward.aws.sqs.broker import record_of
 from onceward.aws.sqs.message import Attribute, Message
@@ -431,7 +432,7 @@ def test_a_message_sent_but_not_deleted_is_only_deleted_by_the_next_run(scene, m
     monkeypatch.setattr(run._source, "delete_many", lambda receipts: deleting(["gone" for _ in receipts]))
     (fate,) = run.run()
     assert fate.outcome == "failed"
-    assert "which the next run does" in fate.reason
+    assert "The next run deletes it" in fate.reason
     (fate,) = scene.run()
     assert (fate.outcome, fate.reason) == ("finished", "an earlier run has sent it")
     assert (scene.aws.left(scene.dlq), scene.aws.left(scene.target)) == (0, 1)

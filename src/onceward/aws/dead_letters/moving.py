@@ -15,7 +15,8 @@ queue drops the second copy by its deduplication id; in a standard queue it has 
 import time
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from onceward.aws.dead_letters.letters import LetterReading, Letters, OnCompleted, Plan, Refusal, Step, copied, planned
+from onceward.aws.dead_letters.letters import LetterReading, Letters, Refusal, copied
+from onceward.aws.dead_letters.plan import OnCompleted, Plan, Step, planned
 from onceward.aws.sqs.message import Message, Outgoing
 from onceward.aws.sqs.queue import Queue
 from onceward.core.drivers import drive
@@ -66,13 +67,7 @@ class Fate(NamedTuple):
 class Mover:
     """Decides about messages and sends their copies. Set ``room`` first; then any number of threads can use it.
 
-    Args:
-        once: the ledger.
-        target: where copies go.
-        letters: reads the messages.
-        completed: as for :class:`onceward.aws.Redrive`.
-        lease: seconds that a sending is claimed for.
-        dry_run: whether to write nothing.
+    The arguments are those of :class:`onceward.aws.Redrive`; ``lease`` is the seconds that a sending is claimed for.
     """
 
     def __init__(
@@ -167,7 +162,7 @@ class Mover:
                 return plan, record
 
     def _made_ready(self, plan: Plan, record: Record) -> bool:
-        """Change a key's record as the plan says, if it still is the one that the plan was made for."""
+        """Change a key's record as the plan says, if it is still the record that the plan was made for."""
         ledger = self._once.ledger
         try:
             if plan.step == "reset":

@@ -7,8 +7,9 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from onceward.aws.dead_letters.letters import Letters, OnCompleted, Refusal
+from onceward.aws.dead_letters.letters import Letters, Refusal
 from onceward.aws.dead_letters.moving import NAME, Fate, Mover
+from onceward.aws.dead_letters.plan import OnCompleted
 from onceward.aws.events.sqs import Unwrap
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Queue
@@ -29,7 +30,7 @@ __all__ = ["Backlog", "Fate", "Redrive", "UnfitQueues", "namespaces"]
 WAIT: Final = 2.0
 _AT_ONCE: Final = 10  # messages
 _IN_A_ROW: Final = 10  # failures after which the messages are not the cause
-_LOOKED_AT: Final = 1000  # records of a ledger, to find out whose keys are in it
+_LOOKED_AT: Final = 1000  # records of a ledger, to find the namespaces in it
 
 
 class UnfitQueues(OncewardError):
@@ -179,7 +180,7 @@ class Redrive:
         if not self._letters.meant(message):
             return Fate("filtered", message, "--where is not true for it")
         if message.group in self._stuck:
-            return Fate("refused", message, f"one before it in its group {message.group} has to go first")
+            return Fate("refused", message, f"an earlier message of its group {message.group} must go first")
         try:
             fate = self._mover.judged(message)
         except Refusal as refusal:
@@ -191,20 +192,20 @@ class Redrive:
         return fate
 
     def _deleted(self, fates: Sequence[Fate]) -> list[Fate]:
-        """Delete what leaves the queue, and return the fates with those that could not be deleted."""
+        """Delete the messages that leave the queue; return the fates, as failed where a delete failed."""
         errors = iter(self._source.delete_many([fate.message.receipt for fate in fates if fate.gone]))
         told = []
         for fate in fates:
             error = next(errors) if fate.gone else None
             if error is not None:
-                reason = f"it is {fate.outcome}, but was not deleted, which the next run does: {error}"
+                reason = f"it is {fate.outcome}, but was not deleted. The next run deletes it: {error}"
                 told.append(fate._replace(outcome="failed", reason=reason, error=error))
             else:
                 told.append(fate)
         return told
 
     def _check(self, fates: Sequence[Fate]) -> None:
-        """Raise what is no fault of one message, for it would befall all the others, too."""
+        """Raise an error that is not about one message, because all the others would fail, too."""
         for fate in fates:
             if isinstance(fate.error, StoreError):
                 raise fate.error
@@ -214,7 +215,7 @@ class Redrive:
 
 
 class _Hidden:
-    """A context: the messages that are added stay invisible to others until they are forgotten, or it is left."""
+    """A context: added messages stay invisible to others until they are forgotten, or until it ends."""
 
     def __init__(self, queue: Queue, seconds: int) -> None:
         self._visibility = Visibility(queue, seconds)
@@ -230,22 +231,22 @@ class _Hidden:
         self._visibility.close()
 
     def add(self, messages: Sequence[Message]) -> list[Message]:
-        """Keep messages invisible; return those that are new, for one whose time was over comes again."""
-        # Thousands may have to stay, each of up to a MiB: what holds them needs no bodies.
+        """Keep messages invisible; return the new ones. A message comes again if its visibility has ended."""
+        # Thousands may stay, each up to 1 MiB, so they are held without their bodies.
         self._visibility.hold(message._replace(body="", user_attributes={}) for message in messages)
-        # A standard queue may hand over one message twice, also in one answer.
+        # A standard queue may deliver one message twice, even in one answer.
         fresh = {message.id: message for message in messages if message.id not in self._receipts}
         self._receipts.update((message.id, message.receipt) for message in messages)
         return list(fresh.values())
 
     def forget(self, messages: Iterable[Message]) -> None:
-        """Leave messages alone from now on, for they are deleted."""
+        """Hold messages no more, because they are deleted."""
         for message in messages:
             self._visibility.release(self._receipts.pop(message.id))
 
 
 def namespaces(ledger: "Ledger") -> tuple[set[str], bool]:
-    """Return the namespaces of the first thousand keys of a ledger but our own, and whether these were all.
+    """Return the namespaces of the first thousand keys of a ledger without our own, and whether these were all keys.
 
     Raises:
         StoreError: it cannot be read.

@@ -2,8 +2,8 @@
 
 The copy is sent first. Then the record is unparked, if it still has the version from before the send. A kill in between leaves
 a copy in the queue and the message in the record. A worker that receives the copy while the key is parked keeps it again, as
-another version (``consumers/keeping.py``), and deletes it. The unparking is then refused, and all is repeated. Copies share
-one key, so a second one replays.
+another version (``consumers/keeping.py``), and deletes it. The unparking is then refused, and everything is repeated. Copies
+share one key, so a second one replays.
 """
 
 from typing import Final
@@ -63,11 +63,11 @@ def _copy(record: Record, queue: Queue, room: int) -> Outgoing:
     kept = read_kept(text)
     if kept.queue.endswith(".fifo") is not queue.fifo:  # the name of a FIFO queue must end so
         raise Refusal(
-            f"{record.key}: one of {kept.queue}, which its message comes from, and {queue.name} is a FIFO queue, and the other is "
-            "not: give a queue of the same kind"
+            f"{record.key}: its message comes from {kept.queue}. One of that and {queue.name} is a FIFO queue, and the other is not: "
+            "give a queue of the same kind"
         )
-    # Each version of the record has an id of its own: the message may have been received, failed and kept again within the
-    # five minutes in which a FIFO queue drops what has the same one.
+    # Each version of the record has its own id: within five minutes a FIFO queue drops a second message with one id, and the
+    # message may have been received, failed and kept again in that time.
     dedup = derived_key(record.key, ("unpark", record.fence, record.beat)) if queue.fifo else None
     name = record.key.partition(":")[0]
     by_default = record.key == ledger_key(name, origin(kept.message))

@@ -28,7 +28,7 @@ class Dropped(Enum):
 
 
 DROPPED: Final = Dropped.DROPPED
-"""What a function returns for a record that is not to be delivered."""
+"""What a function returns for a record that must not be delivered."""
 
 
 def on_firehose(
@@ -47,8 +47,8 @@ def on_firehose(
     Returns:
         A decorator. The handler answers with ``recordId``, ``result`` and ``data`` of each record (Firehose Developer Guide,
         "Required parameters for data transformation"): ``Ok`` with the new data, or ``Dropped`` or ``ProcessingFailed``
-        with the data as they came. It raises :class:`MalformedEvent` for what is no event of Firehose, and
-        :class:`BatchFailed` when a record has no ``recordId`` to answer with.
+        with the unchanged data. It raises :class:`MalformedEvent` if the event is not of Firehose, and
+        :class:`BatchFailed` if a record has no ``recordId`` to answer with.
 
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
@@ -82,9 +82,7 @@ def _field(record: object) -> str:
 
 def _answer(outcomes: "Sequence[BatchOutcome]") -> Response:
     if any(delivery_of(outcome).id is None for outcome in outcomes):
-        raise BatchFailed(
-            "the event has a record without a recordId to answer with; Firehose has to try again", outcomes
-        )
+        raise BatchFailed("the event has a record without a recordId to answer with; Firehose must try again", outcomes)
     return {"records": [_answered(outcome) for outcome in outcomes]}
 
 
@@ -99,7 +97,7 @@ def _answered(outcome: "BatchOutcome") -> dict[str, object]:
     try:
         return answer | {"result": "Ok", field: _encoded(outcome.value)}
     except Exception:
-        logger().exception("%s: what the function returned cannot be delivered", outcome.key)
+        logger().exception("%s: the value that the function returned cannot be delivered", outcome.key)
         return answer
 
 

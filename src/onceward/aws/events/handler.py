@@ -32,7 +32,7 @@ class LambdaHandler(Protocol[T_co]):
 
         Raises:
             MalformedEvent: it is not of this source; nothing has run.
-            BatchFailed: it must be delivered again, as the source's wrapper says.
+            BatchFailed: it must be delivered again; see the decorator of the source.
         """
         ...
 
@@ -44,8 +44,8 @@ class Source(NamedTuple, Generic[T]):
         name: of its decorator, for errors.
         deliveries: returns one delivery for each record of an event and a context; raises MalformedEvent.
         answer: makes the response from their outcomes, or raises.
-        group: as for :meth:`Once.batch`.
-        concurrency: the same.
+        group: as for :meth:`Once.batch`, like ``concurrency``.
+        concurrency: see above.
         values: whether ``answer`` needs the handlers' results.
     """
 
@@ -126,7 +126,7 @@ def naming_worker(function: Callable[..., object], handle: Callable[[object, obj
 
 
 def time_left(context: object) -> float | None:
-    """Return the seconds until Lambda stops the invocation; None where the context does not tell."""
+    """Return the seconds until Lambda stops the invocation; None if the context does not say."""
     tell = getattr(context, "get_remaining_time_in_millis", None)
     left = tell() if callable(tell) else None
     return left / 1000 if isinstance(left, int | float) else None

@@ -22,15 +22,15 @@ def on_invoke(
 ) -> Callable[[Callable[..., object]], LambdaHandler[object]]:
     """Make a function the handler of direct invocations, each handled once.
 
-    The payload is the event. The key is the request id by default, which Lambda keeps when it tries an asynchronous
-    invocation again; a caller that tries again itself gets another, so give a key from the payload.
+    The payload is the event. The key is the request id by default. Lambda keeps it when it retries an asynchronous invocation.
+    A caller that retries gets another id, so give a key from the payload.
 
     Args:
         once: the ledger and the defaults of the policy.
         **options: see :class:`DeliveryOptions`.
 
     Returns:
-        A decorator. The handler answers with what the function returned, now or before, in JSON's own types (a dataclass as a
+        A decorator. The handler answers with what the function returned, now or earlier, in JSON's own types (a dataclass as a
         dict, a datetime as text). It raises what the function raised, or why it did not run.
 
     Raises:

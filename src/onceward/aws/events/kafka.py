@@ -12,7 +12,11 @@ from onceward.consumers.delivery import Delivery, MalformedRecord
 if TYPE_CHECKING:
     from onceward.once import Once
 
-SOURCES: Final = ("aws:kafka", "SelfManagedKafka", "aws:SelfManagedKafka")  # the second as told, the third as seen
+SOURCES: Final = (
+    "aws:kafka",
+    "SelfManagedKafka",
+    "aws:SelfManagedKafka",
+)  # the second is documented, the third was observed
 
 
 def on_kafka(
@@ -21,7 +25,7 @@ def on_kafka(
     """Make a function the handler of a topic's records, each handled once, and those of a partition in order.
 
     The payload is the decoded value, None for a tombstone. The key is the cluster, the topic, the partition, the offset and the
-    record's timestamp by default (offsets begin anew when a topic is made anew).
+    record's timestamp by default (offsets begin again when a topic is created again).
 
     Args:
         once: the ledger and the defaults of the policy.
@@ -30,9 +34,9 @@ def on_kafka(
 
     Returns:
         A decorator. The handler answers ``{"batchItemFailures": [{"itemIdentifier": {"partition": "topic-0", "offset":
-        15}}]}`` with the record that failed in each partition and all after it, which were not begun (Lambda Developer
-        Guide, "Configuring error handling controls for Kafka event sources"). It raises :class:`MalformedEvent` for what
-        is no event of Kafka, and :class:`BatchFailed` when a record that failed has no offset to be reported by.
+        15}}]}`` with the record that failed in each partition. It and all later ones come again; those have not begun (Lambda Developer
+        Guide, "Configuring error handling controls for Kafka event sources"). It raises :class:`MalformedEvent` if the
+        event is not of Kafka, and :class:`BatchFailed` if a record that failed has no offset to be reported by.
 
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.

@@ -29,7 +29,7 @@ def on_sns(once: "Once", **options: Unpack[DeliveryOptions]) -> Callable[[Callab
 
     Returns:
         A decorator. The handler answers None, and raises :class:`BatchFailed` when it failed, so that Lambda tries again;
-        :class:`MalformedEvent` for what is no event of SNS.
+        :class:`MalformedEvent` if the event is not of SNS.
 
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
@@ -40,9 +40,9 @@ def on_sns(once: "Once", **options: Unpack[DeliveryOptions]) -> Callable[[Callab
 def on_s3(once: "Once", **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a bucket's notifications, each handled once.
 
-    The payload is a flat dict: ``eventName``, ``eventTime``, ``bucket``, ``key`` (decoded: what ``GetObject`` takes) and, as
-    far as they are there, ``versionId``, ``size``, ``eTag`` and ``sequencer``; :class:`Delivery` has the rest. The key is the
-    bucket, the object's key and version, the event's name and the sequencer by default, or the event's time where S3
+    The payload is a flat dict: ``eventName``, ``eventTime``, ``bucket``, ``key`` (decoded, as ``GetObject`` takes it) and, if
+    they are there, ``versionId``, ``size``, ``eTag`` and ``sequencer``; :class:`Delivery` has the rest. The key is the
+    bucket, the object's key and version, the event's name and the sequencer by default, or the event's time if S3
     gives no sequencer.
 
     Args:
@@ -72,7 +72,7 @@ def on_eventbridge(
 
     Returns:
         A decorator. The handler answers None, and raises what the function raised, or why it did not run, so that Lambda
-        tries again; :class:`MalformedEvent` for what is no event of EventBridge.
+        tries again; :class:`MalformedEvent` if the event is not of EventBridge.
 
     Raises:
         TypeError, ValueError: as :func:`on_sns`.

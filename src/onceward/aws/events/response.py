@@ -115,7 +115,7 @@ def failure(outcomes: "Sequence[BatchOutcome]", why: str = "") -> BatchFailed:
     first = failed[0]
     error = BatchFailed(
         f"{len(failed)} of {len(outcomes)} record(s) were not handled{why}; the first is {first.key or first.record}, "
-        f"{first.status}: {first.error!r}. What was done is in the ledger, and is not done again when the event comes again",
+        f"{first.status}: {first.error!r}. Finished records are in the ledger, and do not run again when the event comes again",
         outcomes,
     )
     error.__cause__ = first.error

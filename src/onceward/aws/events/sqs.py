@@ -22,22 +22,21 @@ def on_sqs(
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a standard queue's messages, each handled once: ``@on_sqs(once, key="order.id")``.
 
-    The key is the message id by default, or the message attribute ``onceward-key`` when it has one, as messages have that
-    ``onceward.aws.send`` or ``onceward redrive`` has sent. The id is the same for all deliveries of one message; a message that
-    was sent twice has two, so give a key from the payload where it has one.
+    The key is by default the message attribute ``onceward-key``, which ``onceward.aws.send`` and ``onceward redrive`` set, else the
+    message id. The id is the same for all deliveries of one message. A message that was sent twice has two ids, so give a key
+    from the payload if it has one.
 
     Args:
         once: the ledger and the defaults of the policy.
         concurrency: how many messages of one event are handled at a time, in threads or tasks.
-        unwrap: ``"sns"`` for a queue that is subscribed to a topic without raw delivery: the payload is the message that was
-            published, and the key by default (whatever attributes there are) SNS's own message id, which is the same when
-            SNS delivers it twice.
+        unwrap: ``"sns"`` for a queue that is subscribed to a topic without raw delivery. The payload is then the published
+            message, and the default key is always SNS's message id, which is the same when SNS delivers it twice.
         **options: see :class:`ReportOptions`.
 
     Returns:
         A decorator. The handler answers ``{"batchItemFailures": [{"itemIdentifier": messageId}]}`` (Lambda Developer Guide,
-        "Implementing partial batch responses"). It raises :class:`MalformedEvent` for what is no event of a standard
-        queue, and :class:`BatchFailed` when a message that failed has no id to be reported by.
+        "Implementing partial batch responses"). It raises :class:`MalformedEvent` if the event is not of a
+        standard queue, and :class:`BatchFailed` if a message that failed has no id to be reported by.
 
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
@@ -57,8 +56,8 @@ def on_sqs_fifo(
 
     Args:
         once: as for :func:`on_sqs`, like ``unwrap`` and ``options``.
-        stop: what is not begun after a message that failed: the rest of its message "group", or of the whole "batch". All
-            of it is reported as failed, too, so that it comes again in order.
+        stop: what does not begin after a message that failed: the rest of its message "group", or of the whole "batch". The
+            handler reports all of it as failed, so that it comes again in order.
         concurrency: how many message groups of one event are handled at a time.
         unwrap: see above.
         **options: see above.

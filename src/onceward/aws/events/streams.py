@@ -21,7 +21,7 @@ def on_kinesis(
     """Make a function the handler of a Kinesis stream's records, each handled once and in order.
 
     Aggregates of the Kinesis Producer Library are taken apart. The key is the stream, the shard and the sequence number by
-    default, and of a record in an aggregate its place there, too. Nothing after a record that failed is begun or claimed.
+    default, plus the place of a record in its aggregate. Nothing after a record that failed is begun or claimed.
 
     Args:
         once: the ledger and the defaults of the policy.
@@ -29,9 +29,9 @@ def on_kinesis(
 
     Returns:
         A decorator. The handler answers ``{"batchItemFailures": [{"itemIdentifier": sequenceNumber}]}`` with the first
-        record that failed, from which on Lambda delivers again (Lambda Developer Guide, "Configuring partial batch
-        response with Kinesis Data Streams and Lambda"). It raises :class:`MalformedEvent` for what is no event of Kinesis, also
-        for one of a time window, and :class:`BatchFailed` when a record that failed has no sequence number.
+        record that failed. Lambda delivers again from there (Lambda Developer Guide, "Configuring partial batch
+        response with Kinesis Data Streams and Lambda"). It raises :class:`MalformedEvent` if the event is not of
+        Kinesis, or is of a time window, and :class:`BatchFailed` if a record that failed has no sequence number.
 
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
@@ -44,8 +44,8 @@ def on_dynamodb_stream(
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a table's changes, each handled once and in order.
 
-    The payload is a dict with ``eventName`` and, as far as the stream's view has them, ``Keys``, ``NewImage`` and
-    ``OldImage``, with plain values: numbers are int, or Decimal when they are not whole, sets are set, binaries bytes. The key is the
+    The payload is a dict with ``eventName`` and, if the stream's view has them, ``Keys``, ``NewImage`` and
+    ``OldImage``, with plain values: a number is an int, or a Decimal if it is not whole; a set is a set; a binary is bytes. The key is the
     ``eventID`` by default.
 
     Args:
@@ -68,8 +68,8 @@ def _shard(_: Delivery) -> str:
 def _refuse_window(event: object) -> None:
     if at(event, "window") is not None:
         raise MalformedEvent(
-            "this is an event of a tumbling window, whose state a handler of single records cannot keep; nothing has run. "
-            "Take TumblingWindowInSeconds out of the event source mapping"
+            "this is an event of a tumbling window. A handler of single records cannot keep its state; nothing has run. "
+            "Remove TumblingWindowInSeconds from the event source mapping"
         )
 
 
@@ -151,7 +151,7 @@ def _plain(attribute: Any) -> object:
 
 def _number(text: Any) -> object:
     if not isinstance(text, str):
-        raise TypeError(f"a number is written as text, not as {type(text).__name__}")
+        raise TypeError(f"a number must be text, not {type(text).__name__}")
     if text.removeprefix("-").isdecimal():
         return int(text)
     from decimal import Decimal
@@ -161,7 +161,7 @@ def _number(text: Any) -> object:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"a text is no {type(value).__name__}")
+        raise TypeError(f"a text must not be a {type(value).__name__}")
     return value
 
 

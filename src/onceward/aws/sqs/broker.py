@@ -57,19 +57,18 @@ class SqsBroker(Broker[Message]):
         self._seconds, self._wait, self._longest = visibility, wait, longest
 
     async def open(self, policy: "Policy") -> "Policy":
-        """See :meth:`Broker.open`."""
         settings = QueueSettings.read(await self._queue.attributes_async())
         seconds = settings.visibility if self._seconds is None else self._seconds
         if seconds == 0:
             raise ValueError(
-                f"queue {self.name}: its visibility timeout is 0, so others would receive its messages while they are handled: "
-                "give visibility=, in seconds"
+                f"queue {self.name}: its visibility timeout is 0, so others would receive messages that are being handled: give "
+                "visibility=, in seconds"
             )
         policy = settings.bounded(policy)
         self.dead_letters = settings.dead_letters is not None
         if not self.dead_letters:
             _log.info(
-                "queue %s: it has no dead-letter queue: what is parked after %s attempts is kept in the ledger",
+                "queue %s: it has no dead-letter queue, so the ledger keeps messages that are parked after %s attempts",
                 self.name,
                 policy.max_attempts,
             )
@@ -82,45 +81,35 @@ class SqsBroker(Broker[Message]):
         return policy
 
     def receive(self, count: int) -> list[Message]:
-        """See :meth:`Broker.receive`."""
         messages = self._queue.receive(count, self._wait, self._visible_in)
         self._visibility.hold(messages)
         return messages
 
     def delivery(self, message: Message) -> "Delivery":
-        """See :meth:`Broker.delivery`."""
         return message_delivery(record_of(message, self._settings.arn), unwrap=self._unwrap, fifo=self.ordered)
 
     def receives(self, message: Message) -> int:
-        """See :meth:`Broker.receives`."""
         return message.receive_count
 
     def acknowledge(self, message: Message) -> None:
-        """See :meth:`Broker.acknowledge`."""
         self._deletes.add(message.receipt)
 
     def give_back(self, message: Message, seconds: float = 0.0) -> None:
-        """See :meth:`Broker.give_back`."""
         self._visibility.give_back(message.receipt, seconds)
 
     def leave(self, message: Message) -> None:
-        """See :meth:`Broker.leave`."""
         self._visibility.release(message.receipt)
 
     def kept_text(self, message: Message) -> str:
-        """See :meth:`Broker.kept_text`."""
         return kept_text(message, self._settings.arn)
 
     def alike(self, one: str, other: str) -> bool:
-        """See :meth:`Broker.alike`."""
         return alike(one, other)
 
     def resend(self, key: str) -> str:
-        """See :meth:`Broker.resend`."""
         return f"`onceward unpark {shlex.quote(key)} --to {self.name}` sends it again"
 
     async def close(self) -> None:
-        """See :meth:`Broker.close`."""
         await self._deletes.close()
         closing = Callers()
         await closing.call(self._visibility.close)
@@ -128,7 +117,10 @@ class SqsBroker(Broker[Message]):
 
 
 def record_of(message: Message, queue: str) -> dict[str, Any]:
-    """Return a message of the ``queue``, an ARN, as Lambda gives it to a function (Lambda Developer Guide, "Using Lambda with Amazon SQS")."""
+    """Return a message as Lambda gives it to a function (Lambda Developer Guide, "Using Lambda with Amazon SQS").
+
+    ``queue`` is the ARN of its queue.
+    """
     attributes: dict[str, dict[str, object]] = {}
     for name, (kind, value) in message.user_attributes.items():
         told = {"binaryValue": base64.b64encode(value).decode()} if isinstance(value, bytes) else {"stringValue": value}

@@ -24,7 +24,7 @@ class Kept(NamedTuple):
 
 
 def kept_text(message: Message, queue: str) -> str:
-    """Return what a record says of a message that was received from ``queue``, an ARN."""
+    """Return the text for a record of a message from ``queue``, an ARN."""
     told = {
         "id": message.id,
         "queue": queue,
@@ -39,7 +39,7 @@ def read_kept(text: str) -> Kept:
     """Return the message that a record keeps.
 
     Raises:
-        OncewardError: the text is not that of a message, as when somebody has changed it.
+        OncewardError: the text is not a message; somebody may have changed it.
     """
     try:
         told = msgspec.json.decode(text)["message"]
@@ -47,7 +47,7 @@ def read_kept(text: str) -> Kept:
         system = {} if told["group"] is None else {"MessageGroupId": told["group"]}
         return Kept(told["queue"], Message(told["id"], "", told["body"], system, attributes))
     except (msgspec.MsgspecError, LookupError, TypeError, AttributeError, ValueError) as error:
-        raise OncewardError(f"what the record keeps is not a message of a queue: {error!r}") from error
+        raise OncewardError(f"the record's text is not a message of a queue: {error!r}") from error
 
 
 def alike(one: str, other: str) -> bool:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onceward.claim.guard import Guard
 
 SEND_NAME: Final = "send"  # the namespace of keys of messages that are sent
-_NO_SKIP: Final = "what send returns could not tell whether the message was sent"
+_NO_SKIP: Final = "the result of send could not say whether the message was sent"
 _LONGEST_DELAY: Final = 900  # seconds (SQS API Reference, SendMessage)
 
 
@@ -59,7 +59,7 @@ def send(once: Once, queue: Queue | str, message: object, *, key: object, **opti
         Busy, Parked, KeyMissing, StoreError: it was not sent.
         ResultNotRecorded: it was sent; the message id is in the error's ``result``.
         ValueError, TypeError: SQS cannot take it, or an option is not valid, such as ``on_busy="skip"``, whose result cannot
-            tell whether it was sent. Nothing was claimed.
+            say whether it was sent. Nothing was claimed.
     """
     guard, full, target, outgoing = _sending(once, queue, message, key, **options)
     return cast("str", guard.call(full, None, partial(target.send, *outgoing), (), {}))
