@@ -11,8 +11,6 @@ from onceward.errors import OncewardError
 if TYPE_CHECKING:
     from onceward.keys.reading import KeySource
 
-KEY_ATTRIBUTE: Final = "onceward-key"  # the SQS message attribute with a message's default key
-
 
 class DeliveryOptions(Options, total=False):
     """The keywords that all handlers of deliveries take, besides those of :class:`onceward.Policy`.

@@ -50,7 +50,7 @@ class Place(NamedTuple):
 class KeepOutcome(Enum):
     """The result of keeping a message."""
 
-    KEPT = "it stands in the ledger"
+    KEPT = "the ledger keeps it"
     LET_GO = "its key is not parked any more"
     ANOTHER = "its record keeps another message"
     NO_ROOM = "the ledger has no room for it"

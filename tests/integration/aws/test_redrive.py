@@ -483,7 +483,16 @@ def test_a_queue_of_another_kind_is_refused(scene, ministack):
 
 
 @pytest.mark.parametrize(
-    "options", [{"completed": "yes"}, {"visibility": 0}, {"limit": 0}, {"name": "a:b"}, {"where": "("}, {"key": "("}]
+    "options",
+    [
+        {"completed": "yes"},
+        {"visibility": 0},
+        {"limit": 0},
+        {"name": "a:b"},
+        {"where": "("},
+        {"key": "("},
+        {"unwrap": "sqs"},
+    ],
 )
 def test_bad_arguments_are_refused(scene, options):
     with pytest.raises(ValueError, match=next(iter(options))):

@@ -2,11 +2,12 @@
 
 from typing import Final, NamedTuple
 
-from onceward.aws.events.sqs import Unwrap, message_delivery
+from onceward.aws.events.sqs import Unwrap, check_unwrap, message_delivery
+from onceward.aws.sqs import KEY_ATTRIBUTE
 from onceward.aws.sqs.broker import record_of
 from onceward.aws.sqs.message import MOST_ATTRIBUTES, Attribute, Message, Outgoing, entry_of, size_of
 from onceward.aws.sqs.settings import LARGEST
-from onceward.consumers.delivery import KEY_ATTRIBUTE, Delivery
+from onceward.consumers.delivery import Delivery
 from onceward.consumers.reader import DELIVERY_NAME, default_key
 from onceward.errors import KeyMissing, OncewardError
 from onceward.keys.ledger_keys import ledger_key
@@ -44,7 +45,7 @@ class Letters:
         by_default: whether the consumer uses the default key.
 
     Raises:
-        ValueError: an expression is not valid.
+        ValueError: an expression or ``unwrap`` is not valid.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Letters:
         unwrap: Unwrap | None = None,
         fingerprint: str | None = None,
     ) -> None:
+        check_unwrap(unwrap)
         self._name, self._unwrap = name, unwrap
         self._keys = KeyReader(default_key if key is None else key, fingerprint, _BODY, more=(DELIVERY_NAME,))
         self.by_default = key is None and unwrap is None  # with unwrap, the key is in SNS's envelope

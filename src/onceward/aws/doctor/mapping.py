@@ -48,7 +48,7 @@ def _partial(trigger: Trigger) -> Iterator[Finding]:
     if not trigger.enabled:
         yield Finding("warning", _MAPPING, f"that of {trigger.function} is off", "it gets no messages", "enable it")
     if trigger.partial:
-        yield Finding("ok", check, f"Lambda heeds what {trigger.function} reports")
+        yield Finding("ok", check, f"Lambda keeps the messages that {trigger.function} reports as failed")
         return
     says = f"the event source mapping of {trigger.function} has no ReportBatchItemFailures"
     why = "Lambda ignores which messages the handler reports as failed, and deletes them with the others: they are lost"

@@ -49,8 +49,8 @@ def _alone(queue: QueueSettings, facts: Facts) -> Finding:
     fix = "give the queue a RedrivePolicy"
     if not by_lambda:
         why = (
-            f"`onceward sqs` and SqsWorker keep a message that always fails in the ledger, after {limit or ATTEMPTS} attempts; of "
-            f"any other consumer, SQS drops it {gone}"
+            f"`onceward sqs` and SqsWorker keep a message that always fails in the ledger, after {limit or ATTEMPTS} attempts. "
+            f"With any other consumer, SQS drops it {gone}"
         )
     elif limit is None:
         why = f"if a message always fails, SQS drops it {gone}, without a trace"
@@ -89,13 +89,13 @@ def receives(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
     limit = facts.policy.max_attempts
     if queue.dead_letters is None:
         return
-    check, says = "maxReceiveCount", f"{queue.name} gives a message up after {queue.receives} receive(s)"
+    check, says = (
+        "maxReceiveCount",
+        f"{queue.name} moves a message to its dead-letter queue after {queue.receives} receive(s)",
+    )
     fix = f"give it a maxReceiveCount of {_LAMBDA_RECEIVES} or more"
     if queue.receives < _FEW:
-        why = (
-            "each worker that is stopped or meets a busy key costs a receive, so messages end as dead letters that nothing is wrong "
-            "with"
-        )
+        why = "each worker that is stopped or meets a busy key costs a receive, so good messages become dead letters"
         yield Finding("error", check, says, why, fix, _DEAD)
     elif queue.receives < _LAMBDA_RECEIVES and facts.triggers:
         why = "Lambda also receives messages when the function is throttled, and does not run it"
@@ -173,8 +173,8 @@ def polling(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
         yield Finding("ok", "polling", f"receives of {queue.name} wait for messages")
         return
     why = (
-        "a consumer that does not say how long it waits asks only some of the servers, and pays for answers without messages; "
-        "`onceward sqs` says it"
+        "a consumer that does not set its own wait asks only some of the servers, and pays for empty answers; `onceward sqs` "
+        "sets it"
     )
     says = f"{queue.name} has ReceiveMessageWaitTimeSeconds 0"
     yield Finding("warning", "polling", says, why, "give it 20", _POLLING)

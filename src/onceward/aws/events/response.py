@@ -64,17 +64,8 @@ def reported(
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Return the decorator for a source that wants a partial batch response.
 
-    Args:
-        once: as for :func:`wrapping`.
-        source: the decorator's name.
-        deliveries: as for :class:`Source`, like ``group`` and ``concurrency``.
-        group: see above.
-        concurrency: see above.
-        first_only: whether the source begins again at the first failure, so that only that is named.
-        identify: what the response names a delivery by, which has an id.
-        partial: see :class:`ReportOptions`.
-        all_failed: the same.
-        **options: the other keywords.
+    ``identify`` returns what the response names a failed delivery by. With ``first_only`` the response names only the first failure, because the source begins again there. The other arguments are
+    those of :class:`Source` and :class:`ReportOptions`.
 
     Raises:
         TypeError: ``once`` is not a Once, or ``partial`` is neither True nor False.

@@ -2,17 +2,18 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Final, Literal, Unpack
 
 from onceward.aws.events.handler import LambdaHandler
 from onceward.aws.events.records import at, deliveries_of, filled, needed, text_at
 from onceward.aws.events.response import ReportOptions, Response, reported
-from onceward.consumers.delivery import KEY_ATTRIBUTE, Delivery, MalformedRecord, decoded
+from onceward.aws.sqs import KEY_ATTRIBUTE
+from onceward.consumers.delivery import Delivery, MalformedRecord, decoded
 
 if TYPE_CHECKING:
     from onceward.once import Once
 
-SOURCE = "aws:sqs"
+SOURCE: Final = "aws:sqs"
 Unwrap = Literal["sns"]
 Stop = Literal["group", "batch"]
 

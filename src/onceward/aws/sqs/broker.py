@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 from onceward.aws.events.sqs import SOURCE, Unwrap, check_unwrap, message_delivery
-from onceward.aws.sqs.acknowledge import Deletes
+from onceward.aws.sqs.deletes import Deletes
 from onceward.aws.sqs.kept import alike, kept_text
 from onceward.aws.sqs.message import ENTRIES, Message
 from onceward.aws.sqs.queue import Queue

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from onceward.aws.sqs import KEY_ATTRIBUTE
 from onceward.aws.sqs.message import Attribute, Message
-from onceward.consumers.delivery import KEY_ATTRIBUTE
 from onceward.errors import OncewardError
 
 

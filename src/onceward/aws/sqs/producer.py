@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final, Unpack, cast
 
 import msgspec
 
+from onceward.aws.sqs import KEY_ATTRIBUTE
 from onceward.aws.sqs.message import MOST_ATTRIBUTES, AttributeValue, Outgoing, entry_of
 from onceward.aws.sqs.queue import Queue
-from onceward.consumers.delivery import KEY_ATTRIBUTE
 from onceward.core.policy import Options
 from onceward.keys.ledger_keys import derived_key, ledger_key
 from onceward.once import Once, check_once
