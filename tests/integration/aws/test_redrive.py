@@ -376,7 +376,7 @@ def test_nothing_overtakes_a_message_of_its_group_that_has_to_wait(fifo):
     claim = fifo.once.acquire(busy)
     fates = {fate.message.id: fate for fate in fifo.run()}
     assert [fates[key].outcome for key in (busy, behind, other)] == ["refused", "refused", "moved"]
-    assert "one before it in its group a" in fates[behind].reason
+    assert "an earlier message of its group a" in fates[behind].reason
     claim.complete()
     fates = {fate.message.id: fate for fate in fifo.run()}  # what is completed need not go first
     assert [fates[key].outcome for key in (busy, behind)] == ["refused", "moved"]

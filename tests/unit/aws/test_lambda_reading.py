@@ -683,7 +683,7 @@ def test_function_that_takes_what_nobody_gives_is_refused_when_decorated(once):
     for function in (two, named):
         with pytest.raises(TypeError, match="'context', but no value is there for it"):
             on_sqs(once)(function)
-    with pytest.raises(TypeError, match="put it after the payload"):
+    with pytest.raises(TypeError, match="put it right after the payload"):
         on_sqs(once)(late)
     del later
 

@@ -26,12 +26,7 @@ _log: Final = logging.getLogger("onceward")
 class SqsBroker(Broker[Message]):
     """One queue, for one run of a worker.
 
-    Args:
-        queue: the queue.
-        visibility: seconds of invisibility of a message that is held; None is the queue's own.
-        wait: seconds of a long poll.
-        longest: seconds that a message stays away, at most.
-        unwrap: as for :func:`onceward.aws.on_sqs`.
+    The arguments are those of :class:`onceward.aws.SqsWorker`; ``longest`` is the longest pause of its ``backoff``.
 
     Raises:
         ValueError: an option is not valid.
