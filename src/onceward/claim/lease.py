@@ -27,28 +27,6 @@ _NUMBERS = itertools.count()
 class Lease(Claim):
     """What a claim knows of its lease. Methods without an underscore are for guard, heartbeat and transactions."""
 
-    __slots__ = (
-        "_ahead",
-        "_ended",
-        "_ending",
-        "_lost",
-        "_process",
-        "_until",
-        "clock",
-        "codec",
-        "deadline",
-        "due",
-        "interval",
-        "number",
-        "observers",
-        "outer",
-        "paused",
-        "policy",
-        "settled",
-        "store",
-        "story",
-    )
-
     def __init__(
         self,
         store: Store,

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from onceward.claim import heartbeat
+from onceward.claim.called import RAISED, RETURNED, Call
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim
 from onceward.core.drivers import Steps, settle, settle_async
@@ -47,6 +48,7 @@ class Recording:
         self._guard = guard
         self._claim = claim
         self._outcome = outcome
+        self._call = Call(None, {RAISED if isinstance(outcome, Exception) else RETURNED: outcome})
         self._within = within
         self._make: Make = partial(claim.failing, outcome) if isinstance(outcome, Exception) else claim.success(outcome)
 
@@ -73,11 +75,11 @@ class Recording:
         """Record the outcome, for as long as the answer can wait.
 
         Raises:
-            LeaseLost, ResultNotRecorded: as :meth:`Guard.finish` does.
+            LeaseLost, ResultNotRecorded: as :meth:`Guard.leave` does.
         """
         guard, claim = self._guard, self._claim
         if self._within is None or claim.settled is not None:
-            self._settle_for_good()
+            guard.leave(claim, self._call)
             return
         try:
             self._end = guard.clock() + self._within
@@ -93,7 +95,7 @@ class Recording:
         """As :meth:`settle`, for a coroutine."""
         guard, claim = self._guard, self._claim
         if self._within is None or claim.settled is not None:
-            await self._settle_for_good_async()
+            await guard.leave_async(claim, self._call)
             return
         try:
             self._end = guard.clock() + self._within
@@ -104,18 +106,6 @@ class Recording:
                 raise
         finally:
             self._tell()
-
-    def _settle_for_good(self) -> None:
-        if isinstance(self._outcome, Exception):
-            self._guard.fail(self._claim, self._outcome)
-        else:
-            self._guard.finish(self._claim, self._outcome)
-
-    async def _settle_for_good_async(self) -> None:
-        if isinstance(self._outcome, Exception):
-            await self._guard.fail_async(self._claim, self._outcome)
-        else:
-            await self._guard.finish_async(self._claim, self._outcome)
 
     def _tell(self) -> None:
         if self.pending:
