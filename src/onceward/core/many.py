@@ -39,6 +39,8 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
 
     Answers are in the order of the bids; a key that fails has its error there. Results kept elsewhere are not fetched.
     """
+    if not bids:
+        return []
     outcomes: dict[int, Claimed] = {}
     writes = [first_claim(bid.key, bid.owner, bid.fingerprint, bid.policy) for bid in bids]
     verb: Verb = lambda asked: store.insert_many([writes[number] for number in asked])
@@ -206,8 +208,8 @@ def _patient(clock: Clock, seconds: float) -> Callable[[], float]:
 
 def abandon_many(store: Register, bids: Sequence[Bid]) -> Steps[None]:
     """Give back what an interrupted ``claim_many`` may have won, as ``steps.abandon`` does for one key."""
-    clock = bids[0].clock
     claimed = yield from claim_many(store, bids)
     won = [(one.record, bid.policy) for one, bid in zip(claimed, bids, strict=True) if isinstance(one, Won)]
-    limit = clock() + CLAIM_PATIENCE
-    yield from give_back(store, won, clock, lambda: limit)
+    if won:
+        clock = bids[0].clock
+        yield from give_back(store, won, clock, _patient(clock, CLAIM_PATIENCE))
