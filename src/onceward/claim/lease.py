@@ -179,11 +179,7 @@ class Lease(Claim):
         def beat() -> Steps[list[Won | Lost]]:
             return steps.heartbeat(self.store, [(self.record, lease)], [self.policy], self.clock)
 
-        limit = self.clock() + steps.CLAIM_PATIENCE
-        try:
-            (outcome,) = yield from beat()
-        except OncewardError as error:  # persist() asks again, or raises it
-            (outcome,) = yield from steps.persist(error, beat, self.clock, lambda: limit)
+        (outcome,) = yield from steps.retry_transient(beat, self.clock, steps.patience(self.clock))
         self.renewed(outcome)
         if isinstance(outcome, Lost):
             self.lose()
