@@ -22,7 +22,7 @@ from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps, drive_async
 from onceward.core.record import Reply, Write
 from onceward.core.register import Register
-from onceward.core.steps import CLAIM_PATIENCE, fetched, persist
+from onceward.core.steps import fetched, patience, retry_transient
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.logs import logger
 from onceward.results.outcomes import describe
@@ -98,11 +98,7 @@ def keeping(
 
 
 def _asked(verb: Callable[[], Steps[Reply]], clock: Clock) -> Steps[Reply]:
-    limit = clock() + CLAIM_PATIENCE
-    try:
-        return (yield from verb())
-    except Exception as error:
-        return (yield from persist(error, verb, clock, lambda: limit))
+    return retry_transient(verb, clock, patience(clock))
 
 
 class Keeper(Generic[M]):

@@ -30,7 +30,7 @@ class StoppableBatch(Batch):
     async def _work_through_async(self, run: "Run") -> None:
         runs: set[Run] = self.__dict__.setdefault("_runs", set())
         if self.stopped:
-            run.stop()
+            run.order.stop()
         runs.add(run)
         try:
             await super()._work_through_async(run)
@@ -42,8 +42,8 @@ class StoppableBatch(Batch):
         self.stopped = True
         gate = self._gate()
         for run in self.__dict__.get("_runs", ()):
-            run.stop()
-            for _ in range(run.width):
+            run.order.stop()
+            for _ in range(run.order.width):
                 gate.release()  # wakes the records that wait, so that they see the stop
 
 
