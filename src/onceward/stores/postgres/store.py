@@ -23,6 +23,7 @@ class PostgresStore(PostgresExchange):
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
         "observe": "onceward.stores.observed:observe",
+        "transaction": "onceward.stores.postgres.join:join",
     }
 
     def insert(self, write: Write) -> Steps[Reply]:
