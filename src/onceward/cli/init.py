@@ -20,7 +20,10 @@ TtlOption = Annotated[
     ),
 ]
 PrintOption = Annotated[
-    str | None, typer.Option("--print", metavar="F", help="DynamoDB: print it as cloudformation or terraform instead.")
+    str | None,
+    typer.Option(
+        "--print", metavar="F", help="Print it instead: DynamoDB as cloudformation or terraform, PostgreSQL as sql."
+    ),
 ]
 
 
@@ -31,7 +34,7 @@ def init(
     print_: PrintOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make the ledger, such as a DynamoDB table on demand with its TTL, or an SQLite file. It does not change what exists.
+    """Make the ledger, such as a DynamoDB table on demand with its TTL, tables in PostgreSQL, or an SQLite file. It does not change what exists.
 
     A DynamoDB table with items gets a TTL only if you pass --ttl, because the TTL would delete items of others, too.
     """
