@@ -77,7 +77,7 @@ class Casting(NamedTuple):
     deliveries: int
     beats: int
     fails: bool
-    transacts: bool = False
+    transacts: bool
 
 
 class Node:
@@ -133,7 +133,8 @@ class Node:
                     pending = script.send(None)
             self.pending = pending
         except StopIteration as end:
-            told = Told(end.value[0], seat.owner, end.value[1])
+            what, record = end.value
+            told = Told(what, seat.owner, record)
         except Exception as trouble:  # any exception is a finding
             self.trouble = trouble
         self.left = self._left(told)
@@ -146,14 +147,16 @@ class Node:
 
 
 LAST_WORDS = {"completed", "replay", "parked", "refused as parked"}
+Script = Generator[object, object, tuple[str, Record | None]]  # one delivery; it returns what the worker was told
 
 
-def _deliver(cast: Casting, seat: Seat, bid: Bid) -> Generator[object, object, tuple[str, Record | None]]:
-    if cast.transacts:
-        return (yield from _transact(cast.register, seat, bid))
-    seat.claiming = True
+def _deliver(cast: Casting, seat: Seat, bid: Bid) -> Script:
+    seat.claiming = not cast.transacts
+    claim: Steps[Won | Settled | Replay | Refused] = (
+        _transaction(cast.register, bid) if cast.transacts else cast.parts.claim(cast.register, bid)
+    )
     try:
-        outcome = yield from cast.parts.claim(cast.register, bid)
+        outcome = yield from claim
     except StoreError:
         return "store away at the claim", None
     except KeyboardInterrupt:
@@ -169,33 +172,23 @@ def _deliver(cast: Casting, seat: Seat, bid: Bid) -> Generator[object, object, t
         return "replay", outcome.record
     if isinstance(outcome, Refused):
         return ("busy" if outcome.verdict is Verdict.BUSY else "refused as parked"), outcome.record
+    if isinstance(outcome, Settled):
+        seat.effects = (*seat.effects, outcome.record.fence)
+        return "completed", outcome.record
     seat.holds, seat.until = True, outcome.until
     return (yield from _handle(cast, seat, bid, outcome.record))
 
 
-def _transact(register: Register, seat: Seat, bid: Bid) -> Generator[object, object, tuple[str, Record | None]]:
+def _transaction(register: Register, bid: Bid) -> Steps[Settled | Replay | Refused]:
     """Claim, effect and completion in one write, which is itself the effect."""
 
     def commit(write: Write, seen: Record | None) -> Steps[Reply]:
         return register.insert(write) if seen is None else register.swap(write, seen)
 
-    try:
-        outcome = yield from steps.claim(register, bid, steps.Effect(protocol.completed(f"by {bid.owner}"), commit))
-    except StoreError:
-        return "store away at the claim", None
-    except KeyboardInterrupt:
-        return "interrupted", None
-    if isinstance(outcome, Replay):
-        return "replay", outcome.record
-    if isinstance(outcome, Refused):
-        return ("busy" if outcome.verdict is Verdict.BUSY else "refused as parked"), outcome.record
-    seat.effects = (*seat.effects, outcome.record.fence)
-    return "completed", outcome.record
+    return steps.claim(register, bid, steps.Effect(protocol.completed(f"by {bid.owner}"), commit))
 
 
-def _handle(
-    cast: Casting, seat: Seat, bid: Bid, record: Record
-) -> Generator[object, object, tuple[str, Record | None]]:
+def _handle(cast: Casting, seat: Seat, bid: Bid, record: Record) -> Script:
     seat.effects = (*seat.effects, record.fence)
     options = ("complete", "fail") if cast.fails else ("complete",)
     for _ in range(cast.beats):
@@ -221,9 +214,7 @@ def _handle(
     return (yield from _settle(cast, seat, bid, record, outcome))
 
 
-def _settle(
-    cast: Casting, seat: Seat, bid: Bid, record: Record, outcome: Outcome
-) -> Generator[object, object, tuple[str, Record | None]]:
+def _settle(cast: Casting, seat: Seat, bid: Bid, record: Record, outcome: Outcome) -> Script:
     seat.holds = False  # the handler is done and no longer acts on its belief
     try:
         ended = yield from cast.parts.end(

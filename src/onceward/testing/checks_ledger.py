@@ -81,8 +81,7 @@ def scan_tells_the_time(bench: Bench) -> None:
 def delete_is_conditioned(bench: Bench) -> None:
     """Delete removes the record seen, and no other version of it."""
     first = bench.claimed()
-    second = bench.swap(next_of(first), first).record
-    assert second is not None
+    second = bench.swapped(first)
     for stale in (first, second._replace(owner="b")):
         reply = bench.do(bench.store.delete(stale))
         expect((reply.won, reply.record) == (False, second), "a delete of another version is refused, and shows it")
