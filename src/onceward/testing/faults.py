@@ -158,7 +158,8 @@ class Faults:
     def _course(self, request: object) -> Steps[object]:
         """Yield what reaches the store, and return the reply that the caller gets."""
         ask, fault = self._plan(request)
-        yield from self._arriving(ask.number)
+        for waiting in self._arriving(ask.number):
+            _ = yield waiting  # a list, which "yield from" takes, cannot be sent the reply
         if fault is None:
             return (yield ask.request)
         if fault.sleep is not None:
