@@ -1,15 +1,12 @@
 """One attempt at one line."""
 
 import os
+from contextlib import ExitStack
 from typing import BinaryIO, NamedTuple
 
-from onceward.claim.running import current
+from onceward.claim.claim import Claim
 from onceward.pipe.jobs import LineJob
 from onceward.pipe.output import Output
-
-
-class Failed(Exception):
-    """The handler of a line failed."""
 
 
 class Interrupted(BaseException):
@@ -20,35 +17,22 @@ class Attempt:
     """What becomes of a job.
 
     Attributes:
-        ran: whether the handler was entered.
+        claim: the claim of the handler; None until the handler runs.
         output: all that it wrote or returned, also what is too large to record.
         errors: what a command wrote to its standard error.
         error: what the handler raised.
         reason: the error in a few words, for people.
-        unstored: whether the result could not be recorded.
-        files: what a command wrote to; closed with the attempt.
+        files: closes the files that a command wrote to. Close it when the outcome has been told.
     """
 
     def __init__(self, job: LineJob) -> None:
         self.job = job
-        self.ran = False
-        self.number = 0
+        self.claim: Claim | None = None
         self.output: Output | None = None
         self.errors: BinaryIO | None = None
         self.error: BaseException | None = None
         self.reason = ""
-        self.unstored = False
-        self.files: list[BinaryIO] = []
-
-    def close(self) -> None:
-        """Close the command's files, once its outcome has been told."""
-        for file in self.files:
-            file.close()
-
-    def begin(self) -> None:
-        """Say that the handler runs now."""
-        self.ran = True
-        self.number = current().attempt
+        self.files = ExitStack()
 
     def failed(self, error: BaseException, reason: str = "") -> BaseException:
         """Remember and return what the handler raises."""

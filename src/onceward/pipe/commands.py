@@ -12,11 +12,11 @@ from typing import BinaryIO, NoReturn, cast
 from onceward.claim.running import current
 from onceward.consumers.stop import Stop
 from onceward.keys.roots import Roots
-from onceward.pipe.attempt import Attempt, Failed, Interrupted
+from onceward.pipe.attempt import Attempt, Interrupted
 from onceward.pipe.interpreters import code_in
 from onceward.pipe.lines import LINE
 from onceward.pipe.output import Bytes, Output
-from onceward.pipe.template import Template, fill
+from onceward.pipe.template import Template
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.results.codec import Codec, NotReplayable
 
@@ -26,7 +26,7 @@ _INSTEAD = (
 _TAIL = 800  # bytes of standard error that are recorded; the record takes 1000 characters in all
 
 
-class CommandFailed(Failed):
+class CommandFailed(Exception):
     """The command ended with another status than 0, or could not be started."""
 
 
@@ -64,15 +64,13 @@ class Command:
 
     def prepare(self, value: object) -> object:
         """Return the arguments for a parsed line; raises KeyMissing."""
-        return fill(self._templates, value)
+        return [template.fill(value) for template in self._templates]
 
     def handle(self, attempt: Attempt) -> object:
         """Run it for one line and return what is to be recorded; raises CommandFailed, or Interrupted when killed."""
-        attempt.begin()
+        attempt.claim = current()
         try:
-            for _ in range(2):
-                attempt.files.append(_temporary())
-            out, err = attempt.files
+            out, err = (attempt.files.enter_context(_temporary()) for _ in range(2))
             status = self._run(attempt, out, err)
         except OSError as error:
             raise attempt.failed(CommandFailed(f"it could not be run: {error}")) from error

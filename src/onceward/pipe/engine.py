@@ -1,12 +1,13 @@
 """One run of the engine: read the lines, hand them to workers, wait for the end, and say how it ended."""
 
+import warnings
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from onceward.consumers.stop import Stop
 from onceward.core.policy import Options
-from onceward.errors import Mismatch, StoreError
+from onceward.errors import Mismatch, ResultWarning, StoreError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.keys.paths import StrictPath
 from onceward.once import Once
@@ -15,7 +16,7 @@ from onceward.pipe.jobs import JobReader, Jobs, LineJob, Malformed
 from onceward.pipe.lines import STDIN, Line, Lines
 from onceward.pipe.rejects import Rejects
 from onceward.pipe.reporter import Reporter
-from onceward.pipe.runner import LineHandler, Runner, Workers
+from onceward.pipe.runner import Handler, Runner, Workers
 
 WAIT_BEYOND = 5.0  # seconds to wait beyond a lease, so that what a killed run left behind has lapsed
 _FORCED = 2.0  # seconds that the workers have to notice that their commands were killed
@@ -76,7 +77,7 @@ class Pipe:
     def __init__(
         self,
         once: Once,
-        handler: LineHandler,
+        handler: Handler,
         *,
         key: str,
         name: str = "pipe",
@@ -116,12 +117,10 @@ class Pipe:
         """
         self._own_name()
         runner = Runner(self._guard, self._handler, self._wait)
-        try:
-            return _Run(runner, self._reader, reporter or Reporter(), Rejects(rejects), stop or Stop()).run(
-                files, self._jobs
-            )
-        finally:
-            runner.close()
+        run = _Run(runner, self._reader, reporter or Reporter(), Rejects(rejects), stop or Stop())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResultWarning)  # the reporter is told of it
+            return run.run(files, self._jobs)
 
     def _own_name(self) -> None:
         """Make sure that no other handler used the keys of this name before."""

@@ -54,7 +54,7 @@ class Function:
 
     def handle(self, attempt: Attempt) -> object:
         """Call it for one line; raises what it raises."""
-        attempt.begin()
+        attempt.claim = current()
         try:
             args, kwargs = self._arguments(attempt.job.given)
             value = self._function(*args, **kwargs)

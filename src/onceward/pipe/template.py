@@ -1,6 +1,6 @@
 """Fills ``{jmespath}`` in a command's arguments in from each line, never through a shell."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
@@ -40,11 +40,6 @@ class Template:
     def fill(self, value: object) -> str:
         """Return the argument for a parsed line; raises KeyMissing when a part of it is missing there."""
         return "".join(part if isinstance(part, str) else _found(part, value) for part in self._parts)
-
-
-def fill(templates: Sequence[Template], value: object) -> list[str]:
-    """Return all arguments for a parsed line; raises KeyMissing."""
-    return [template.fill(value) for template in templates]
 
 
 def _found(path: StrictPath, value: object) -> str:
