@@ -5,7 +5,6 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 QUEUE, LEDGER = "queue.db", "ledger.db"
 LEASE = 1.0  # seconds that a worker's claim holds
@@ -18,13 +17,6 @@ _SCHEMA = (
     "CREATE INDEX events_kind ON events (kind)",
     "CREATE INDEX events_worker ON events (worker)",
 )
-
-
-class DemoDelivery(NamedTuple):
-    """One handing over of a message."""
-
-    id: int
-    message: str
 
 
 class DemoQueue:
@@ -53,22 +45,22 @@ class DemoQueue:
         self._db.execute("COMMIT")
         return len(twice)
 
-    def receive(self) -> DemoDelivery | None:
-        """Return the next visible message and hide it from others for a while; None when there is none."""
+    def receive(self) -> tuple[int, str] | None:
+        """Return the delivery's number and its message, and hide it from others for a while; None when there is none."""
         now = time.time()
         self._db.execute("BEGIN IMMEDIATE")
-        row = self._db.execute(
+        row: tuple[int, str] | None = self._db.execute(
             "SELECT id, message FROM deliveries WHERE visible_at <= ? ORDER BY id LIMIT 1", (now,)
         ).fetchone()
         if row is not None:
             self._db.execute("UPDATE deliveries SET visible_at = ? WHERE id = ?", (now + VISIBILITY, row[0]))
-            self._tell("delivered")
+            self.tell("delivered")
         self._db.execute("COMMIT")
-        return None if row is None else DemoDelivery(*row)
+        return row
 
-    def acknowledge(self, delivery: DemoDelivery) -> None:
-        """Delete a message for good."""
-        self._db.execute("DELETE FROM deliveries WHERE id = ?", (delivery.id,))
+    def acknowledge(self, delivery: int) -> None:
+        """Delete a delivery for good."""
+        self._db.execute("DELETE FROM deliveries WHERE id = ?", (delivery,))
 
     def left(self) -> int:
         """Return how many deliveries are not acknowledged."""
@@ -76,7 +68,7 @@ class DemoQueue:
 
     def tell(self, kind: str) -> None:
         """Write down what happened to this worker."""
-        self._tell(kind)
+        self._db.execute("INSERT INTO events (kind, worker) VALUES (?, ?)", (kind, self._worker))
 
     def told(self) -> dict[str, int]:
         """Return how often each kind of event happened."""
@@ -84,13 +76,8 @@ class DemoQueue:
 
     def is_working(self, worker: int) -> bool:
         """Tell whether a worker is in the middle of a message."""
-        last = self._db.execute(
-            "SELECT kind FROM events WHERE worker = ? ORDER BY id DESC LIMIT 1", (worker,)
-        ).fetchone()
-        return last is not None and last[0] == "claimed"
-
-    def _tell(self, kind: str) -> None:
-        self._db.execute("INSERT INTO events (kind, worker) VALUES (?, ?)", (kind, self._worker))
+        last = "SELECT kind FROM events WHERE worker = ? ORDER BY id DESC LIMIT 1"
+        return bool(self._db.execute(last, (worker,)).fetchone() == ("claimed",))
 
 
 def connected(path: Path) -> sqlite3.Connection:

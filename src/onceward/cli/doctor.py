@@ -9,6 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
 from onceward import terminal
 from onceward.aws.doctor.diagnosis import diagnosis
@@ -28,27 +29,21 @@ _COLOURS: dict[Level, str] = {
 }
 
 QueueOption = Annotated[
-    str | None,
-    typer.Option(metavar="QUEUE", help="The queue that is consumed: its URL, ARN or name.", show_default=False),
+    str | None, Option(metavar="QUEUE", help="The queue that is consumed: its URL, ARN or name.", show_default=False)
 ]
 LedgerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--store", metavar="URL", envvar="ONCEWARD_STORE", help="The ledger of its consumers.", show_default=False
-    ),
+    str | None, Option(metavar="URL", envvar="ONCEWARD_STORE", help="The ledger of its consumers.", show_default=False)
 ]
-LeaseOption = Annotated[float, typer.Option(metavar="S", help="The guard's lease=, in seconds.")]
+LeaseOption = Annotated[float, Option(metavar="S", help="The guard's lease=, in seconds.")]
 RetentionOption = Annotated[
-    str, typer.Option(metavar="S", help="The guard's retention=, in seconds, or none for one that never ends.")
+    str, Option(metavar="S", help="The guard's retention=, in seconds, or none for one that never ends.")
 ]
 AttemptsOption = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="The guard's max_attempts=.", show_default="no limit")
+    int | None, Option(min=1, metavar="N", help="The guard's max_attempts=.", show_default="no limit")
 ]
 FunctionOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME", help="The Lambda function that consumes the queue.", show_default="those that are mapped"
-    ),
+    Option(metavar="NAME", help="The Lambda function that consumes the queue.", show_default="those that are mapped"),
 ]
 
 

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from onceward import terminal
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, opened, refuse, said
@@ -11,16 +12,14 @@ from onceward.errors import OncewardError
 from onceward.stores.capabilities import PROVISION, TEMPLATE
 
 PitrOption = Annotated[
-    bool, typer.Option("--pitr", help="DynamoDB: with point-in-time recovery, which is charged by the table's size.")
+    bool, Option("--pitr", help="DynamoDB: with point-in-time recovery, which is charged by the table's size.")
 ]
 TtlOption = Annotated[
     bool,
-    typer.Option(
-        "--ttl", help="DynamoDB: switch TTL on also in a table that has items, of which it deletes the expired."
-    ),
+    Option("--ttl", help="DynamoDB: switch TTL on also in a table that has items, of which it deletes the expired."),
 ]
 PrintOption = Annotated[
-    str | None, typer.Option("--print", metavar="F", help="DynamoDB: print it as cloudformation or terraform instead.")
+    str | None, Option("--print", metavar="F", help="DynamoDB: print it as cloudformation or terraform instead.")
 ]
 
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Annotated, NoReturn
 
 import typer
+from typer import Option
 
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once
@@ -17,12 +18,9 @@ DEFAULT_STORE = "sqlite:///onceward.db"
 USAGE, TROUBLE, INTERRUPTED = 2, 1, 130
 
 StoreOption = Annotated[
-    str,
-    typer.Option(
-        "--store", metavar="URL", envvar="ONCEWARD_STORE", help="The ledger, as sqlite:///PATH or dynamodb://TABLE."
-    ),
+    str, Option(metavar="URL", envvar="ONCEWARD_STORE", help="The ledger, as sqlite:///PATH or dynamodb://TABLE.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to the standard output.")]
+JsonOption = Annotated[bool, Option("--json", help="Write JSON to the standard output.")]
 
 
 def refuse(text: str, status: int, *more: str) -> NoReturn:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Annotated, TypeVar
 
 import typer
+from typer import Argument, Option
 
 from onceward.aws.dead_letters.unparking import unpark_to
 from onceward.aws.sqs.queue import Queue
@@ -22,22 +23,18 @@ from onceward.terminal import line, quoted
 T = TypeVar("T")
 _LISTED = 20  # records that have one key, when it is not told which of them is meant
 
-KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The key as `onceward ls` shows it.")]
+KeyArgument = Annotated[str, Argument(metavar="KEY", help="The key as `onceward ls` shows it.")]
 AnyKeyArgument = Annotated[
-    str,
-    typer.Argument(metavar="KEY", help="The key as `onceward ls` shows it, or the client's own, as of an HTTP header."),
+    str, Argument(metavar="KEY", help="The key as `onceward ls` shows it, or the client's own, as of an HTTP header.")
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it even if a worker holds the key.")]
+YesOption = Annotated[bool, Option("--yes", "-y", help="Do it even if a worker holds the key.")]
 ClearOption = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do it even if a worker holds the key, or the key keeps a message.")
+    bool, Option("--yes", "-y", help="Do it even if a worker holds the key, or the key keeps a message.")
 ]
 ToOption = Annotated[
-    str | None,
-    typer.Option(
-        "--to", metavar="QUEUE", help="The queue to send its message to: URL, ARN or name.", show_default=False
-    ),
+    str | None, Option(metavar="QUEUE", help="The queue to send its message to: URL, ARN or name.", show_default=False)
 ]
-ReasonOption = Annotated[str, typer.Option(metavar="TEXT", help="The reason that callers of this key are told.")]
+ReasonOption = Annotated[str, Option(metavar="TEXT", help="The reason that callers of this key are told.")]
 
 
 def show(key: AnyKeyArgument, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:

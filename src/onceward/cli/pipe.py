@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from typer import Argument, Option
 
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
 from onceward.cli.pipe_report import PipeReport
@@ -47,37 +48,34 @@ Exit status: [bold]0[/bold] every line is done; [bold]1[/bold] some failed, are 
 """
 
 FilesArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="FILE", help="NDJSON files; none, or -, is the standard input.")
+    list[str] | None, Argument(metavar="FILE", help="NDJSON files; none, or -, is the standard input.")
 ]
 KeyOption = Annotated[
     str,
-    typer.Option(
-        "--key",
+    Option(
         metavar="JMESPATH",
         help=r"What identifies a line: line.id, or \[line.shop, line.id]. With --call, the function's parameter stands for line.",
     ),
 ]
 JobsOption = Annotated[
-    int, typer.Option("--jobs", "-j", min=1, max=MOST_JOBS, metavar="N", help="Lines to handle at a time.")
+    int, Option("--jobs", "-j", min=1, max=MOST_JOBS, metavar="N", help="Lines to handle at a time.")
 ]
 LeaseOption = Annotated[
-    float, typer.Option(metavar="S", help="Seconds until another run may take over the keys of a killed one.")
+    float, Option(metavar="S", help="Seconds until another run may take over the keys of a killed one.")
 ]
 AttemptsOption = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Failures after which a key is parked.", show_default="no limit")
+    int | None, Option(min=1, metavar="N", help="Failures after which a key is parked.", show_default="no limit")
 ]
 WaitOption = Annotated[
     float | None,
-    typer.Option(
-        min=0, metavar="S", help="Seconds to wait for a key that another worker holds.", show_default="lease + 5"
-    ),
+    Option(min=0, metavar="S", help="Seconds to wait for a key that another worker holds.", show_default="lease + 5"),
 ]
-NameOption = Annotated[str, typer.Option(metavar="NAME", help="The namespace of the keys: one for each command.")]
-NewOption = Annotated[bool, typer.Option("--new-only", help="Print nothing for lines that were done before.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line, and a summary at the end.")]
-RejectsOption = Annotated[str | None, typer.Option(metavar="FILE", help="Append malformed lines to FILE, as they are.")]
+NameOption = Annotated[str, Option(metavar="NAME", help="The namespace of the keys: one for each command.")]
+NewOption = Annotated[bool, Option("--new-only", help="Print nothing for lines that were done before.")]
+JsonOption = Annotated[bool, Option("--json", help="Print one JSON object per line, and a summary at the end.")]
+RejectsOption = Annotated[str | None, Option(metavar="FILE", help="Append malformed lines to FILE, as they are.")]
 CallOption = Annotated[
-    str | None, typer.Option(metavar="MODULE:FUNCTION", help="Call a Python function instead of a command.")
+    str | None, Option(metavar="MODULE:FUNCTION", help="Call a Python function instead of a command.")
 ]
 
 

@@ -5,6 +5,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from onceward import terminal
 from onceward.aws.dead_letters.redrive import Redrive, UnfitQueues, namespaces
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 _OUTCOMES = ("moved", "finished", "dropped", "refused", "filtered", "failed")
 _WOULD = {"moved": "would move", "finished": "would finish", "dropped": "would drop"}  # in a dry run
 
-DlqArgument = Annotated[str, typer.Argument(metavar="DLQ", help="The dead-letter queue: its URL, ARN or name.")]
-ToOption = Annotated[str, typer.Option("--to", metavar="QUEUE", help="Where its messages go: URL, ARN or name.")]
+DlqArgument = Annotated[str, Argument(metavar="DLQ", help="The dead-letter queue: its URL, ARN or name.")]
+ToOption = Annotated[str, Option(metavar="QUEUE", help="Where its messages go: URL, ARN or name.")]
 NameOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="NAMESPACE",
         help="What the consumer's keys start with in the ledger: its name=, or its handler's module and name.",
         show_default="the only one in the ledger",
@@ -35,7 +36,7 @@ NameOption = Annotated[
 ]
 KeyOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="JMESPATH",
         help="The consumer's key=, with body for its parameter.",
         show_default="its default, the message id",
@@ -43,14 +44,14 @@ KeyOption = Annotated[
 ]
 WhereOption = Annotated[
     str | None,
-    typer.Option(metavar="JMESPATH", help="Only messages for which this is true, as body.amount.", show_default="all"),
+    Option(metavar="JMESPATH", help="Only messages for which this is true, as body.amount.", show_default="all"),
 ]
 UnwrapOption = Annotated[
-    Literal["sns"] | None, typer.Option(help="The consumer's unwrap=: the messages are in SNS's envelopes.")
+    Literal["sns"] | None, Option(help="The consumer's unwrap=: the messages are in SNS's envelopes.")
 ]
 FingerprintOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="JMESPATH",
         help="The consumer's fingerprint=, with body for its parameter; body when that is True.",
         show_default="none",
@@ -58,23 +59,21 @@ FingerprintOption = Annotated[
 ]
 CompletedOption = Annotated[
     Literal["keep", "drop", "rerun"],
-    typer.Option(
+    Option(
         help="What to do with a message whose key is completed: keep it; drop it, because its effect is made; or rerun it: clear "
         "its key and move it."
     ),
 ]
 DryOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be done, and change nothing. SQS counts a receive.")
+    bool, Option("--dry-run", help="Show what would be done, and change nothing. SQS counts a receive.")
 ]
 LimitOption = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Stop after N messages have left.", show_default="all")
+    int | None, Option(min=1, metavar="N", help="Stop after N messages have left.", show_default="all")
 ]
 VisibilityOption = Annotated[
-    int, typer.Option(min=1, max=43200, metavar="S", help="Seconds that messages stay hidden if this is killed.")
+    int, Option(min=1, max=43200, metavar="S", help="Seconds that messages stay hidden if this is killed.")
 ]
-YesOption = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask before completed messages are dropped or rerun.")
-]
+YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask before completed messages are dropped or rerun.")]
 
 
 def redrive(
