@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 from onceward.cli.progress import shown
 from onceward.consumers.stop import Stop
-from onceward.pipe.attempt import LineOutcome, has_text
+from onceward.pipe.attempt import LineOutcome
 from onceward.pipe.jobs import LineJob
 from onceward.pipe.lines import STDIN, Line
 from onceward.pipe.reporter import Reporter
@@ -44,8 +44,7 @@ class PipeReport(Reporter):
         if outcome.unstored:
             self._unstored += outcome.kind == "ran"
             self._missing += outcome.kind == "replayed"
-        if has_text(outcome.errors):
-            assert outcome.errors is not None
+        if outcome.errors is not None:
             self._pass_on(outcome.errors)
         if self._new_only and outcome.kind == "replayed":
             outcome = outcome._replace(output=None)

@@ -1,7 +1,7 @@
 """One attempt at one line."""
 
-import os
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
 from onceward.claim.claim import Claim
@@ -13,6 +13,7 @@ class Interrupted(BaseException):
     """The handler was killed; its key stays claimed to the end of its lease."""
 
 
+@dataclass
 class Attempt:
     """What becomes of a job.
 
@@ -25,14 +26,13 @@ class Attempt:
         files: closes the files that a command wrote to. Close it when the outcome has been told.
     """
 
-    def __init__(self, job: LineJob) -> None:
-        self.job = job
-        self.claim: Claim | None = None
-        self.output: Output | None = None
-        self.errors: BinaryIO | None = None
-        self.error: BaseException | None = None
-        self.reason = ""
-        self.files = ExitStack()
+    job: LineJob
+    claim: Claim | None = None
+    output: Output | None = None
+    errors: BinaryIO | None = None
+    error: BaseException | None = None
+    reason: str = ""
+    files: ExitStack = field(default_factory=ExitStack)
 
     def failed(self, error: BaseException, reason: str = "") -> BaseException:
         """Remember and return what the handler raises."""
@@ -50,8 +50,3 @@ class LineOutcome(NamedTuple):
     errors: BinaryIO | None = None
     unstored: bool = False
     reason: str | None = None
-
-
-def has_text(file: BinaryIO | None) -> bool:
-    """Tell whether anything was written to a file."""
-    return file is not None and file.seek(0, os.SEEK_END) > 0

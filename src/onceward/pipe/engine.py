@@ -1,19 +1,21 @@
 """One run of the engine: read the lines, hand them to workers, wait for the end, and say how it ended."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from onceward.consumers.stop import Stop
 from onceward.core.policy import Options
-from onceward.errors import Mismatch, ResultWarning, StoreError
+from onceward.errors import KeyMissing, Mismatch, ResultWarning, StoreError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.keys.paths import StrictPath
 from onceward.once import Once
 from onceward.pipe.attempt import Interrupted, LineOutcome
-from onceward.pipe.jobs import JobReader, Jobs, LineJob, Malformed
-from onceward.pipe.lines import STDIN, Line, Lines
+from onceward.pipe.jobs import Jobs, LineJob
+from onceward.pipe.lines import LONGEST, STDIN, Line, Lines
 from onceward.pipe.rejects import Rejects
 from onceward.pipe.reporter import Reporter
 from onceward.pipe.runner import Handler, Runner, Workers
@@ -57,6 +59,10 @@ class NameTaken(ValueError):
         self.before, self.key = before, key
 
 
+class _Malformed(Exception):
+    """The line can never be handled. The text says why."""
+
+
 class Pipe:
     """Handles each line of a stream of NDJSON exactly once per key.
 
@@ -88,9 +94,7 @@ class Pipe:
     ) -> None:
         options: Options = {"lease": lease, "max_attempts": max_attempts, "retention": None, "on_busy": "raise"}
         self._guard = once.guards.for_keys(name, options, no_skip=_NO_SKIP, codec=handler.codec)
-        self._reader = JobReader(
-            self._guard.name, StrictPath(key, "key", handler.roots), handler.roots, handler.prepare
-        )
+        self._key = StrictPath(key, "key", handler.roots)
         self._once, self._handler, self._jobs = once, handler, jobs
         self._wait = lease + WAIT_BEYOND if wait is None else wait
 
@@ -117,14 +121,33 @@ class Pipe:
         """
         self._own_name()
         runner = Runner(self._guard, self._handler, self._wait)
-        run = _Run(runner, self._reader, reporter or Reporter(), Rejects(rejects), stop or Stop())
+        run = _Run(runner, self._job, reporter or Reporter(), Rejects(rejects), stop or Stop())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResultWarning)  # the reporter is told of it
             return run.run(files, self._jobs)
 
+    def _job(self, line: Line) -> LineJob:
+        """Return the job of a line; raises _Malformed."""
+        if line.data is None:
+            raise _Malformed(f"longer than {LONGEST} bytes")
+        try:
+            value = msgspec.json.decode(line.data)
+        except UnicodeDecodeError as error:
+            raise _Malformed(f"not UTF-8: {error.reason}") from error
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise _Malformed(f"not JSON: {error}") from error
+        try:
+            found = self._key.search(self._handler.roots.named(value))
+            if found is None:
+                raise _Malformed(f"no key: {self._key.expression!r} finds nothing in this line")
+            key = ledger_key(self._guard.name, found)
+            return LineJob(line.file, line.number, line.data, key, self._handler.prepare(value))
+        except (KeyMissing, RecursionError) as error:
+            raise _Malformed(str(error)) from error
+
     def _own_name(self) -> None:
         """Make sure that no other handler used the keys of this name before."""
-        name, handler = self._reader.name, self._handler
+        name, handler = self._guard.name, self._handler
         key = ledger_key(_HANDLERS, name)
         options: Options = {"lease": 5.0, "retention": None, "on_busy": 10.0}
         guard = self._once.guards.for_keys(_HANDLERS, options, no_skip=_NO_SKIP)
@@ -139,8 +162,10 @@ class Pipe:
 class _Run:
     """Brings lines, workers and reporter together."""
 
-    def __init__(self, runner: Runner, reader: JobReader, reporter: Reporter, rejects: Rejects, stop: Stop) -> None:
-        self._runner, self._reader, self._reporter = runner, reader, reporter
+    def __init__(
+        self, runner: Runner, job_of: Callable[[Line], LineJob], reporter: Reporter, rejects: Rejects, stop: Stop
+    ) -> None:
+        self._runner, self._job_of, self._reporter = runner, job_of, reporter
         self._rejects, self._stop = rejects, stop
         self._trouble: str | None = None
 
@@ -173,8 +198,8 @@ class _Run:
             if line.data is not None and not line.data.strip():
                 continue
             try:
-                job = self._reader.job(line)
-            except Malformed as reason:
+                job = self._job_of(line)
+            except _Malformed as reason:
                 self._reject(line, str(reason))
             else:
                 jobs.put(job)

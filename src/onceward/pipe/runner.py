@@ -7,7 +7,7 @@ from collections.abc import Callable
 from onceward.claim.guard import Guard
 from onceward.consumers.stop import Stop
 from onceward.errors import Busy, Parked, ResultNotRecorded, ResultUnavailable, StoreError
-from onceward.pipe.attempt import Attempt, Interrupted, LineOutcome, has_text
+from onceward.pipe.attempt import Attempt, Interrupted, LineOutcome
 from onceward.pipe.commands import Command
 from onceward.pipe.functions import Function
 from onceward.pipe.jobs import Jobs, LineJob
@@ -55,8 +55,8 @@ class Runner:
         if error is attempt.error and attempt.claim is not None:
             notes = self._last_attempt(attempt.claim.attempt)
             notes += "".join(f"; {note}" for note in getattr(error, "__notes__", []))
-            errors = attempt.errors if has_text(attempt.errors) else None
-            return LineOutcome("failed", describe(error) + notes, None, errors, reason=attempt.reason + notes)
+            reason = attempt.reason + notes
+            return LineOutcome("failed", describe(error) + notes, None, attempt.errors, reason=reason)
         if isinstance(error, ResultNotRecorded):
             raise StoreError(
                 f"{error.key}: it succeeded, but that could not be recorded until its lease was over, so the next run will "
