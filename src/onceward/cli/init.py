@@ -1,15 +1,27 @@
-"""The command that makes a ledger, or prints how: init."""
+"""The commands that make a ledger, or bring it up to this version: init and migrate."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from typer import Option
 
 from onceward import terminal
-from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, opened, refuse, said
+from onceward.cli.ledgers import (
+    DEFAULT_STORE,
+    TROUBLE,
+    USAGE,
+    JsonOption,
+    StoreOption,
+    looking_at,
+    opened,
+    refuse,
+    said,
+)
 from onceward.core.drivers import drive
 from onceward.errors import OncewardError
-from onceward.stores.capabilities import PROVISION, TEMPLATE
+from onceward.stores.capabilities import MIGRATE, PROVISION, TEMPLATE
+from onceward.stores.contract import Part
 
 PitrOption = Annotated[
     bool, Option("--pitr", help="DynamoDB: with point-in-time recovery, which is charged by the table's size.")
@@ -48,10 +60,25 @@ def init(
         refuse(str(error), USAGE)
     finally:
         once.close()
-    if json:
-        told = {"store": once.store.url, "parts": [part._asdict() for part in parts]}
-        typer.echo(terminal.json(told))
-    elif not parts:
-        typer.echo(f"{terminal.line(once.store.url)} needs nothing made")
-    else:
-        typer.echo("\n".join(f"{'made' if made else 'was there'}: {terminal.line(what)}" for what, made in parts))
+    lines = [f"{'made' if part.made else 'was there'}: {part.what}" for part in parts]
+    _tell(once.store.url, parts, lines or [f"{once.store.url} needs nothing made"], json=json)
+
+
+def migrate(store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
+    """Add to a ledger what this version needs and an earlier version did not make. The records stay as they are.
+
+    Earlier versions can still use the ledger. A worker adds the same things by itself on first use. If your workers have no
+    right to alter the ledger, run this command before you deploy them.
+    """
+    with looking_at(store) as ledger:
+        needed = MIGRATE.of(ledger.store)
+        parts = [] if needed is None else drive(needed(), ledger.store)
+    url = ledger.store.url
+    _tell(
+        url, parts, [f"added: {part.what}" for part in parts if part.made] or [f"{url} needs no migration"], json=json
+    )
+
+
+def _tell(url: str, parts: Sequence[Part], lines: Sequence[str], *, json: bool) -> None:
+    told = terminal.json({"store": url, "parts": [part._asdict() for part in parts]})
+    typer.echo(told if json else "\n".join(map(terminal.line, lines)))

@@ -37,19 +37,13 @@ def opened(url: str) -> Once:
         refuse(str(error), USAGE)
 
 
-def existing(url: str) -> Once:
-    """As :func:`opened`, but refuses to make a ledger that does not exist."""
+@contextmanager
+def looking_at(url: str) -> Iterator[Ledger]:
+    """Open an existing ledger. Its errors end the command with one line."""
     once = opened(url)
     found = FOUND.of(once.store)
     if found is not None and not found():
         refuse(f"there is no ledger at {once.store.url}; name one with --store or ONCEWARD_STORE", TROUBLE)
-    return once
-
-
-@contextmanager
-def looking_at(url: str) -> Iterator[Ledger]:
-    """Open an existing ledger. Its errors end the command with one line."""
-    once = existing(url)
     try:
         yield once.ledger
     except OncewardError as error:

@@ -2,24 +2,21 @@
 
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 from typer import Argument, Option
 
 from onceward import terminal
-from onceward.aws.dead_letters.redrive import Redrive, UnfitQueues, namespaces
+from onceward.aws.dead_letters.redrive import Backlog, Fate, Redrive, UnfitQueues, namespaces
 from onceward.aws.sqs.queue import Queue
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.progress import shown
 from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
 from onceward.once import Once
+from onceward.stores.ledger import Ledger
 from onceward.terminal import line, quoted
-
-if TYPE_CHECKING:
-    from onceward.aws.dead_letters.redrive import Backlog, Fate
-    from onceward.stores.ledger import Ledger
 
 _OUTCOMES = ("moved", "finished", "dropped", "refused", "filtered", "failed")
 _WOULD = {"moved": "would move", "finished": "would finish", "dropped": "would drop"}  # in a dry run
@@ -103,7 +100,7 @@ def redrive(
             source, target = Queue(dlq), Queue(to)
             found = _namespace(ledger, store) if name is None else name
             run = Redrive(
-                _once(ledger),
+                Once(ledger.store),
                 source,
                 target,
                 name=found,
@@ -140,7 +137,7 @@ class _Told:
         self._counts = dict.fromkeys(_OUTCOMES, 0)
         self._without = 0  # messages without a record
 
-    def all(self, run: "Redrive", waiting: "Backlog") -> int:
+    def all(self, run: Redrive, waiting: Backlog) -> int:
         """Do it, and return the exit status."""
         stop = Stop()
         stop.listen()
@@ -171,7 +168,7 @@ class _Told:
         stays = self._counts["refused"] + self._counts["failed"]
         return TROUBLE if stays or stop.asked else 0
 
-    def _line(self, fate: "Fate") -> str:
+    def _line(self, fate: Fate) -> str:
         what = f"would be {fate.outcome}" if self._dry_run and fate.gone else fate.outcome
         record = fate.record
         error = "" if record is None or not record.error else f"; last error: {record.error}"
@@ -181,9 +178,7 @@ class _Told:
     def _summary(self) -> str:
         words = _WOULD if self._dry_run else {}
         told = ", ".join(f"{words.get(outcome, outcome)} {count}" for outcome, count in self._counts.items() if count)
-        return (
-            f"{'a dry run: nothing was changed; ' if self._dry_run else ''}{told or 'no message there to be received'}"
-        )
+        return f"{'a dry run: nothing was changed; ' if self._dry_run else ''}{told or 'no message could be received'}"
 
     def _hint(self) -> None:
         if self._without and self._without == self._counts["moved"]:
@@ -194,7 +189,7 @@ class _Told:
             )
 
 
-def _namespace(ledger: "Ledger", url: str) -> str:
+def _namespace(ledger: Ledger, url: str) -> str:
     names, whole = namespaces(ledger)
     if len(names) == 1 and whole:
         return names.pop()
@@ -205,10 +200,6 @@ def _namespace(ledger: "Ledger", url: str) -> str:
     )
 
 
-def _once(ledger: "Ledger") -> "Once":
-    return Once(ledger.store)
-
-
 def _confirm(completed: str, dlq: str) -> None:
     what = "are deleted" if completed == "drop" else "run again"
     if not sys.stdin.isatty():
@@ -217,12 +208,13 @@ def _confirm(completed: str, dlq: str) -> None:
         refuse("nothing was changed", TROUBLE)
 
 
-def _as_json(fate: "Fate") -> str:
-    told: dict[str, object] = {
+def _as_json(fate: Fate) -> str:
+    record = None if fate.record is None else fate.record._asdict()
+    told = {
         "message": fate.message.id,
         "outcome": fate.outcome,
         "reason": fate.reason,
         "key": fate.key,
-        "record": None if fate.record is None else fate.record._asdict(),
+        "record": record,
     }
     return terminal.json(told)
