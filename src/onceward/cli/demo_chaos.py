@@ -58,7 +58,6 @@ class Chaos:
                 self.kill()
 
     def kill(self) -> None:
-        """Kill all that are left."""
         for worker in self._workers:
             worker.kill()
             worker.wait()

@@ -59,19 +59,15 @@ class DemoQueue:
         return row
 
     def acknowledge(self, delivery: int) -> None:
-        """Delete a delivery for good."""
         self._db.execute("DELETE FROM deliveries WHERE id = ?", (delivery,))
 
     def left(self) -> int:
-        """Return how many deliveries are not acknowledged."""
         return int(self._db.execute("SELECT count(*) FROM deliveries").fetchone()[0])
 
     def tell(self, kind: str) -> None:
-        """Write down what happened to this worker."""
         self._db.execute("INSERT INTO events (kind, worker) VALUES (?, ?)", (kind, self._worker))
 
     def told(self) -> dict[str, int]:
-        """Return how often each kind of event happened."""
         return dict(self._db.execute("SELECT kind, count(*) FROM events GROUP BY kind"))
 
     def is_working(self, worker: int) -> bool:

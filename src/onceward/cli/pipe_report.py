@@ -40,7 +40,6 @@ class PipeReport(Reporter):
         sys.stdout = sys.stderr  # what a called function prints is no result
 
     def show(self, job: LineJob, outcome: LineOutcome) -> None:
-        """Write what became of a line."""
         if outcome.unstored:
             self._unstored += outcome.kind == "ran"
             self._missing += outcome.kind == "replayed"
@@ -61,7 +60,6 @@ class PipeReport(Reporter):
         self._update()
 
     def reject(self, read: Line, reason: str) -> None:
-        """Write that nothing can be done with a line."""
         self._shown.say(f"{_place(read.file, read.number)}: malformed: {line(reason)}\n")
         if self._as_json:
             self._out(_object(read.file, read.number, None, LineOutcome("malformed", reason)))
@@ -73,7 +71,6 @@ class PipeReport(Reporter):
             self._shown.say(f"onceward: {line(text)}\n")
 
     def tick(self) -> None:
-        """Show the progress."""
         with self.lock:
             self._update()
 

@@ -26,7 +26,6 @@ class Shown:
         self._next = 0.0
 
     def start(self) -> None:
-        """Begin."""
         self._next = time.monotonic() + self._every
 
     def update(self, read: int, text: str) -> None:
@@ -51,7 +50,7 @@ class Shown:
             pass  # nobody is left to be told
 
     def stop(self) -> None:
-        """End."""
+        pass
 
 
 class _Bar(Shown):

@@ -138,7 +138,6 @@ class _Told:
         self._without = 0  # messages without a record
 
     def all(self, run: Redrive, waiting: Backlog) -> int:
-        """Do it, and return the exit status."""
         stop = Stop()
         stop.listen()
         shows = shown(waiting.visible)

@@ -86,7 +86,6 @@ class Command:
         return Bytes(io.BytesIO(value.encode() if isinstance(value, str) else cast("bytes", value)))
 
     def close(self) -> None:
-        """Give back what watches the commands."""
         self._watchdog.close()
 
     def _run(self, attempt: Attempt, out: BinaryIO, err: BinaryIO) -> int:

@@ -170,7 +170,6 @@ class _Run:
         self._trouble: str | None = None
 
     def run(self, files: Sequence[str], workers: int) -> End:
-        """Handle all lines with so many workers at a time."""
         lines = Lines(files, self._stop, self._rejects.add)
         self._reporter.start(lines.total)
         jobs = Jobs(workers, self._stop)

@@ -46,7 +46,6 @@ class Function:
         self.roots: Roots = roots_of(self._function, takes, handler.claim)._replace(fixed=LINE.start)
 
     def prepare(self, value: object) -> object:
-        """Return what the function is given for a parsed line: just that."""
         return value
 
     def handle(self, attempt: Attempt) -> object:
@@ -69,7 +68,7 @@ class Function:
         return Value(value)
 
     def close(self) -> None:
-        """Nothing is left open."""
+        pass
 
 
 async def _awaited(value: Awaitable[object]) -> object:

@@ -60,7 +60,6 @@ class Jobs:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Say that there will be no more fresh jobs."""
         with self._changed:
             self._open = False
             self._changed.notify_all()

@@ -18,7 +18,6 @@ class Bytes:
         self._file = file
 
     def raw(self) -> Iterator[bytes]:
-        """Yield it as it is."""
         self._file.seek(0)
         while chunk := self._file.read(_CHUNK):
             yield chunk

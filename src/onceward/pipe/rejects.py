@@ -25,6 +25,5 @@ class Rejects:
         write_all(self._fd, piece)
 
     def close(self) -> None:
-        """Close it."""
         if self._fd >= 0:
             os.close(self._fd)

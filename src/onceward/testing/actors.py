@@ -6,6 +6,7 @@ it runs a new generator through the longer history, and keeps the result.
 """
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from onceward.core import protocol, steps
@@ -45,17 +46,17 @@ class Left(NamedTuple):
     over: bool = False
 
 
+@dataclass
 class Seat:
     """What a worker knows outside its generator: its clock, and the claim it believes it holds."""
 
-    def __init__(self) -> None:
-        self.clock = 0.0
-        self.owner = ""
-        self.holds = False
-        self.until = 0.0
-        self.effects: tuple[int, ...] = ()
-        self.failures = 0
-        self.claiming = False
+    clock: float = 0.0
+    owner: str = ""
+    holds: bool = False
+    until: float = 0.0
+    effects: tuple[int, ...] = ()
+    failures: int = 0
+    claiming: bool = False
 
 
 class Parts(NamedTuple):
@@ -100,7 +101,8 @@ class Node:
         self._next: dict[tuple[str, object, float], Node] = {}
         self.pending: object = None  # what it waits for
         self.trouble: BaseException | None = None
-        self.seat = Seat()
+        owner = f"{cast.number}.{before.delivery + 1}"
+        self.seat = Seat(clock, owner, effects=before.effects, failures=before.failures)
         self.left = before
         self._run()
 
@@ -113,11 +115,7 @@ class Node:
         return self._next[event]
 
     def _run(self) -> None:
-        seat, before = self.seat, self._before
-        seat.clock = self._start
-        seat.effects, seat.failures = before.effects, before.failures
-        seat.owner = f"{self._cast.number}.{before.delivery + 1}"
-        told = None
+        seat, told = self.seat, None
         script = _deliver(self._cast, seat, Bid(KEY, seat.owner, None, self._cast.policy, lambda: seat.clock))
         try:
             pending = next(script)

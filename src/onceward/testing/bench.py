@@ -52,7 +52,6 @@ class Bench:
         self._runner = asyncio.Runner() if mode == "async" else None
 
     def do(self, steps: Steps[T], store: Store | None = None) -> T:
-        """Drive a verb's steps to the end."""
         target = self.store if store is None else store
         return drive(steps, target) if self._runner is None else self._runner.run(drive_async(steps, target))
 
@@ -71,11 +70,9 @@ class Bench:
             return list(pool.map(run, range(count)))
 
     def insert(self, write: Write) -> Reply:
-        """Insert through the store."""
         return self.do(self.store.insert(write))
 
     def swap(self, write: Write, seen: Record) -> Reply:
-        """Swap through the store."""
         return self.do(self.store.swap(write, seen))
 
     def load(self, key: str) -> Record | None:
@@ -91,7 +88,6 @@ class Bench:
         return won(self.swap(next_of(seen, **changes), seen), "swap")
 
     def close(self) -> None:
-        """Close both handles."""
         self.other.close()
         self.store.close()
         if self._runner is not None:

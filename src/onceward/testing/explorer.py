@@ -105,7 +105,6 @@ class _Explorer:
         self._seen = Explored()
 
     def run(self, stop_at_first: bool) -> Explored:
-        """Visit all states, depth first."""
         seen, first = self._seen, self._moves.first()
         visited, todo = {first}, [first]
         while todo and not (stop_at_first and seen.violations):

@@ -148,11 +148,9 @@ class Faults:
         self._late: list[tuple[int, object]] = []
 
     def exchange(self, request: object) -> object:
-        """Send one request through the plan."""
         return drive(self._course(request), self.store)
 
     async def exchange_async(self, request: object) -> object:
-        """As :meth:`exchange`, for a coroutine."""
         return await drive_async(self._course(request), self.store)
 
     def _course(self, request: object) -> Steps[object]:
@@ -192,39 +190,30 @@ class Faults:
     # --- the verbs: the store's own, each request tagged with where it comes from -----------------------------------
 
     def insert(self, write: Write) -> Steps[Reply]:
-        """Write if the key is absent."""
         return _tagged("insert", (write,), self.store.insert(write))
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        """Write if the record is still the version seen."""
         return _tagged("swap", (write, seen), self.store.swap(write, seen))
 
     def load(self, key: str) -> Steps[Reply]:
-        """Read one record."""
         return _tagged("load", (key,), self.store.load(key))
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
-        """Insert each independently."""
         return _tagged("insert_many", (list(writes),), self.store.insert_many(writes))
 
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
-        """Swap each independently."""
         return _tagged("swap_many", (list(pairs),), self.store.swap_many(pairs))
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-        """Read records in pages."""
         return _tagged("scan", (prefix, after, limit), self.store.scan(prefix, after, limit))
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
-        """Delete if the record is still the version seen."""
         return _tagged("delete", (seen,), self.store.delete(seen))
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
-        """Delete expired records."""
         return _tagged("purge", (limit, after), self.store.purge(limit, after))
 
     def close(self) -> None:
-        """Close the store behind."""
         self.store.close()
 
 

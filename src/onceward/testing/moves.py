@@ -36,7 +36,6 @@ class Moves:
         return state._replace(slots=tuple(Slot(self._begun(state, cast.number, Left())) for cast in self._casts))
 
     def after(self, state: State) -> Iterator[Move]:
-        """Yield all that may happen next."""
         bounds = self._bounds
         for number, slot in enumerate(state.slots):
             if isinstance(slot, Slot):

@@ -57,11 +57,9 @@ class State(NamedTuple):
     interrupts: int = 0
 
     def put(self, number: int, slot: Slot | Left) -> "State":
-        """Return this state with another one of a worker."""
         return self._replace(slots=(*self.slots[:number], slot, *self.slots[number + 1 :]))
 
     def fly(self, node: Node) -> "State":
-        """Return this state with the node's request in flight."""
         flights = (*self.flights, (node, node.seat.owner))
         return self._replace(flights=tuple(sorted(flights, key=lambda flight: id(flight[0]))))
 
