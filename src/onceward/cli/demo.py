@@ -19,12 +19,14 @@ from onceward.cli.demo_chaos import Chaos
 from onceward.cli.demo_queue import LEASE, LEDGER, PAUSE, DemoQueue, connected
 from onceward.terminal import drawn
 
-DUPLICATES = 0.3  # of the messages are sent twice
-_LINE_EVERY = 2.0  # seconds, where there is no terminal
-_PATIENCE = 30.0  # seconds beyond the given ones after which something is wrong
+DUPLICATES = 0.3  # the share of messages that are sent twice
+_LINE_EVERY = 2.0  # seconds between lines of figures, without a terminal
+_PATIENCE = 30.0  # seconds beyond --seconds; then the demo gives up
 
 MessagesOption = Annotated[int, Option(min=1, metavar="N", help="Messages to send.")]
-SecondsOption = Annotated[float, Option(min=1, metavar="S", help="Seconds, roughly, to kill and pause workers.")]
+SecondsOption = Annotated[
+    float, Option(min=1, metavar="S", help="For about how many seconds workers are killed and paused.")
+]
 WorkersOption = Annotated[int, Option(min=2, metavar="N", help="Worker processes.")]
 KeepOption = Annotated[bool, Option("--keep", help="Keep the files, so that you can look at them.")]
 

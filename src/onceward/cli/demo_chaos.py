@@ -1,4 +1,4 @@
-"""The demo's controller: starts workers, kills and pauses them in the middle of their work, and starts others."""
+"""The demo's controller: starts workers, kills and pauses them in the middle of their work, and replaces them."""
 
 import random
 import signal
@@ -73,7 +73,7 @@ class Chaos:
                 del self._paused[worker.pid]
 
     def _busy_one(self) -> "subprocess.Popen[bytes] | None":
-        """Return a worker in the middle of a message, None when there is none; one worker is always left alone."""
+        """Return a worker in the middle of a message, or None. One worker is always left alone."""
         free = [w for w in self._workers if w.pid not in self._paused]
         busy = [w for w in free if w.poll() is None and self._queue.is_working(w.pid)]
         return random.choice(busy) if busy and len(free) > 1 else None

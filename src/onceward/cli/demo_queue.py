@@ -9,7 +9,7 @@ from pathlib import Path
 QUEUE, LEDGER = "queue.db", "ledger.db"
 LEASE = 1.0  # seconds that a worker's claim holds
 VISIBILITY = 0.8  # seconds after which a delivery that was not acknowledged is delivered again
-PAUSE = 1.7  # seconds that a worker is stopped: past its lease, and until its successor has had time to finish
+PAUSE = 1.7  # seconds that a worker is paused: longer than its lease, so that its successor can finish
 
 _SCHEMA = (
     "CREATE TABLE deliveries (id INTEGER PRIMARY KEY, message TEXT NOT NULL, visible_at REAL NOT NULL)",

@@ -29,7 +29,7 @@ def work(folder: Path, seconds: float) -> None:
             queue.tell("replayed")
         except LeaseLost:
             queue.tell("refused")
-            continue  # this worker was a zombie: the message is another's now
+            continue  # this worker was a zombie: another worker has the message now
         except Busy:
             queue.tell("busy")
             continue

@@ -24,14 +24,15 @@ from onceward.stores.capabilities import MIGRATE, PROVISION, TEMPLATE
 from onceward.stores.contract import Part
 
 PitrOption = Annotated[
-    bool, Option("--pitr", help="DynamoDB: with point-in-time recovery, which is charged by the table's size.")
+    bool, Option("--pitr", help="DynamoDB: switch point-in-time recovery on. AWS charges for it by the table's size.")
 ]
 TtlOption = Annotated[
     bool,
-    Option("--ttl", help="DynamoDB: switch TTL on also in a table that has items, of which it deletes the expired."),
+    Option("--ttl", help="DynamoDB: switch TTL on even if the table has items. TTL deletes items that have expired."),
 ]
 PrintOption = Annotated[
-    str | None, Option("--print", metavar="F", help="DynamoDB: print it as cloudformation or terraform instead.")
+    str | None,
+    Option("--print", metavar="F", help="DynamoDB: print a template, cloudformation or terraform, and make nothing."),
 ]
 
 
@@ -42,9 +43,9 @@ def init(
     print_: PrintOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make the ledger, such as a DynamoDB table on demand with its TTL, or an SQLite file. It does not change what exists.
+    """Make the ledger, such as an SQLite file or a DynamoDB table (on demand, with a TTL). What exists stays as it is.
 
-    A DynamoDB table with items gets a TTL only if you pass --ttl, because the TTL would delete items of others, too.
+    A DynamoDB table with items gets a TTL only if you pass --ttl, because TTL would also delete items that are not onceward's.
     """
     once = opened(store)
     options = {name for name, given in (("pitr", pitr), ("ttl", ttl)) if given}

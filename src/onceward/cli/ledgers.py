@@ -56,7 +56,7 @@ def looking_at(url: str) -> Iterator[Ledger]:
 
 
 def said(error: OncewardError) -> str:
-    """Return what an error says, and what to look at when no server answered."""
+    """Return an error's text. If no server answered, say what to check."""
     if isinstance(error, StoreError) and error.transient and isinstance(error.__cause__, OSError):
-        return f"{error}. Try again; if it stays so, check the endpoint and the region in --store (or AWS_ENDPOINT_URL and AWS_REGION)"
+        return f"{error}. Try again. If that does not help, check the endpoint and the region in --store (or AWS_ENDPOINT_URL and AWS_REGION)"
     return str(error)

@@ -21,11 +21,14 @@ from onceward.stores.ledger import KeepsMessage, Ledger, NotFound
 from onceward.terminal import line, quoted
 
 T = TypeVar("T")
-_LISTED = 20  # records that have one key, when it is not told which of them is meant
+_LISTED = 20  # records that `show` lists when several have the client's key
 
 KeyArgument = Annotated[str, Argument(metavar="KEY", help="The key as `onceward ls` shows it.")]
 AnyKeyArgument = Annotated[
-    str, Argument(metavar="KEY", help="The key as `onceward ls` shows it, or the client's own, as of an HTTP header.")
+    str,
+    Argument(
+        metavar="KEY", help="The key as `onceward ls` shows it, or the client's own, such as that of an HTTP header."
+    ),
 ]
 YesOption = Annotated[bool, Option("--yes", "-y", help="Do it even if a worker holds the key.")]
 ClearOption = Annotated[
@@ -38,10 +41,10 @@ ReasonOption = Annotated[str, Option(metavar="TEXT", help="The reason that calle
 
 
 def show(key: AnyKeyArgument, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
-    """Show what is recorded of a key, and what you can do next.
+    """Show the record of a key, and what you can do next.
 
-    If the ledger has no such key, it is searched as a client's own key: the key of an HTTP request, without the namespace and
-    the scope that the ledger adds. This reads the whole ledger. If several records have it, their keys are listed.
+    If the ledger has no such key, onceward looks for it as a client's own key, such as that of an HTTP request. The ledger
+    adds the namespace and the scope to it. This reads the whole ledger. If several records have it, their keys are listed.
     """
     with looking_at(store) as ledger:
         options = "" if store == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(store)}"
@@ -107,7 +110,9 @@ def _send_again(ledger: Ledger, key: str, to: str, *, json: bool) -> None:
     except ValueError as error:
         refuse(str(error), USAGE)
     try:
-        _tell(unpark_to(ledger, key, queue), f"its message is sent to {queue.name}, and it is unparked", json=json)
+        _tell(
+            unpark_to(ledger, key, queue), f"its message was sent to {queue.name}, and the key is unparked", json=json
+        )
     finally:
         queue.close()
 
@@ -122,19 +127,19 @@ def _asking(change: Callable[[bool, bool], T], what: str, *, live: bool = False,
         return _asking(change, what, live=True, message=message)
     except KeepsMessage as keeps:
         _confirm(
-            line(str(keeps)), what, "the message will be lost, and `onceward unpark KEY --to QUEUE` sends it again"
+            line(str(keeps)), what, "the message will be lost. `onceward unpark KEY --to QUEUE` sends it again instead"
         )
         return _asking(change, what, live=live, message=True)
 
 
 def _confirm(why: str, what: str, then: str) -> None:
     if not sys.stdin.isatty():
-        refuse(f"{why}; --yes does it all the same, and {then}", TROUBLE)
-    if not typer.confirm(f"{why}. {what} all the same? {then[0].upper()}{then[1:]}", err=True):
+        refuse(f"{why}. Pass --yes to do it anyway: {then}", TROUBLE)
+    if not typer.confirm(f"{why}. {what} anyway? {then[0].upper()}{then[1:]}", err=True):
         refuse("nothing was changed", TROUBLE)
 
 
 def _tell(record: Record | Damaged, text: str, *, json: bool) -> None:
     if json and isinstance(record, Damaged):
-        record = record._replace(seen=None)  # what only its store understands
+        record = record._replace(seen=None)  # only its store understands it
     typer.echo(as_json(record) if json else f"{quoted(record.key)}: {line(text)}")

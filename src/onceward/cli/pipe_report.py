@@ -22,7 +22,7 @@ class PipeReport(Reporter):
     Args:
         stop: hears the signals of this process once the run begins.
         as_json: one JSON object per line instead of the output itself.
-        new_only: leave out what was recorded before.
+        new_only: print no output that was recorded before.
     """
 
     def __init__(self, stop: Stop, *, as_json: bool, new_only: bool) -> None:
@@ -81,7 +81,7 @@ class PipeReport(Reporter):
         if self._unstored:
             self.say(f"{self._unstored} output(s) were too large to be recorded; their duplicates will print nothing")
         if self._missing:
-            self.say(f"{self._missing} duplicate(s) printed nothing, for their output was too large to be recorded")
+            self.say(f"{self._missing} duplicate(s) printed nothing, because their output was too large to be recorded")
         told = ", ".join(f"{kind} {count}" for kind, count in self.counts.items())
         self.say(f"{told} in {seconds:.1f} s{f'; {end}' if end else ''}")
         if self._as_json:

@@ -35,13 +35,13 @@ KeyOption = Annotated[
     str | None,
     Option(
         metavar="JMESPATH",
-        help="The consumer's key=, with body for its parameter.",
+        help="The consumer's key=, with body instead of its parameter.",
         show_default="its default, the message id",
     ),
 ]
 WhereOption = Annotated[
     str | None,
-    Option(metavar="JMESPATH", help="Only messages for which this is true, as body.amount.", show_default="all"),
+    Option(metavar="JMESPATH", help="Only messages for which this is true, such as body.amount.", show_default="all"),
 ]
 UnwrapOption = Annotated[
     Literal["sns"] | None, Option(help="The consumer's unwrap=: the messages are in SNS's envelopes.")
@@ -50,22 +50,22 @@ FingerprintOption = Annotated[
     str | None,
     Option(
         metavar="JMESPATH",
-        help="The consumer's fingerprint=, with body for its parameter; body when that is True.",
+        help="The consumer's fingerprint=, with body instead of its parameter; body if it is True.",
         show_default="none",
     ),
 ]
 CompletedOption = Annotated[
     Literal["keep", "drop", "rerun"],
     Option(
-        help="What to do with a message whose key is completed: keep it; drop it, because its effect is made; or rerun it: clear "
+        help="What to do with a message whose key is completed: keep it; drop it, because it has taken effect; or rerun it: clear "
         "its key and move it."
     ),
 ]
 DryOption = Annotated[
-    bool, Option("--dry-run", help="Show what would be done, and change nothing. SQS counts a receive.")
+    bool, Option("--dry-run", help="Show what would be done, and change nothing. SQS still counts a receive.")
 ]
 LimitOption = Annotated[
-    int | None, Option(min=1, metavar="N", help="Stop after N messages have left.", show_default="all")
+    int | None, Option(min=1, metavar="N", help="Stop after N messages have left the queue.", show_default="all")
 ]
 VisibilityOption = Annotated[
     int, Option(min=1, max=43200, metavar="S", help="Seconds that messages stay hidden if this is killed.")
@@ -130,7 +130,7 @@ def redrive(
 
 
 class _Told:
-    """Tells what becomes of the messages, and counts."""
+    """Shows what becomes of the messages, and counts."""
 
     def __init__(self, name: str, *, dry_run: bool, json: bool) -> None:
         self._name, self._dry_run, self._json = name, dry_run, json
@@ -202,7 +202,7 @@ def _namespace(ledger: Ledger, url: str) -> str:
 def _confirm(completed: str, dlq: str) -> None:
     what = "are deleted" if completed == "drop" else "run again"
     if not sys.stdin.isatty():
-        refuse(f"messages of {dlq} whose keys are completed {what}; --yes says that this is wanted", USAGE)
+        refuse(f"messages of {dlq} whose keys are completed {what}. Pass --yes if you want that", USAGE)
     if not typer.confirm(f"Messages of {dlq} whose keys are completed {what}. Go on?", err=True):
         refuse("nothing was changed", TROUBLE)
 

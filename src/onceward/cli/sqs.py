@@ -35,7 +35,7 @@ as AWS's own tools find them: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_SQS.
 Example: [bold]onceward sqs orders --call shop:charge --key order.id --store dynamodb://ledger[/bold]
 
 Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or busy;
-[bold]2[/bold] usage; [bold]3[/bold] empty, all done but malformed messages; [bold]4[/bold] the queue or the ledger failed;
+[bold]2[/bold] usage; [bold]3[/bold] empty, and all but malformed messages are done; [bold]4[/bold] the queue or the ledger failed;
 [bold]130[/bold] interrupted while functions were running; [bold]141[/bold] the reader of the output is gone.
 """
 
@@ -65,7 +65,7 @@ NameOption = Annotated[
 ]
 ConcurrencyOption = Annotated[int, Option("--concurrency", "-c", min=1, max=1000, metavar="N", help="Calls at a time.")]
 LeaseOption = Annotated[
-    float, Option(metavar="S", help="Seconds until another worker may take over the keys of a killed one.")
+    float, Option(metavar="S", help="Seconds until another worker may take over the keys of a killed worker.")
 ]
 AttemptsOption = Annotated[
     int | None,
@@ -168,7 +168,7 @@ def _run(worker: SqsWorker, report: SqsReport, *, until_empty: bool) -> tuple[in
         while not ended.wait(_TICK):
             if worker.stopping and not told:
                 report.say(
-                    "stopping: what runs, and the poll under way, are waited for; a second signal interrupts them"
+                    "stopping: waiting for running calls and the poll under way; a second signal interrupts them"
                 )
                 told = True
             report.tick(worker.in_flight)

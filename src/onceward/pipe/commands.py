@@ -36,11 +36,11 @@ class Command:
 
     Args:
         argv: the command and its arguments.
-        stop: when it is forced, what runs is killed.
+        stop: when it is forced, running commands are killed.
         max_result: bytes of output that are recorded.
 
     Raises:
-        ValueError: it cannot be found or executed, or its arguments are not valid.
+        ValueError: the command cannot be found or executed, or its arguments are not valid.
     """
 
     codec: Codec | None = None
@@ -125,7 +125,7 @@ class Command:
 
 
 class _TooLarge(tuple[int, int]):
-    """Stands for an output that must not be read into memory. To record it fails, with the reason."""
+    """Stands for an output that is too large to read into memory. Recording it fails, with the reason."""
 
     __slots__ = ()
     _fields = ("size", "limit")
@@ -157,7 +157,7 @@ def _executable(name: str) -> str:
         interpreter = first[2:].split()
         if not interpreter or not os.access(interpreter[0], os.X_OK):
             raise ValueError(
-                f"{name}: its first line asks for {first[2:].decode(errors='replace').strip()}, which is not there"
+                f"{name}: its first line names {first[2:].decode(errors='replace').strip()}, which cannot be run"
             )
     elif first and b"\0" not in first and first.isascii():
         raise ValueError(f"{name}: a script without a #! line; add one, or name its interpreter, as in: -- sh {name}")

@@ -20,8 +20,8 @@ from onceward.pipe.rejects import Rejects
 from onceward.pipe.reporter import Reporter
 from onceward.pipe.runner import Handler, Runner, Workers
 
-WAIT_BEYOND = 5.0  # seconds to wait beyond a lease, so that what a killed run left behind has lapsed
-_FORCED = 2.0  # seconds that the workers have to notice that their commands were killed
+WAIT_BEYOND = 5.0  # seconds to wait beyond a lease, so that the leases of a killed run have lapsed
+_FORCED = 2.0  # seconds for the workers to notice that their commands were killed
 _NO_SKIP = "each line has its outcome"
 _HANDLERS = "onceward.pipe"  # the namespace under which each name's handler is remembered
 
@@ -32,8 +32,8 @@ class End(NamedTuple):
     """How a run ended.
 
     Attributes:
-        why: ``done``; ``left``: some lines failed, are parked or busy, or the run stopped early; ``malformed``: all is done
-            but malformed lines; ``ledger``: the ledger failed; ``interrupted``: by a signal; ``unread``: nobody reads the
+        why: ``done``; ``left``: some lines failed, are parked or busy, or the run stopped early; ``malformed``: all but
+            malformed lines are done; ``ledger``: the ledger failed; ``interrupted``: by a signal; ``unread``: nobody reads the
             output any more.
         text: why it stopped before the end of the input; empty when it did not.
         counts: lines by what they came to.
@@ -68,7 +68,7 @@ class Pipe:
 
     Args:
         once: the ledger.
-        handler: a :class:`Command` or a :class:`Function`; whoever made it closes it.
+        handler: a :class:`Command` or a :class:`Function`. Close it yourself after the run.
         key: a JMESPath that begins with ``line``, or with the parameter of the handler when that is a function.
         name: the namespace of the keys; one name belongs to one handler.
         jobs: lines to handle at a time.
@@ -146,7 +146,7 @@ class Pipe:
             raise _Malformed(str(error)) from error
 
     def _own_name(self) -> None:
-        """Make sure that no other handler used the keys of this name before."""
+        """Check that no other handler used the keys of this name before."""
         name, handler = self._guard.name, self._handler
         key = ledger_key(_HANDLERS, name)
         options: Options = {"lease": 5.0, "retention": None, "on_busy": 10.0}
@@ -176,7 +176,7 @@ class _Run:
         threads = Workers(workers, self._runner, jobs, self._stop, self._outcome)
         if threads.count < workers:
             self._reporter.say(
-                f"this system gave {threads.count} threads of {workers}: give fewer --jobs, or raise ulimit -u"
+                f"this system allows {threads.count} of {workers} threads: lower --jobs, or raise ulimit -u"
             )
         try:
             if not threads.count:
@@ -232,7 +232,7 @@ class _Run:
             if self._stop.forced:
                 return threads.join(_FORCED)
             if self._stop.signalled and not told:
-                self._reporter.say("stopping: what runs is waited for; press ctrl-C again to kill it")
+                self._reporter.say("stopping: waiting for running lines; press ctrl-C again to kill them")
                 told = True
         return True
 
@@ -240,7 +240,7 @@ class _Run:
         broken, counts = self._reporter.broken, self._reporter.counts
         left = counts["failed"] or counts["parked"] or counts["busy"]
         reasons: tuple[tuple[object, Why, str], ...] = (  # the first that holds
-            (isinstance(trouble, StoreError), "ledger", f"stopped, for the ledger failed: {trouble}"),
+            (isinstance(trouble, StoreError), "ledger", f"stopped because the ledger failed: {trouble}"),
             (
                 isinstance(trouble, Interrupted),
                 "left",
@@ -248,9 +248,9 @@ class _Run:
             ),
             (trouble, "left", f"stopped by an error in onceward itself: {trouble!r}"),
             (self._trouble, "left", f"stopped: {self._trouble}"),
-            (isinstance(broken, BrokenPipeError), "unread", "stopped, for nobody reads the output any more"),
-            (broken, "left", f"stopped, for the output cannot be written: {broken}"),
-            (self._stop.signalled, "interrupted", "interrupted: the same command again does what is left"),
+            (isinstance(broken, BrokenPipeError), "unread", "stopped because nobody reads the output any more"),
+            (broken, "left", f"stopped because the output cannot be written: {broken}"),
+            (self._stop.signalled, "interrupted", "interrupted; run the same command again to do the rest"),
             (left, "left", ""),
             (counts["malformed"], "malformed", ""),
         )

@@ -22,7 +22,7 @@ Spill = Callable[[bytes], object]
 class Line(NamedTuple):
     """One line with its end, as it stands in the input.
 
-    ``data`` is None when the line is longer than LONGEST: its pieces went to ``spill``.
+    ``data`` is None if the line is longer than LONGEST. Its pieces then went to ``spill``.
     """
 
     file: str

@@ -44,7 +44,7 @@ class Runner:
             value = self._guard.call(attempt.job.key, None, self._handler.handle, (attempt,), {})
         except Interrupted:
             raise
-        except BaseException as error:  # a called function may raise anything; each has its outcome
+        except BaseException as error:  # a called function may raise anything
             return self._refused(attempt, error)
         if attempt.claim is None:
             return LineOutcome("replayed", None, self._handler.replayed(value))
@@ -59,8 +59,8 @@ class Runner:
             return LineOutcome("failed", describe(error) + notes, None, attempt.errors, reason=reason)
         if isinstance(error, ResultNotRecorded):
             raise StoreError(
-                f"{error.key}: it succeeded, but that could not be recorded until its lease was over, so the next run will "
-                f"run it again: {error.__cause__}"
+                f"{error.key}: it succeeded, but this could not be recorded before its lease ended. The next run will run it "
+                f"again: {error.__cause__}"
             ) from error
         if isinstance(error, StoreError):
             raise error
@@ -124,7 +124,7 @@ class Workers:
                 else:
                     self._report(job, outcome)
             except Interrupted as interrupted:
-                if interrupted.args:  # not by us
+                if interrupted.args:  # something else killed it
                     self.trouble = self.trouble or interrupted
                     self._stop.ask()
             except Exception as error:  # raised again, in the main thread

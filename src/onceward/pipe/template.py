@@ -1,4 +1,4 @@
-"""Fills ``{jmespath}`` in a command's arguments in from each line, never through a shell."""
+"""Fills values of a line into ``{jmespath}`` in a command's arguments, never through a shell."""
 
 from collections.abc import Iterator
 
@@ -48,7 +48,7 @@ def _found(path: StrictPath, value: object) -> str:
         raise KeyMissing(f"{{{path.expression}}} finds nothing in this line")
     text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
     if "\0" in text:
-        raise KeyMissing(f"{{{path.expression}}} holds a NUL character, which no argument of a command can")
+        raise KeyMissing(f"{{{path.expression}}} holds a NUL character, which an argument of a command cannot hold")
     return text
 
 

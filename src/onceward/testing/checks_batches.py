@@ -10,7 +10,7 @@ from onceward.testing.bench import Bench, check, claim_of, expect, next_of
 
 @check
 def insert_many_in_order(bench: Bench) -> None:
-    """Insert_many inserts each on its own merits and replies in the same order."""
+    """Insert_many wins or loses each insert by itself, and replies in the same order."""
     held = bench.claimed("k1", "a")
     replies = _replies(bench.do(bench.store.insert_many([claim_of(f"k{i}", "b") for i in (2, 1, 0)])))
     expect([reply.won for reply in replies] == [True, False, True], "each insert of a batch is won or lost by itself")
@@ -31,7 +31,7 @@ def insert_many_of_one_key(bench: Bench) -> None:
 
 @check
 def swap_many_in_order(bench: Bench) -> None:
-    """Swap_many swaps each on its own merits and replies in the same order."""
+    """Swap_many wins or loses each swap by itself, and replies in the same order."""
     seen = [bench.claimed(f"k{i}", "a") for i in range(3)]
     stranger = seen[1]._replace(owner="b")
     gone = seen[2]._replace(key="absent")

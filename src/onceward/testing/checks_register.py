@@ -47,7 +47,7 @@ def insert_loses_to_what_is_held(bench: Bench) -> None:
 
 @check
 def insert_does_not_judge(bench: Bench) -> None:
-    """Insert loses to a record in any status, lapsed and expired ones too, for the store decides nothing."""
+    """Insert loses to a record in any status, even lapsed or expired, because the store decides nothing."""
     for number, status in enumerate((COMPLETED, RELEASED, IN_PROGRESS)):
         held = bench.claimed(f"key {number}", "a", status=status, lease=1.0, keep=30.0)
         bench.advance(2.0)
@@ -122,7 +122,7 @@ def load_reads_the_latest(bench: Bench) -> None:
         held = bench.swapped(held)
         reply = bench.do(bench.store.load("key"))
         expect((reply.won, reply.record) == (False, held), "a load returns the latest finished write")
-        expect(bench.load("key") == held, "a load through a second handle does so too")
+        expect(bench.load("key") == held, "a load through a second handle returns it too")
 
 
 @check
