@@ -13,12 +13,7 @@ KILL_EVERY, PAUSE_EVERY = 0.5, 0.9  # seconds, on average
 
 
 class Chaos:
-    """Worker processes, all of them children of this one.
-
-    Attributes:
-        kills: how many were killed.
-        pauses: how many were stopped, and went on as zombies.
-    """
+    """Worker processes, and how many were killed, or paused to go on as zombies."""
 
     def __init__(self, folder: Path, queue: DemoQueue, workers: int, work: float) -> None:
         self.kills = self.pauses = 0

@@ -20,12 +20,7 @@ _SCHEMA = (
 
 
 class DemoQueue:
-    """A connection to the queue.
-
-    Args:
-        folder: where its file is.
-        worker: the process that uses it.
-    """
+    """A connection of the process ``worker`` to the queue."""
 
     def __init__(self, folder: Path, worker: int = 0) -> None:
         self._db = connected(folder / QUEUE)

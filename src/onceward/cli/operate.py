@@ -2,8 +2,9 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
+from json import dumps
 from typing import Annotated, TypeVar
 
 import typer
@@ -11,11 +12,11 @@ from typer import Argument, Option
 
 from onceward.aws.dead_letters.unparking import unpark_to
 from onceward.aws.sqs.queue import Queue
-from onceward.cli.finding import records_of
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, details
 from onceward.core.record import Record
-from onceward.errors import Busy
+from onceward.errors import Busy, OncewardError
+from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.contract import Damaged
 from onceward.stores.ledger import KeepsMessage, Ledger, NotFound
 from onceward.terminal import line, quoted
@@ -56,7 +57,7 @@ def _found(ledger: Ledger, key: str, options: str) -> tuple[Record, float]:
     try:
         return ledger.show(key)
     except NotFound:
-        found = list(islice(records_of(ledger, key), _LISTED + 1))
+        found = list(islice(_records_of(ledger, key), _LISTED + 1))
         if not found:
             raise
     if len(found) > 1:
@@ -64,6 +65,29 @@ def _found(ledger: Ledger, key: str, options: str) -> tuple[Record, float]:
         others = ["  and others"] if len(found) > _LISTED else []
         refuse(f"{key}: several records have this key; show one of them:", TROUBLE, *more, *others)
     return found[0]
+
+
+def _records_of(ledger: Ledger, key: str) -> Iterator[tuple[Record, float]]:
+    """Yield each record of the client's ``key``, in any namespace, with the store's time. This reads the whole ledger.
+
+    A ledger's key is the namespace, a colon, and the client's key. Over HTTP a path and a scope follow, each after a colon.
+    A tuple is written (a,b): its first part is compared.
+    """
+    forms = _forms(key)
+    around = (("", ":"), ("(", ","), ("(", ")"))
+    beginnings = tuple(f"{before}{form}{after}" for form in forms for before, after in around)
+    for record, now in ledger.records():
+        rest = record.key.partition(":")[2]
+        if rest in forms or rest.startswith(beginnings):
+            yield record, now
+
+
+def _forms(key: str) -> set[str]:
+    """Return the forms of a key in the ledger: plain, quoted as JSON, or the digest of a long text."""
+    try:
+        return {key, dumps(key), ledger_key("", key)[1:]}
+    except OncewardError:  # it is empty
+        return {key}
 
 
 def clear(

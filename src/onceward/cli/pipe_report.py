@@ -17,13 +17,7 @@ _CHUNK = 64 * 1024
 
 
 class PipeReport(Reporter):
-    """Writes to the standard output and error; never mixes the output of two lines.
-
-    Args:
-        stop: hears the signals of this process once the run begins.
-        as_json: one JSON object per line instead of the output itself.
-        new_only: print no output that was recorded before.
-    """
+    """Writes to the standard output and error; never mixes the output of two lines."""
 
     def __init__(self, stop: Stop, *, as_json: bool, new_only: bool) -> None:
         super().__init__()

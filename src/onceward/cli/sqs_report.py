@@ -21,9 +21,6 @@ _WINDOW = 5.0  # seconds over which the rate is taken
 class SqsReport:
     """Counts and prints. Many threads may use it.
 
-    Args:
-        as_json: one JSON object per message, and per line of the log, on the standard output.
-
     Attributes:
         counts: messages by what became of them. A message that comes again counts again.
         broken: why the standard output cannot be written; None while it can.

@@ -72,8 +72,7 @@ class DeferredObservers(Observers):
         """Keep events until :meth:`__exit__`."""
         self._waiting += events
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None:
         while self._waiting:

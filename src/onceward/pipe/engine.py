@@ -15,8 +15,7 @@ from onceward.keys.paths import StrictPath
 from onceward.once import Once
 from onceward.pipe.attempt import Interrupted, LineOutcome
 from onceward.pipe.jobs import Jobs, LineJob
-from onceward.pipe.lines import LONGEST, STDIN, Line, Lines
-from onceward.pipe.rejects import Rejects
+from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects
 from onceward.pipe.reporter import Reporter
 from onceward.pipe.runner import Handler, Runner, Workers
 

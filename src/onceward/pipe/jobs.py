@@ -33,11 +33,7 @@ class Jobs:
     """The jobs between the reader and the workers: a few fresh ones, and some put aside because their key is busy.
 
     A job whose key another process holds is put aside and tried again later. So two processes on one file share its lines.
-    Both parts are bounded, so memory is constant.
-
-    Args:
-        size: how many fresh jobs to hold.
-        stop: when it is asked, nothing more is handed out.
+    Both parts are bounded, so memory is constant: ``size`` fresh jobs at most. After ``stop`` none is handed out.
     """
 
     _ASIDE, _ASIDE_BYTES = 64, 2 * LONGEST

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from onceward.claim.guard import Guard
 from onceward.consumers.stop import Stop
@@ -19,19 +20,12 @@ _LOOK_AGAIN = 0.1  # seconds between looks at a key that another worker holds
 Handler = Command | Function
 
 
-class Runner:
-    """Runs one handler under one guard.
+class Runner(NamedTuple):
+    """Runs one handler under one guard, which does not wait for a busy key: that job is put aside."""
 
-    Args:
-        guard: it stores results as the handler says; it does not wait for a busy key, which is put aside.
-        handler: what to run.
-        wait: seconds to wait for a key that another worker holds.
-    """
-
-    def __init__(self, guard: Guard, handler: Handler, wait: float) -> None:
-        self._guard = guard
-        self._handler = handler
-        self._wait = wait
+    guard: Guard
+    handler: Handler
+    wait: float  # seconds to wait for a key that another worker holds
 
     def run(self, attempt: Attempt) -> LineOutcome | None:
         """Return what the attempt came to, or None when another worker holds the key: try again later.
@@ -41,13 +35,13 @@ class Runner:
             Interrupted: the handler was killed.
         """
         try:
-            value = self._guard.call(attempt.job.key, None, self._handler.handle, (attempt,), {})
+            value = self.guard.call(attempt.job.key, None, self.handler.handle, (attempt,), {})
         except Interrupted:
             raise
         except BaseException as error:  # a called function may raise anything
             return self._refused(attempt, error)
         if attempt.claim is None:
-            return LineOutcome("replayed", None, self._handler.replayed(value))
+            return LineOutcome("replayed", None, self.handler.replayed(value))
         unstored = attempt.claim.record.result is None
         return LineOutcome("ran", None, attempt.output, attempt.errors, unstored)
 
@@ -73,13 +67,13 @@ class Runner:
         return LineOutcome("failed", str(error) or repr(error))
 
     def _last_attempt(self, number: int) -> str:
-        limit = self._guard.policy.max_attempts
+        limit = self.guard.policy.max_attempts
         return "" if limit is None else f" (attempt {number} of {limit}{', parked' if number >= limit else ''})"
 
     def _busy(self, job: LineJob, error: Busy) -> LineOutcome | None:
         now = time.monotonic()
         if job.give_up is None:
-            job.give_up = now + self._wait
+            job.give_up = now + self.wait
         return None if now < job.give_up else LineOutcome("busy", str(error))
 
 

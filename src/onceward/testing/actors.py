@@ -82,14 +82,7 @@ class Casting(NamedTuple):
 
 
 class Node:
-    """A worker in one delivery, after one history. Compare by identity.
-
-    Args:
-        cast: its role.
-        before: its state after earlier deliveries.
-        clock: its clock at the start.
-        history: what it was sent since, and when.
-    """
+    """A worker in one delivery, that started from ``before`` at ``clock``, after one history. Compare by identity."""
 
     def __init__(
         self, cast: Casting, before: Left, clock: float, history: tuple[tuple[str, object, float], ...] = ()

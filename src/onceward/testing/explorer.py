@@ -94,12 +94,12 @@ def explore(
         return Casting(number, register, parts, policy, deliveries, beats, fails, number < transacts)
 
     moves = Moves([cast(number) for number in range(workers)], ledger, clock, bounds, policy.lease)
-    return _Explorer(moves, ledger, policy).run(stop_at_first)
+    return _Explorer(moves, policy).run(stop_at_first)
 
 
 class _Explorer:
-    def __init__(self, moves: Moves, store: MemoryStore, policy: Policy) -> None:
-        self._moves, self._store, self._policy = moves, store, policy
+    def __init__(self, moves: Moves, policy: Policy) -> None:
+        self._moves, self._policy = moves, policy
         self._probed: set[tuple[Record | None, float]] = set()
         self._came_from: dict[State, tuple[State, str]] = {}
         self._seen = Explored()
@@ -153,6 +153,6 @@ class _Explorer:
         """Check that one more delivery, after all leases, runs the handler or is told why not."""
         self._moves.restore(state, later=2)
         bid = Bid(KEY, "probe", None, self._policy, lambda: 0.0)
-        outcome: Won | Replay | Refused = drive(steps.claim(self._store, bid), self._store)
+        outcome: Won | Replay | Refused = drive(steps.claim(self._moves.store, bid), self._moves.store)
         if isinstance(outcome, Refused) and outcome.verdict is not Verdict.PARKED:
             yield f"the key is stuck: {outcome.verdict.value} after every lease is over"

@@ -1,6 +1,7 @@
 """What may happen next in a state of the explorer: each exchange, fault, crash, interrupt and lapse of time."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.stores.memory import MemoryStore
@@ -12,31 +13,24 @@ from onceward.testing.states import Bounds, Slot, State
 Move = tuple[str, State, list[str]]  # what happens, the state after it, and what is wrong with it
 
 
+@dataclass
 class Moves:
-    """The moves of some workers on one store.
+    """The moves of some workers on one store, and what can go wrong."""
 
-    Args:
-        casts: the workers.
-        store: holds the record while it carries out a request.
-        clock: the store's clock.
-        bounds: what can go wrong, and how often.
-        lease: the workers' lease, in seconds.
-    """
-
-    def __init__(
-        self, casts: Sequence[Casting], store: MemoryStore, clock: ManualClock, bounds: Bounds, lease: float
-    ) -> None:
-        self._casts, self._store, self._clock = casts, store, clock
-        self._bounds, self._lease = bounds, lease
-        self._nodes: dict[tuple[int, Left, float], Node] = {}
+    casts: Sequence[Casting]
+    store: MemoryStore
+    clock: ManualClock
+    bounds: Bounds
+    lease: float  # of the workers, in seconds
+    _nodes: dict[tuple[int, Left, float], Node] = field(default_factory=dict)
 
     def first(self) -> State:
         """Return the state in which each worker has just got the message."""
-        state = State((Left(),) * len(self._casts))
-        return state._replace(slots=tuple(Slot(self._begun(state, cast.number, Left())) for cast in self._casts))
+        state = State((Left(),) * len(self.casts))
+        return state._replace(slots=tuple(Slot(self._begun(state, cast.number, Left())) for cast in self.casts))
 
     def after(self, state: State) -> Iterator[Move]:
-        bounds = self._bounds
+        bounds = self.bounds
         for number, slot in enumerate(state.slots):
             if isinstance(slot, Slot):
                 yield from self._of_worker(state, number, slot)
@@ -57,16 +51,16 @@ class Moves:
             yield "the record is purged", gone, list(on_change(state, None, ""))
         if state.lapses < bounds.lapses and any(isinstance(slot, Slot) for slot in state.slots):
             for stride in bounds.strides:
-                later = state._replace(now=state.now + stride * self._lease, lapses=state.lapses + 1)
+                later = state._replace(now=state.now + stride * self.lease, lapses=state.lapses + 1)
                 yield f"time: {stride} leases pass", later, []
 
     def restore(self, state: State, later: float = 0.0) -> None:
         """Put the store and its clock into a state, or so many leases after it."""
-        self._clock.advance(state.now + later * self._lease - self._clock())
-        self._store.records = {} if state.record is None else {KEY: state.record}
+        self.clock.advance(state.now + later * self.lease - self.clock())
+        self.store.records = {} if state.record is None else {KEY: state.record}
 
     def _of_worker(self, state: State, number: int, slot: Slot) -> Iterator[Move]:
-        node, pending, bounds = slot.node, slot.node.pending, self._bounds
+        node, pending, bounds = slot.node, slot.node.pending, self.bounds
         if isinstance(pending, Choice):
             for option in pending.options:
                 yield f"{number} {option}", *_sent(state, number, node, "reply", option)
@@ -86,7 +80,7 @@ class Moves:
             yield f"{number} is interrupted", *_sent(stopped, number, node, "interrupt", None)
 
     def _of_request(self, state: State, number: int, node: Node) -> Iterator[Move]:
-        bounds = self._bounds
+        bounds = self.bounds
         after, reply, wrongs = self._arrive(state, node, node.seat.owner)
         yield f"{number} asks", *_sent(after, number, node, "reply", reply, wrongs)
         if state.lapses < bounds.lapses:
@@ -107,15 +101,15 @@ class Moves:
     def _begun(self, state: State, number: int, left: Left) -> Node:
         begun = (number, left, state.clock(number))
         if begun not in self._nodes:
-            self._nodes[begun] = Node(self._casts[number], left, begun[2])
+            self._nodes[begun] = Node(self.casts[number], left, begun[2])
         return self._nodes[begun]
 
     def _arrive(self, state: State, node: Node, owner: str) -> tuple[State, object, list[str]]:
         """Let the store do one request. Return the state after it, the reply, and what was wrong with the write."""
         before = state.record
         self.restore(state)
-        reply = self._store.exchange(node.pending)
-        after = self._store.records.get(KEY)
+        reply = self.store.exchange(node.pending)
+        after = self.store.records.get(KEY)
         if after is before or after == before:
             return state, reply, []
         wrongs = list(on_change(state, after, owner))
