@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 upper = $(shell echo $(1) | tr a-z A-Z)
 asked = $(if $($(call upper,$(1))),--$(1) $($(call upper,$(1))))
 
+# Some containers turn compiled files off. Then each of the hundreds of processes of the tests compiles everything again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-fast lint types bench torture clean
 
 $(VENV)/installed: pyproject.toml constraints.txt

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ledgers import LEDGERS
 from onceward.aws.sqs import queue_steps
+from postgres_servers import Postgres, Postgres18
 from servers import Dynoxide, Ministack, Proxy, missing, numbers
 from shared import shared, stop
 from wrong_clocks import library, wrong_clock
@@ -33,7 +35,7 @@ def faketime():
 
 
 _NUMBERS = numbers()
-SLOW = {"dynoxide", "ministack", "faketime", "start"}  # fixtures that are servers or processes
+SLOW = {"dynoxide", "ministack", "postgres", "faketime", "start"}  # fixtures that are servers or processes
 RUN = pytest.StashKey[Path]()  # a folder of the run, which tells its workers of its servers
 
 
@@ -74,6 +76,18 @@ def dynoxide(pytestconfig):
 def ministack(pytestconfig):
     """A server for the rest of AWS: queues, streams, functions and what connects them. It is shared as well."""
     return shared(Ministack, pytestconfig.stash[RUN])
+
+
+@pytest.fixture(scope="session", params=[Postgres, Postgres18], ids=["15", "18"])
+def postgres(request, pytestconfig):
+    """A PostgreSQL server, shared as well. Each test runs on both versions."""
+    return shared(request.param, pytestconfig.stash[RUN])
+
+
+@pytest.fixture
+def schema(postgres):
+    """The URL of an empty ledger in a schema of its own on that server."""
+    return f"{postgres.url}?schema=ledger_{next(_NUMBERS)}"
 
 
 @pytest.fixture(scope="session")
@@ -125,6 +139,12 @@ def table(dynoxide):
 def url(proxy, table):
     """The URL of a fresh ledger, through the proxy."""
     return f"dynamodb://{table}?endpoint={proxy.url}"
+
+
+@pytest.fixture(params=LEDGERS)
+def ledger(request, tmp_path):
+    """A fresh ledger of each store in turn, by ``ledger.url``; see ledgers.py for what a store gives to be among them."""
+    return LEDGERS[request.param].fresh(request, tmp_path)
 
 
 @pytest.fixture(autouse=True)

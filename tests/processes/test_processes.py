@@ -1,20 +1,20 @@
-"""Real processes: killed, paused, racing, forked, and with wrong clocks; and handlers longer than their lease."""
+"""Real processes on a ledger of every store: killed, paused, racing, forked, with wrong clocks, and with a killed server."""
 
 import asyncio
+import calendar
 import collections
 import contextlib
 import random
 import signal
-import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ledgers import SERVED, DynamoLedger
 from onceward import Busy, Completed, Once
 from onceward.core.record import COMPLETED, IN_PROGRESS
-from onceward.stores.memory import MemoryStore
-from onceward.testing.faults import Faults, fail_after, fail_before
 from processes import PATIENCE, lines, workers
 
 
@@ -24,65 +24,60 @@ def start():
         yield begin
 
 
-@pytest.fixture
-def ledger(tmp_path):
-    return tmp_path / "ledger.db"
-
-
 # --- killed -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["once", "claim"])
-def test_workers_killed_at_random_points_leave_exactly_one_effect_per_key(ledger, start, kind):
-    with contextlib.closing(sqlite3.connect(ledger)) as connection:
-        connection.execute("CREATE TABLE effects (key INTEGER, pid INTEGER)")
-        connection.commit()
-        chance = random.Random(3)
-        running = [start("transact", ledger, kind, 200) for _ in range(3)]
-        deaths = 0
-        while connection.execute("SELECT count(*) FROM effects").fetchone()[0] < 200:
-            time.sleep(0.1 + chance.random() * 0.3)
-            victim = running.pop(chance.randrange(3))
-            deaths += victim.poll() is None
-            victim.kill()
-            running.append(start("transact", ledger, kind, 200))
+def test_workers_killed_at_random_points_leave_exactly_one_effect_per_key(ledger, start):
+    chance = random.Random(3)
+    abandoned = []
+    while not abandoned:
+        running = [start("transact", ledger.url, 100) for _ in range(3)]
         for process in running:
-            assert process.wait(PATIENCE) == 0
-        effects = collections.Counter(key for (key,) in connection.execute("SELECT key FROM effects"))
-    assert effects == dict.fromkeys(range(200), 1)
-    records = [record for record, _ in Once(f"sqlite:///{ledger}").ledger.records()]
-    assert [record.status for record in records] == [COMPLETED] * 200
-    assert deaths >= 3
-    if kind == "claim":
-        assert any(record.attempts > 1 for record in records), "no worker was killed between its claim and its end"
+            assert process.stdout.readline() == "ready\n"
+        for _ in range(3):
+            time.sleep(0.1 + chance.random() * 0.3)
+            running.pop(chance.randrange(3)).kill()
+            running.append(start("transact", ledger.url, 100))
+            assert running[-1].stdout.readline() == "ready\n"
+        for process in running:
+            process.kill()
+        assert all(process.wait() == -signal.SIGKILL for process in running), "there was not enough to do"
+        abandoned = [r for r, _ in Once(ledger.url).ledger.records(status=IN_PROGRESS)]
+    for process in [start("transact", ledger.url, 100) for _ in range(3)]:
+        assert process.wait(PATIENCE) == 0
+    assert ledger.spent() == {f"{kind}{n}": 1 for kind in ("once", "claim") for n in range(100)}
+    records = {record.key: record for record, _ in Once(ledger.url).ledger.records()}
+    assert [record.status for record in records.values()] == [COMPLETED] * 200
+    assert all(records[record.key].attempts == record.attempts + 1 for record in abandoned)
 
 
 # --- paused -------------------------------------------------------------------------------------------------------
 
 
 def test_a_paused_worker_is_refused_and_told_and_its_successor_stands(ledger, start):
-    process = start("zombie", ledger)
-    assert process.stdout.readline().startswith("claimed")
-    process.send_signal(signal.SIGSTOP)
-    with Once(f"sqlite:///{ledger}").claim("key", on_busy=30.0) as claim:
+    zombie, patient = start("zombie", ledger.url), start("patient", ledger.url)
+    for process in (zombie, patient):
+        assert process.stdout.readline() == "claimed\n"
+        process.send_signal(signal.SIGSTOP)
+    once = Once(ledger.url)
+    with once.claim("taken", on_busy=30.0) as claim:
         assert claim.attempt == 2
         claim.complete("heir")
-    before = Once(f"sqlite:///{ledger}").ledger.show(claim.record.key)[0]
-    process.send_signal(signal.SIGCONT)
-    output, _ = process.communicate("\n", timeout=PATIENCE)
-    assert output.splitlines() == ["lost", "LeaseLost"]
-    assert Once(f"sqlite:///{ledger}").ledger.show(claim.record.key)[0] == before
-    assert before.result == '"heir"'
-
-
-def test_worker_paused_past_its_lease_whose_key_nobody_took_completes_it(ledger, start):
-    process = start("zombie", ledger)
-    assert process.stdout.readline().startswith("claimed")
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(1.5)
-    process.send_signal(signal.SIGCONT)
-    output, _ = process.communicate("\n", timeout=PATIENCE)
-    assert output.splitlines()[-1] == "completed"
+    with once.claim("spent", on_busy=30.0) as claim:
+        assert claim.attempt == 2
+        ledger.spend(claim, "spent", "heir")
+    before = {record.key: record for record, _ in once.ledger.records()}
+    for process in (zombie, patient):
+        process.send_signal(signal.SIGCONT)
+        process.stdin.write("\n")
+    assert lines(zombie) == ["lost refused refused refused refused refused LeaseLost"]
+    assert lines(patient) == ["completed"], "nobody took its key, so the work that it did is recorded"
+    after = {record.key: record for record, _ in once.ledger.records()}
+    assert before["claim:left"].status == IN_PROGRESS
+    assert after.pop("claim:left").result == '"late"'
+    assert after == {key: record for key, record in before.items() if key != "claim:left"}
+    assert {record.result for record in after.values()} == {'"heir"'}
+    assert ledger.spent() == {"spent": 1}
 
 
 # --- racing -------------------------------------------------------------------------------------------------------
@@ -90,7 +85,7 @@ def test_worker_paused_past_its_lease_whose_key_nobody_took_completes_it(ledger,
 
 def test_eight_processes_on_the_same_keys_run_every_handler_exactly_once(ledger, start, tmp_path):
     log = tmp_path / "log"
-    racers = [start("race", ledger, log, 200) for _ in range(8)]
+    racers = [start("race", ledger.url, log, 100) for _ in range(8)]
     for racer in racers:
         assert racer.stdout.readline() == "ready\n"
     for racer in racers:
@@ -100,145 +95,152 @@ def test_eight_processes_on_the_same_keys_run_every_handler_exactly_once(ledger,
         assert lines(racer) == ["done"]
         assert racer.returncode == 0
     runs = collections.Counter(map(int, log.read_text().splitlines()))
-    assert runs == dict.fromkeys(range(200), 1)
-
-
-# --- wrong clocks -------------------------------------------------------------------------------------------------
-
-
-def check_skewed(ledger, start, seconds, **how):
-    once = Once(f"sqlite:///{ledger}", lease=600.0, retention=600.0)
-    once.acquire("live")
-    once.acquire("done").complete("result")
-    worker = start("skewed", ledger, **how)
-    said = []
-    for line in iter(worker.stdout.readline, ""):
-        said.append(line.split())
-        if line == "long\n":
-            time.sleep(3.5)  # its lease of three seconds is over, were it not renewed
-            with pytest.raises(Busy):
-                once.acquire("long")
-            worker.stdin.write("\n")
-            worker.stdin.flush()
-    name, shown = said.pop(0)
-    assert name == "time"
-    assert float(shown) - time.time() == pytest.approx(seconds, abs=60.0)
-    assert said[:2] == [["busy"], ["replayed", "result"]]
-    assert said[2][0] == "waited"
-    assert 0.9 <= float(said[2][1]) < 15.0
-    assert said[3:] == [["long"], ["held"], ["completed"]]
-    assert worker.wait(PATIENCE) == 0
-    assert once.ledger.stats()[IN_PROGRESS] == 1
-
-
-@pytest.mark.parametrize("hours", [-1, 1])
-def test_a_worker_whose_clock_is_an_hour_off_neither_steals_nor_forgets(ledger, start, faketime, hours):
-    # Only the time of day is wrong on such a machine; how its kernel counts seconds is not.
-    prefix = faketime(f"{hours:+d}h")
-    check_skewed(ledger, start, 3600.0 * hours, prefix=prefix)
-
-
-@pytest.mark.parametrize("zone", ["Asia/Kathmandu", "America/St_Johns", "UTC"])
-def test_a_worker_in_another_time_zone_neither_steals_nor_forgets(ledger, start, zone):
-    check_skewed(ledger, start, 0.0, env={"TZ": zone})
-
-
-@pytest.mark.parametrize("hours", [-1, 1])
-def test_a_worker_with_a_wrong_clock_that_comes_first_does_no_harm(ledger, start, faketime, hours):
-    """It sets the ledger's clock, for good; what counts is that all share it."""
-    first = start("race", ledger, ledger.with_suffix(".log"), 1, prefix=faketime(f"{hours:+d}h"))
-    first.communicate("go\n", timeout=PATIENCE)
-    check_skewed(ledger, start, 0.0)
-
-
-# --- forks --------------------------------------------------------------------------------------------------------
-
-
-def test_a_once_that_was_used_before_a_fork_works_in_parent_and_children(ledger, start, tmp_path):
-    log = tmp_path / "log"
-    # CPython 3.12 warns of a fork beside threads, which is what this test is about
-    process = start("prefork", ledger, log, env={"PYTHONWARNINGS": "error,ignore::DeprecationWarning"})
-    assert lines(process) == ["done"]
-    assert process.returncode == 0
-    runs = collections.Counter(log.read_text().splitlines())
-    assert set(runs.values()) == {1}
-    assert len(runs) == 50 + 1 + 4
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_a_multiprocessing_pool_shares_the_work(ledger, start, tmp_path, method):
-    log = tmp_path / "log"
-    process = start("pool", ledger, log, method, env={"PYTHONWARNINGS": "error,ignore::DeprecationWarning"})
-    assert lines(process) == ["done"]
-    assert collections.Counter(map(int, log.read_text().split())) == dict.fromkeys(range(40), 1)
+    assert runs == dict.fromkeys(range(100), 1)
 
 
 # --- handlers that take longer than their lease -------------------------------------------------------------------
 
 
-def holds_on(ledger, run):
-    """Run a long handler in a thread; meanwhile nobody else gets its key."""
-    outcome = []
-    thread = threading.Thread(target=lambda: outcome.append(run()))
-    thread.start()
-    rival = Once(f"sqlite:///{ledger}")
-    time.sleep(0.3)
-    while thread.is_alive():
-        with contextlib.suppress(Completed), pytest.raises(Busy):
-            rival.acquire("key")
-        time.sleep(0.1)
-    thread.join()
-    assert outcome == [False]
-    with pytest.raises(Completed):
-        rival.acquire("key")
-    assert rival.ledger.stats()["total"] == 1
+def test_handlers_that_outlive_their_lease_keep_their_claims(ledger):
+    begun = threading.Barrier(3)
 
-
-def test_an_async_handler_that_blocks_its_loop_keeps_its_claim(ledger):
-    async def handle():
-        async with Once(f"sqlite:///{ledger}", lease=0.9).claim("key") as claim:
-            time.sleep(3.0)
+    async def blocks_its_loop(once):
+        async with once.claim("async") as claim:
+            begun.wait()
+            time.sleep(2 * ledger.lease)
             return claim.lost
 
-    holds_on(ledger, lambda: asyncio.run(handle()))
-
-
-def test_a_sync_handler_that_outlives_its_lease_keeps_its_claim(ledger):
-    def handle():
-        with Once(f"sqlite:///{ledger}", lease=0.9).claim("key") as claim:
-            time.sleep(3.0)
+    def works(once):
+        with once.claim("sync") as claim:
+            begun.wait()
+            time.sleep(2 * ledger.lease)
             return claim.lost
 
-    holds_on(ledger, handle)
+    with ThreadPoolExecutor() as threads:
+        keys = {
+            "async": threads.submit(lambda: asyncio.run(blocks_its_loop(Once(ledger.url, lease=ledger.lease)))),
+            "sync": threads.submit(works, Once(ledger.url, lease=ledger.lease)),
+        }
+        begun.wait(PATIENCE)
+        rival = Once(ledger.url)
+        while not all(handler.done() for handler in keys.values()):
+            for key in keys:
+                with contextlib.suppress(Completed), pytest.raises(Busy):
+                    rival.acquire(key)
+            time.sleep(0.1)
+    for key, handler in keys.items():
+        assert handler.result() is False
+        with pytest.raises(Completed):
+            rival.acquire(key)
+    assert rival.ledger.stats()["total"] == 2
 
 
-def test_without_heartbeats_a_long_handler_loses_its_claim(ledger):
-    with Once(f"sqlite:///{ledger}", lease=0.3, heartbeat=0).claim("key") as claim:
-        time.sleep(0.4)
-        assert claim.lost
+# --- forks --------------------------------------------------------------------------------------------------------
+
+# CPython 3.12 warns of a fork beside threads, which is what these tests are about
+FORKING = {"PYTHONWARNINGS": "error,ignore::DeprecationWarning"}
 
 
-@pytest.mark.parametrize("fault", [fail_before(), fail_after()], ids=lambda fault: fault.kind.name)
-def test_heartbeats_go_on_when_the_store_was_away_for_a_while(fault):
-    away = threading.Event()
-    store = Faults(MemoryStore(), lambda ask: fault if away.is_set() else None)
-    with Once(store, lease=2.0).claim("key") as claim:
-        away.set()
-        time.sleep(1.3)  # the first beat is due after 0.67 s
-        assert not claim.lost
-        away.clear()
-        time.sleep(1.5)
-        assert not claim.lost
-    assert claim.record.status == COMPLETED
+def test_a_once_that_was_used_before_a_fork_works_in_parent_and_children(ledger, start, tmp_path):
+    log = tmp_path / "log"
+    process = start("prefork", ledger.url, log, env=FORKING)
+    assert lines(process) == ["done"]
+    assert process.returncode == 0
+    runs = collections.Counter(log.read_text().splitlines())
+    assert set(runs.values()) == {1}
+    assert len(runs) == 50 + 1 + 1 + 4
 
 
-def test_when_the_store_stays_away_handler_sees_that_its_lease_is_over():
-    away = threading.Event()
-    store = Faults(MemoryStore(), lambda ask: fail_before() if away.is_set() else None)
-    claim = Once(store).claim("key", lease=0.6)
-    with claim as held:
-        away.set()
-        time.sleep(0.8)
-        assert held.lost
-        assert 2 < sum(ask.verb == "swap_many" for ask in store.asked) < 60
-        away.clear()
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_multiprocessing_pool_shares_the_work(ledger, start, tmp_path, method):
+    log = tmp_path / "log"
+    process = start("pool", ledger.url, log, method, env=FORKING)
+    assert lines(process) == ["done"]
+    assert collections.Counter(map(int, log.read_text().split())) == dict.fromkeys(range(40), 1)
+
+
+# --- a server that is killed --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", SERVED)
+def test_a_server_killed_and_started_again_loses_and_doubles_nothing(request, start, tmp_path, store):
+    log = tmp_path / "log"
+    log.touch()
+    with SERVED[store].own_server(request, tmp_path) as (ledger, server):
+        running = [start("survive", ledger.url, log, 100) for _ in range(3)]
+        for runs in (15, 40, 70):
+            deadline = time.monotonic() + PATIENCE
+            while log.read_text().count("\n") < runs:
+                assert time.monotonic() < deadline
+                time.sleep(0.005)
+            server.stop()
+            time.sleep(0.1)
+            server.start()
+        for process in running:
+            assert lines(process) == ["done"]
+            assert process.returncode == 0
+        runs = collections.Counter(map(int, log.read_text().splitlines()))
+        assert runs == dict.fromkeys(range(100), 1)
+        assert ledger.spent() == {str(n): 1 for n in range(100)}
+        records = [record for record, _ in Once(ledger.url).ledger.records()]
+        assert {(record.status, record.attempts) for record in records} == {(COMPLETED, 1)}
+        assert len(records) == 200
+
+
+# --- wrong clocks -------------------------------------------------------------------------------------------------
+
+CHANGES = {  # the moments at which clocks are changed in Berlin, in UTC
+    "spring": calendar.timegm((2026, 3, 29, 1, 0, 0)),
+    "autumn": calendar.timegm((2026, 10, 25, 1, 0, 0)),
+}
+BEFORE = 5.0  # seconds that a worker has to look at its clock before the change
+
+
+@pytest.fixture
+def refused(ledger, request):
+    """Give a function that counts the requests refused for the time they were signed at, which AWS checks."""
+    if not isinstance(ledger, DynamoLedger):
+        return None
+    proxy = request.getfixturevalue("proxy")
+    proxy.tolerance = 300
+    ledger.url = f"{ledger.url.partition('=')[0]}={proxy.url}"
+    return lambda: sum(bool(proxy.skewed(seen.headers["x-amz-date"])) for seen in proxy.seen)
+
+
+def test_workers_whose_clocks_are_wrong_neither_steal_nor_forget(ledger, refused, start, faketime):
+    """An hour fast, an hour slow, through both changes of the clocks, and in odd zones: all at the same time."""
+    once = Once(ledger.url, lease=60.0, retention=60.0)
+    once.acquire("live")
+    once.acquire("done").complete("result")
+    begun = time.monotonic()
+    wrong = {name: (at - BEFORE - time.time(), "Europe/Berlin") for name, at in CHANGES.items()}
+    wrong |= {"fast": (3600.0, "UTC"), "slow": (-3600.0, "UTC")}
+    wrong |= {"east": (0.0, "Asia/Kathmandu"), "west": (0.0, "America/St_Johns")}
+    running = {}
+    for name, (seconds, zone) in wrong.items():
+        prefix = faketime(f"{seconds:+.0f}")
+        running[name] = start("skewed", ledger.url, name, prefix=prefix, env={"TZ": zone})
+    for worker in running.values():
+        assert worker.stdout.readline() == "long\n"
+    # Their leases of three seconds are over, were they not renewed, and the clocks are changed.
+    time.sleep(max(3.5, begun + BEFORE + 0.5 - time.monotonic()))
+    for name in running:
+        with pytest.raises(Busy):
+            once.acquire(("long", name))
+    for name, worker in running.items():
+        output, _ = worker.communicate("\n", timeout=PATIENCE)
+        said = dict(line.split(maxsplit=1) for line in output.splitlines())
+        assert float(said.pop("time")) - time.time() == pytest.approx(wrong[name][0], abs=60.0)
+        assert float(said.pop("waited")) >= 0.9
+        summers = said.pop("summers").split()
+        if name in CHANGES:
+            assert summers == {"spring": ["0", "1"], "autumn": ["1", "0"]}[name]
+        assert said == {"live": "busy", "done": "replayed result", "own": "held", "lost": "False"}
+        assert worker.wait(PATIENCE) == 0
+    stamps = [record.created_at for record, _ in once.ledger.records()]
+    assert len(stamps) == 2 + 2 * len(running)
+    assert all(abs(stamp - time.time()) < 60 for stamp in stamps), "a record was stamped by a worker's own clock"
+    if refused:
+        assert refused() == 4, (
+            "those that are an hour off, or months, had one request refused each, and signed it again"
+        )

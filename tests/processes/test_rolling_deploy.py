@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -99,9 +98,9 @@ def newer(tmp_path_factory):
 class Deploy:
     """One ledger, and processes of both builds."""
 
-    def __init__(self, folder, newer, url, read):
-        self._folder, self._newer, self._url = folder, newer, url
-        self.read = read  # key → its raw fields
+    def __init__(self, folder, newer, ledger):
+        self._folder, self._newer, self._url = folder, newer, ledger.url
+        self.read = lambda key: ledger.stored(f"n:{key}")
 
     def start(self, build, code, *arguments):
         env = {**os.environ, "PYTHONPATH": str(self._newer if build == "newer" else SOURCE)}
@@ -119,25 +118,9 @@ class Deploy:
         return sorted(path.read_text().split()) if path.exists() else []
 
 
-@pytest.fixture(params=["sqlite", "dynamodb"])
-def deploy(request, newer, tmp_path):
-    if request.param == "dynamodb":
-        dynoxide, table = request.getfixturevalue("dynoxide"), request.getfixturevalue("table")
-
-        def read(key):
-            (item,) = [item for item in dynoxide.items(table) if item["key"]["S"] == f"n:{key}"]
-            return {name: value.get("S") for name, value in item.items()}
-
-        return Deploy(tmp_path, newer, request.getfixturevalue("url"), read)
-
-    def row(key):
-        connection = sqlite3.connect(tmp_path / "ledger.db")
-        connection.row_factory = sqlite3.Row
-        found = dict(connection.execute("SELECT * FROM onceward WHERE key = ?", (f"n:{key}",)).fetchone())
-        connection.close()
-        return found
-
-    return Deploy(tmp_path, newer, "sqlite:///ledger.db", row)
+@pytest.fixture
+def deploy(newer, ledger, tmp_path):
+    return Deploy(tmp_path, newer, ledger)
 
 
 @pytest.mark.parametrize("first", ["older", "newer"])

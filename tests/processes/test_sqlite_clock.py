@@ -14,6 +14,7 @@ from onceward.stores.sqlite import anchor as sqlite_anchor
 from onceward.stores.sqlite import clock as sqlite_clock
 from onceward.stores.sqlite import file as sqlite_file
 from places import SOURCES
+from processes import lines, workers
 from servers import missing
 
 
@@ -139,6 +140,25 @@ def test_a_container_with_an_uptime_of_its_own_shares_the_clock(path, tmp_path, 
 
 def test_a_container_with_a_boot_id_of_its_own_shares_the_clock(path, tmp_path, unshare):
     agree(path, [], bound(unshare, tmp_path, sqlite_clock.BOOT_ID, "11111111-2222-3333-4444-555555555555\n"))
+
+
+@pytest.mark.parametrize("off", ["-1h", "+1h"])
+def test_a_worker_with_a_wrong_clock_that_comes_first_does_no_harm(path, faketime, off):
+    """It sets the ledger's clock, for good; what counts is that all share it."""
+    url = f"sqlite:///{path}"
+    with workers("worker.py") as start:
+        assert lines(start("race", url, path.with_suffix(".log"), 1, prefix=faketime(off)), "go\n") == ["ready", "done"]
+        once = Once(url, lease=60.0, retention=60.0)
+        once.acquire("live")
+        once.acquire("done").complete("result")
+        later = start("skewed", url, "later")
+        assert later.stdout.readline() == "long\n"
+        time.sleep(3.5)  # its lease of three seconds is over, were it not renewed
+        with pytest.raises(Busy):
+            once.acquire(("long", "later"))
+        said = lines(later, "\n")
+    for verdict in ("live busy", "done replayed result", "own held", "lost False"):
+        assert verdict in said
 
 
 # --- machines that reboot, and whose clocks are wrong -----------------------------------------------------------------

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from places import SOURCES, WORKERS
+from places import SOURCES, SUPPORT, WORKERS
 
 PATIENCE = 60.0  # seconds that a worker may take on a slow machine
 
@@ -16,7 +16,7 @@ def workers(script: str):
     started = []
 
     def start(*arguments, prefix=(), env=None) -> subprocess.Popen:
-        environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYTHONWARNINGS": "error", **(env or {})}
+        environment = {**os.environ, "PYTHONPATH": f"{SOURCES}:{SUPPORT}", "PYTHONWARNINGS": "error", **(env or {})}
         process = subprocess.Popen(
             [*prefix, sys.executable, str(WORKERS / script), *map(str, arguments)],
             stdin=subprocess.PIPE,
@@ -37,7 +37,7 @@ def workers(script: str):
             process.stdout.close()
 
 
-def lines(process) -> list[str]:
-    """Wait for a worker's end and return what it said."""
-    output, _ = process.communicate(timeout=PATIENCE)
+def lines(process, told: str | None = None) -> list[str]:
+    """Tell a worker something, wait for its end and return what it said."""
+    output, _ = process.communicate(told, timeout=PATIENCE)
     return output.splitlines()

@@ -8,12 +8,16 @@ import shutil
 import signal
 from pathlib import Path
 
+from postgres_servers import Postgres
 from servers import Dynoxide, Ministack
 
 _STARTED = []  # by this process; they live as long as the run
 
 
-def shared(kind: type[Dynoxide | Ministack], folder: Path) -> Dynoxide | Ministack:
+Server = Dynoxide | Ministack | Postgres
+
+
+def shared(kind: type[Server], folder: Path) -> Server:
     """Return the server of this kind of the run whose folder this is."""
     state = folder / f"{kind.__name__}.json"
     with (folder / f"{kind.__name__}.lock").open("w") as lock:
@@ -21,7 +25,9 @@ def shared(kind: type[Dynoxide | Ministack], folder: Path) -> Dynoxide | Minista
         if not state.exists():
             made = kind()
             _STARTED.append(made)
-            state.write_text(json.dumps({"pid": made.pid, "where": made.where}))
+            state.write_text(
+                json.dumps({"pid": made.pid, "where": made.where, "ending": getattr(made, "ending", signal.SIGKILL)})
+            )
     return kind.at(**json.loads(state.read_text())["where"])
 
 
@@ -30,7 +36,7 @@ def stop(folder: Path) -> None:
     for state in folder.glob("*.json"):
         told = json.loads(state.read_text())
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(told["pid"], signal.SIGKILL)
+            os.killpg(told["pid"], told["ending"])
         if "scratch" in told["where"]:
             shutil.rmtree(told["where"]["scratch"], ignore_errors=True)
     for made in _STARTED:

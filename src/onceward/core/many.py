@@ -11,7 +11,7 @@ from onceward.core.drivers import Sleep, Steps
 from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome, Verdict, decide, is_mine, last_write, unclaimed
 from onceward.core.record import Record, Reply
-from onceward.core.register import Answered, Register
+from onceward.core.register import Answered, KeyLocked, Register
 from onceward.core.steps import (
     CLAIM_PATIENCE,
     FIRST_PAUSE,
@@ -25,7 +25,7 @@ from onceward.core.steps import (
     belief,
     claim,
 )
-from onceward.core.writes import first_claim, next_claim
+from onceward.core.writes import first_claim, locked, next_claim
 from onceward.errors import OncewardError, StoreError
 
 Claimed = Won | Replay | Refused | Exception
@@ -70,8 +70,9 @@ def _claims(
     clock = bids[0].clock
     # The keys that are won wait for those that are throttled, and must not lose their lease meanwhile.
     patience = min(CLAIM_PATIENCE, bids[0].policy.lease / 4)
+    asking: Verb = lambda asked: _busy_if_locked(verb(asked), [bids[number] for number in asked])
     try:
-        answers = yield from _answers(verb, asked, clock, _patient(clock, patience))
+        answers = yield from _answers(asking, asked, clock, _patient(clock, patience))
     except OncewardError as error:
         if getattr(error, "transient", False):
             outcomes.update(dict.fromkeys(asked, error))  # each alone would wait as long, and fail
@@ -97,6 +98,15 @@ def _claims(
         else:
             met[number] = (verdict, held)
     return met
+
+
+def _busy_if_locked(verb: Steps[list[Answered]], bids: Sequence[Bid]) -> Steps[list[Answered]]:
+    """Return a verb's answers; a key that somebody's open transaction holds is a busy one."""
+    answers = yield from verb
+    return [
+        locked(first_claim(bid.key, bid.owner, None, bid.policy)) if isinstance(answer, KeyLocked) else answer
+        for bid, answer in zip(bids, answers, strict=True)
+    ]
 
 
 def end_many(

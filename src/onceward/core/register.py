@@ -7,6 +7,14 @@ from onceward.core.drivers import Steps, Transport
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 
+
+class KeyLocked(StoreError):
+    """An open transaction of somebody holds the key, and the store waited for it in vain: a claim finds it busy."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, transient=True)
+
+
 Answered = Reply | StoreError  # for one key among many: its reply or its error
 
 

@@ -19,8 +19,8 @@ from onceward.core.drivers import Sleep, Steps
 from onceward.core.policy import Policy
 from onceward.core.protocol import Ending, Outcome, Verdict, decide, is_mine, judge, last_write, unclaimed
 from onceward.core.record import IN_PROGRESS, PARKED, Elsewhere, Record, Reply, Write
-from onceward.core.register import Register
-from onceward.core.writes import ended, first_claim, lapsed, next_claim, next_version
+from onceward.core.register import KeyLocked, Register
+from onceward.core.writes import ended, first_claim, lapsed, locked, next_claim, next_version
 from onceward.errors import OncewardError, StoreError
 
 if TYPE_CHECKING:
@@ -170,8 +170,7 @@ def claim(
         try:
             reply = yield from verb()
         except Exception as error:
-            limit = max(sent + CLAIM_PATIENCE, clock() + 2 * FIRST_PAUSE)  # after a slow try, at least one more
-            reply = yield from persist(error, verb, clock, lambda limit=limit: limit)  # type: ignore[misc]  # a default, not an argument
+            reply = yield from _insisted(error, verb, first, sent, clock)
         held = reply.record
         if held is not None and effect is not None and judge(held, bid.owner, effect.outcome.status) is Ending.DONE:
             return Settled(_known(held, effect.outcome))  # made now, or earlier with a lost reply
@@ -205,6 +204,19 @@ def claim(
         else:
             return Refused(verdict, held, max(0.0, held.lease_until - reply.now), parked)
         sent = clock()
+
+
+def _insisted(
+    error: Exception, verb: Callable[[], Steps[Reply]], first: Write, sent: float, clock: Clock
+) -> Steps[Reply]:
+    """Return the reply to a claim's verb after ``error``, asked again. A key that a transaction holds is a busy one."""
+    limit = max(sent + CLAIM_PATIENCE, clock() + 2 * FIRST_PAUSE)  # after a slow try, at least one more
+    try:
+        if isinstance(error, KeyLocked):
+            raise error
+        return (yield from persist(error, verb, clock, lambda: limit))
+    except KeyLocked:
+        return locked(first)
 
 
 def fetched(record: Record, clock: Clock) -> Steps[Record]:

@@ -1,8 +1,12 @@
 """The protocol's writes: the claim of a key, and the next version of a record."""
 
+from typing import Final
+
 from onceward.core import worker
 from onceward.core.policy import Policy
-from onceward.core.record import IN_PROGRESS, Record, Write
+from onceward.core.record import IN_PROGRESS, Record, Reply, Write
+
+LOCKED_FOR: Final = 1.0  # seconds after which to ask again for a key that an open transaction holds
 
 
 def first_claim(key: str, owner: str, fingerprint: str | None, policy: Policy) -> Write:
@@ -11,6 +15,11 @@ def first_claim(key: str, owner: str, fingerprint: str | None, policy: Policy) -
     name = worker.NAMED.get() or worker.process
     fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None)
     return tuple.__new__(Write, fields)  # what Write(...) does, in half the time
+
+
+def locked(claim: Write) -> Reply:
+    """Return the reply that stands for a key in an open transaction: somebody holds it, and in a second you know more."""
+    return Reply(False, claim._replace(owner="", fingerprint=None, worker=None, lease=LOCKED_FOR).at(0.0), 0.0)
 
 
 def next_claim(claim: Write, held: Record, *, fresh: bool) -> Write:

@@ -15,6 +15,7 @@ from onceward.stores.contract import Store
 STORES: Final = {
     "dynamodb": "onceward.stores.dynamodb",
     "memory": "onceward.stores.memory",
+    "postgresql": "onceward.stores.postgres",
     "sqlite": "onceward.stores.sqlite",
 }
 GROUP: Final = "onceward.stores"

@@ -41,6 +41,7 @@ class Call:
     child_told: list[Told] = field(default_factory=list)
     ended: float | None = None
     strikes: list[dict] = field(default_factory=list)
+    caught: int = 0  # exceptions of another thread that a frame of Python's caught
 
     @property
     def interrupts(self) -> list[dict]:
@@ -154,6 +155,10 @@ class Facts:
     def _strike(self, event: dict) -> None:
         if event["call"] in self.calls:
             self.calls[event["call"]].strikes.append(event)
+
+    def _caught(self, event: dict) -> None:
+        if event["call"] in self.calls:
+            self.calls[event["call"]].caught += 1
 
     def _killed(self, event: dict) -> None:
         self.deaths[event["actor"]] = event["t"]

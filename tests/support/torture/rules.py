@@ -160,6 +160,7 @@ def never_swallowed(facts: Facts) -> Iterator[str]:
             struck = [one for one in call.interrupts if one["kind"] != "cancel" and one["phase"] in {"call", "settle"}]
             struck = [one for one in struck if "importlib" not in one["where"] and not one["callback"]]
             # The import system swallows some, and an event loop all but two kinds.
+            struck = [one for one in struck if one["serial"] or call.caught]  # see Timers._traced
             if struck and told.error in {None, "Completed"}:
                 where = ", ".join(f"{one['kind']} at {one['where']}" for one in struck)
                 yield f"{told.key}: call {call.name} was told {told.value!r}, and never of {where}"

@@ -92,6 +92,7 @@ class Timers:
     def __init__(self, actor: "Actor") -> None:
         self._actor = actor
         self._kind: str | None = None
+        self._thrown = {kind: self._traced(kind) for kind in RAISED}
         signal.signal(signal.SIGALRM, self._alarm)
         signal.signal(signal.SIGINT, self._alarm)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # see Episode.run
@@ -132,8 +133,21 @@ class Timers:
             if in_onceward(frame) and self._kind is not None:
                 kind, self._kind = self._kind, None
                 # First, for the journal lets other threads run.
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(target), ctypes.py_object(RAISED[kind]))
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(target), ctypes.py_object(self._thrown[kind]))
                 actor.strikes += 1
                 actor.journal("strike", kind=kind, serial="", **_place(frame), phase=actor.points.phase, call=call)
                 return
             time.sleep(AGAIN)
+
+    def _traced(self, kind: str) -> type[BaseException]:
+        """Return the exception of a kind, as a class that journals that a frame caught it.
+
+        Python 3.11 makes the instance there. One that no frame caught was dropped by Python's own C code.
+        """
+
+        def caught(error: BaseException) -> None:
+            frame = sys._getframe(1)
+            self._actor.journal("caught", call=self._actor.call, **_place(frame))
+
+        raised = RAISED[kind]
+        return type(raised.__name__, (raised,), {"__init__": caught})

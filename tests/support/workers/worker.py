@@ -1,15 +1,15 @@
-"""What the processes of test_processes.py run: ``python worker.py WHAT LEDGER ARGUMENT…``."""
+"""What the processes of test_processes.py run, on a ledger of any store: ``python worker.py WHAT URL ARGUMENT…``."""
 
 import asyncio
 import multiprocessing
 import os
 import random
-import sqlite3
 import sys
 import threading
 import time
 
-from onceward import Busy, Completed, LeaseLost, Once
+import ledgers
+from onceward import Busy, Completed, LeaseLost, Once, StoreError
 
 
 def say(*words):
@@ -27,34 +27,30 @@ def append(path, line):
 # --- effects that commit with the record --------------------------------------------------------------------------
 
 
-def transact(ledger, kind, count):
-    """Go through all keys in any order until every one is completed."""
-    once = Once(f"sqlite:///{ledger}", lease=0.7)
-    connection = sqlite3.connect(ledger, timeout=20, isolation_level=None)
-    left = list(range(int(count)))
+def transact(url, count):
+    """Go through all keys, of both kinds and in any order, until every one is completed."""
+    ledger = ledgers.at(url)
+    once = Once(url, lease=ledger.lease)
+    say("ready")
+    left = [(kind, number) for kind in ("once", "claim") for number in range(int(count))]
     while left:
         random.shuffle(left)
-        left = [key for key in left if not _done(once, connection, kind, key)]
+        left = [key for key in left if not _done(once, ledger, key)]
 
 
-def _done(once, connection, kind, key):
+def _done(once, ledger, key):
+    kind, number = key
+    time.sleep(random.random() * 0.02)
     try:
         if kind == "once":
-            with once.transaction(key, connection) as tx:
-                time.sleep(random.random() * 0.02)
-                connection.execute("INSERT INTO effects VALUES (?, ?)", (key, os.getpid()))
-                tx.result = key
+            ledger.claim_and_spend(once, key, f"{kind}{number}", number)
         else:
             with once.claim(key) as claim:
-                time.sleep(random.random() * 0.05)
-                with claim.transaction(connection) as tx:
-                    time.sleep(random.random() * 0.01)
-                    connection.execute("INSERT INTO effects VALUES (?, ?)", (key, os.getpid()))
-                    tx.result = key
+                time.sleep(random.random() * 0.08)
+                ledger.spend(claim, f"{kind}{number}", number)
     except Completed as done:
-        if done.result != key:
+        if done.result != number:
             raise RuntimeError(f"{key} was answered with {done.result!r}") from done
-        return True
     except (Busy, LeaseLost):
         return False
     return True
@@ -63,13 +59,42 @@ def _done(once, connection, kind, key):
 # --- a worker that is paused --------------------------------------------------------------------------------------
 
 
-def zombie(ledger):
+def zombie(url):
+    """Hold two keys that an heir takes over meanwhile; one of them is renewed as soon as the process runs again."""
+    ledger = ledgers.at(url)
+    once = Once(url, lease=ledger.lease)
+    spent = once.acquire("spent")
+    told = []
     try:
-        with Once(f"sqlite:///{ledger}", lease=1.0).claim("key") as claim:
-            say("claimed", claim.fence)
+        with once.claim("taken") as taken:
+            say("claimed")
             sys.stdin.readline()
-            say("lost" if claim.lost else "held")
-            claim.complete("zombie")
+            told.append("lost" if spent.lost and taken.lost else "held")
+            for end in (
+                lambda: ledger.spend(spent, "spent", "zombie"),
+                spent.extend,
+                spent.release,
+                spent.park,
+                lambda: spent.complete("zombie"),
+            ):
+                try:
+                    end()
+                    told.append("made")
+                except LeaseLost:
+                    told.append("refused")
+            taken.complete("zombie")
+    except LeaseLost:
+        told.append("LeaseLost")
+    say(*told)
+
+
+def patient(url):
+    """Hold a key, and complete it after the pause, whoever was there meanwhile."""
+    try:
+        with Once(url, lease=ledgers.at(url).lease).claim("left") as claim:
+            say("claimed")
+            sys.stdin.readline()
+            claim.complete("late")
     except LeaseLost:
         say("LeaseLost")
     else:
@@ -79,8 +104,8 @@ def zombie(ledger):
 # --- many on the same keys ----------------------------------------------------------------------------------------
 
 
-def race(ledger, log, count):
-    once = Once(f"sqlite:///{ledger}?timeout=30", lease=60, on_busy=60.0)
+def race(url, log, count):
+    once = Once(url, lease=60, on_busy=60.0)
     say("ready")
     sys.stdin.readline()
     keys = list(range(int(count)))
@@ -92,64 +117,95 @@ def race(ledger, log, count):
 
 def _logged(log, key):
     append(log, key)
+    time.sleep(0.001)
     return key
+
+
+# --- a server that goes away --------------------------------------------------------------------------------------
+
+
+def survive(url, log, count):
+    """Go through all keys, with effects of both kinds, although the server is killed and started again."""
+    ledger = ledgers.at(url)
+    once = Once(url, lease=60, on_busy=60.0)
+    left = list(range(int(count)))
+    while left:
+        random.shuffle(left)
+        left = [key for key in left if not _survived(once, ledger, log, key)]
+    say("done")
+
+
+def _survived(once, ledger, log, key):
+    try:
+        assert once.run(key, _logged, log, key) == key
+        time.sleep(0.01)
+        ledger.claim_and_spend(once, key, str(key), key)
+    except Completed as done:
+        return done.result == key
+    except (Busy, StoreError):
+        return False
+    return True
 
 
 # --- a worker whose clock is wrong --------------------------------------------------------------------------------
 
 
-def skewed(ledger):
-    """The parent holds "live" for ten minutes and has completed "done" with a retention as long."""
-    try:
-        time.sleep(0.001)
-    except OSError:
-        # libfaketime 0.9.10 gets clock_nanosleep(TIMER_ABSTIME) wrong, which is what CPython's sleep calls, when it
-        # leaves the monotonic clock alone; when it does not, it is every wait for a lock with a timeout that hangs.
-        time.sleep = threading.Event().wait
-    once = Once(f"sqlite:///{ledger}", lease=3.0, retention=600.0)
-    say("time", time.time())
+def skewed(url, name):
+    """The parent holds "live" for 60 s and has completed "done" with a retention of 60 s."""
+    summer = time.localtime().tm_isdst
+    told = [("time", time.time())]
+    once = Once(url, lease=3.0, retention=60.0)
     try:
         once.acquire("live")
-        say("stolen")
+        told.append(("live", "stolen"))
     except Busy:
-        say("busy")
+        told.append(("live", "busy"))
     try:
         once.acquire("done")
-        say("forgotten")
+        told.append(("done", "forgotten"))
     except Completed as done:
-        say("replayed", done.result)
+        told.append(("done", "replayed", done.result))
     start = os.times().elapsed  # not a clock that can be faked
     try:
         once.acquire("live", on_busy=1.0)
-        say("stolen")
+        told.append(("waited", "stolen"))
     except Busy:
-        say("waited", round(os.times().elapsed - start, 1))
-    with once.claim("long") as claim:
+        told.append(("waited", round(os.times().elapsed - start, 1)))
+    once.acquire(("own", name)).complete(name)
+    try:
+        once.acquire(("own", name))
+        told.append(("own", "forgotten"))
+    except Completed as done:
+        told.append(("own", "held" if done.result == name else done.result))
+    with once.claim(("long", name)) as claim:
         say("long")
         sys.stdin.readline()
-        say("lost" if claim.lost else "held")
-    say("completed")
+        told.append(("lost", claim.lost))
+    told.append(("summers", summer, time.localtime().tm_isdst))
+    for words in told:
+        say(*words)
 
 
 # --- forks --------------------------------------------------------------------------------------------------------
 
 
-def prefork(ledger, log):
-    once = Once(f"sqlite:///{ledger}?timeout=30", lease=30, on_busy=30.0)
+def prefork(url, log):
+    lease = ledgers.at(url).lease
+    once = Once(url, lease=30, on_busy=30.0)
     once.run(0, _logged, log, 0)
 
     async def handle():
         append(log, "async")
 
-    asyncio.run(once.run_async("async", handle))  # starts the thread that writes for coroutines
-    with once.claim("held", lease=0.6) as claim:  # starts the heartbeat thread
+    asyncio.run(once.run_async("async", handle))  # leaves a thread for coroutines, or connections of a closed loop
+    with once.claim("held", lease=lease) as claim:  # starts the heartbeat thread
         children = []
         for _ in range(4):
             child = os.fork()
             if child == 0:
                 status = 1
                 try:
-                    _in_child(once, log)
+                    _in_child(once, log, lease)
                     status = 0
                 finally:
                     os._exit(status)
@@ -159,47 +215,58 @@ def prefork(ledger, log):
         for child in children:
             _, status = os.waitpid(child, 0)
             assert status == 0, status
-        time.sleep(0.8)
-        assert not claim.lost
+        assert not claim.lost, "the children held theirs for longer than its lease"
     asyncio.run(once.run_async("async", handle))
     say("done")
 
 
-def _in_child(once, log):
+def _in_child(once, log, lease):
     for key in range(50):
         assert once.run(key, _logged, log, key) == key
 
-    async def handle():
-        append(log, f"async {os.getpid()}")
+    async def handle(line):
+        append(log, line)
 
-    asyncio.run(once.run_async(("async", os.getpid()), handle))
-    with once.claim(("long", os.getpid()), lease=0.4) as claim:  # a heartbeat thread of the child's own
-        time.sleep(1.0)
+    async def both():
+        await once.run_async("shared", handle, "shared")
+        await once.run_async(("own", os.getpid()), handle, f"own {os.getpid()}")
+
+    asyncio.run(both())
+    with once.claim(("long", os.getpid()), lease=lease) as claim:  # a heartbeat thread of the child's own
+        time.sleep(lease + 0.3)
         assert not claim.lost
 
 
-def pool(ledger, log, method):
+def pool(url, log, method):
     context = multiprocessing.get_context(method)
-    once = Once(f"sqlite:///{ledger}?timeout=30", lease=30, on_busy=30.0)
+    once = Once(url, lease=30, on_busy=30.0)
     once.run(0, _logged, log, 0)
     with context.Pool(4) as workers:
-        results = workers.starmap(_in_pool, [(ledger, log, key) for key in [*range(40), *range(40)]])
+        results = workers.starmap(_in_pool, [(url, log, key) for key in [*range(40), *range(40)]])
     assert results == [*range(40), *range(40)]
     assert once.run(1, _logged, log, 1) == 1
     say("done")
 
 
-def _in_pool(ledger, log, key):
-    once = Once(f"sqlite:///{ledger}?timeout=30", lease=30, on_busy=30.0)
+def _in_pool(url, log, key):
+    once = Once(url, lease=30, on_busy=30.0)
     return once.run(key, _logged, log, key)
 
 
 if __name__ == "__main__":
+    try:
+        time.sleep(0.001)
+    except OSError:
+        # libfaketime 0.9.10 gets clock_nanosleep(TIMER_ABSTIME) wrong, which is what CPython's sleep calls, when it
+        # leaves the monotonic clock alone; when it does not, it is every wait for a lock with a timeout that hangs.
+        time.sleep = threading.Event().wait
     what, *arguments = sys.argv[1:]
     {
         "transact": transact,
         "zombie": zombie,
+        "patient": patient,
         "race": race,
+        "survive": survive,
         "skewed": skewed,
         "prefork": prefork,
         "pool": pool,

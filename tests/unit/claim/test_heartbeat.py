@@ -12,7 +12,9 @@ import pytest
 
 from onceward import Busy, LeaseLost, Once, OncewardError, StoreError, current
 from onceward.claim import heartbeat
+from onceward.core.record import COMPLETED
 from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults, fail_after, fail_before
 
 
 class Counting(MemoryStore):
@@ -98,14 +100,12 @@ def test_a_bare_claim_is_not_renewed(once):
     assert once.acquire("k").attempt == 2
 
 
-def test_heartbeat_zero_never_renews():
-    once = Once(MemoryStore(), lease=0.2, heartbeat=0)
-
+def test_heartbeat_zero_never_renews(once):
     def handle():
-        time.sleep(0.3)
+        time.sleep(0.4)
         return current().lost
 
-    assert once.run("k", handle) is True
+    assert once.using(heartbeat=0).run("k", handle) is True
 
 
 def test_short_handlers_start_no_renewals():
@@ -148,6 +148,31 @@ def test_renewals_that_fail_are_retried_until_the_lease_is_over():
         return current().lost
 
     assert once.run("k", handle) is False
+
+
+@pytest.mark.parametrize("fault", [fail_before(), fail_after()], ids=lambda fault: fault.kind.name)
+def test_heartbeats_go_on_when_the_store_was_away_for_a_while(fault):
+    away = threading.Event()
+    store = Faults(MemoryStore(), lambda ask: fault if away.is_set() else None)
+    with Once(store, lease=1.5).claim("key") as claim:
+        away.set()
+        time.sleep(0.8)  # the first beat is due after 0.5 s
+        assert not claim.lost
+        away.clear()
+        time.sleep(1.0)
+        assert not claim.lost
+    assert claim.record.status == COMPLETED
+
+
+def test_when_the_store_stays_away_handler_sees_that_its_lease_is_over():
+    away = threading.Event()
+    store = Faults(MemoryStore(), lambda ask: fail_before() if away.is_set() else None)
+    with Once(store).claim("key", lease=0.6) as held:
+        away.set()
+        while not held.lost:
+            time.sleep(0.01)
+        assert 2 < sum(ask.verb == "swap_many" for ask in store.asked) < 60
+        away.clear()
 
 
 def test_a_store_that_stays_away_loses_claim_before_takeover_may_begin():

@@ -1,0 +1,139 @@
+"""Runs the requests of a PostgreSQL ledger on its connections, and makes the ledger on first use."""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from onceward.core.drivers import Steps, drive, drive_async
+from onceward.errors import StoreError
+from onceward.stores.observed import Observed
+from onceward.stores.postgres.faults import ANEW, DENIED, NO_TABLE, Broken, SqlError, SqlRefusal, refused, unreachable
+from onceward.stores.postgres.queries import Query, RawQuery, Row
+from onceward.stores.postgres.schema import Names, check_version, is_complete, make, read_meta
+from onceward.stores.postgres.statements import Statements
+
+_TRIES: Final = 5  # of a statement that the isolation level or a deadlock refused
+
+
+class Conduit(Protocol):
+    """Connections that run statements. Both raise SqlRefusal, Broken, or ValueError for a text that cannot be kept."""
+
+    def run(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """Run one statement and return its rows."""
+
+    async def run_async(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """As :meth:`run`, for a coroutine."""
+
+    def close(self) -> None:
+        """Close what was opened here; the next use opens it again."""
+
+
+class PostgresExchange(Observed):
+    """The I/O of a ledger.
+
+    Args:
+        conduit: the connections.
+        names: of the tables.
+        url: where it is, for messages; without a password.
+    """
+
+    def __init__(self, conduit: Conduit, names: Names, url: str) -> None:
+        self.url = url
+        self.names = names
+        self.statements = Statements(names.table, names.meta)
+        self.bare = Bare(conduit, url)
+        self._ready = False
+
+    def exchange(self, request: object) -> object:
+        """Run one request, blocking."""
+        if not self._ready:
+            drive(prepared(self.names, self.url), self.bare)
+            self._ready = True
+        return self.bare.exchange(request)
+
+    async def exchange_async(self, request: object) -> object:
+        """Run one request."""
+        if not self._ready:
+            await drive_async(prepared(self.names, self.url), self.bare)
+            self._ready = True
+        return await self.bare.exchange_async(request)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.bare.conduit.close()
+
+    def action(self, request: object) -> str:
+        """Return what a request does."""
+        assert isinstance(request, Query)
+        return request.action
+
+
+class Bare:
+    """Runs requests without a look at the schema."""
+
+    def __init__(self, conduit: Conduit, url: str) -> None:
+        self.conduit = conduit
+        self._url = url
+
+    def exchange(self, request: object) -> object:
+        """Run one request, blocking."""
+        assert isinstance(request, Query)
+        tries = 0
+        while True:
+            try:
+                return request.reply(self.conduit.run(request.text, request.values))
+            except (SqlRefusal, Broken, ValueError) as error:
+                tries += 1
+                if not (tries < _TRIES and _is_anew(error)):
+                    raise self._translated(error) from error
+
+    async def exchange_async(self, request: object) -> object:
+        """Run one request."""
+        assert isinstance(request, Query)
+        tries = 0
+        while True:
+            try:
+                return request.reply(await self.conduit.run_async(request.text, request.values))
+            except (SqlRefusal, Broken, ValueError) as error:
+                tries += 1
+                if not (tries < _TRIES and _is_anew(error)):
+                    raise self._translated(error) from error
+
+    def _translated(self, error: SqlRefusal | Broken | ValueError) -> StoreError:
+        if isinstance(error, SqlRefusal):
+            return refused(error.state, str(error), self._url)
+        if isinstance(error, Broken):
+            return unreachable(str(error), self._url)
+        return StoreError(f"ledger {self._url}: {error}")
+
+
+def _is_anew(error: Exception) -> bool:
+    """Tell whether a new statement, which sees what was committed meanwhile, can succeed at once."""
+    return isinstance(error, SqlRefusal) and error.state in ANEW
+
+
+def prepared(names: Names, url: str) -> Steps[dict[str, str]]:
+    """Make the ledger, or what it lacks, and return what it says of itself.
+
+    Raises:
+        StoreError: its schema is of another version, or this role may not make it.
+    """
+    try:
+        meta = dict((yield RawQuery(read_meta(names))))
+    except SqlError as error:
+        if error.state not in NO_TABLE:
+            raise
+        meta = {}
+    check_version(meta, url)
+    if not is_complete(meta):
+        try:
+            yield RawQuery(make(names))
+        except SqlError as error:
+            if error.state != DENIED:
+                raise
+            what = "migrate" if meta else "init"
+            raise StoreError(
+                f"ledger {url}: this role may not make what is missing ({error}). Let the tables' owner run "
+                f"`onceward {what}` once"
+            ) from error
+        meta = dict((yield RawQuery(read_meta(names))))
+    return meta

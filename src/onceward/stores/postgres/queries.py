@@ -1,0 +1,124 @@
+"""The queries of a PostgreSQL ledger: a statement, its values, and how its rows become a reply.
+
+A connection of any driver can run one: send ``text`` with ``values`` (``$1`` and so on), and pass the rows to ``reply``. The
+first value is the longest wait for a lock; see :meth:`Query.patient`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from onceward.core.record import Record, Reply, Write
+from onceward.stores.contract import Page
+from onceward.stores.postgres.statements import WRITE
+
+PATIENCE: Final = "1000"  # milliseconds to wait for somebody's open transaction on a key
+Row = Sequence[Any]  # (won, now, and the record's fields)
+_OF_WRITE: Final = [Write._fields.index(kind.name) for kind in WRITE]
+
+
+class Query:
+    """OneRow statement and its values.
+
+    Attributes:
+        action: what it does, for events.
+        text: the statement.
+        values: text, numbers, None, or lists of them.
+    """
+
+    __slots__ = ("action", "text", "values")
+
+    def __init__(self, action: str, text: str, values: tuple[object, ...]) -> None:
+        self.action = action
+        self.text = text
+        self.values = (PATIENCE, *values)
+
+    def patient(self, milliseconds: int | None) -> None:
+        """Wait this long for a lock. None leaves the connection's own ``lock_timeout``, as in a transaction of the caller."""
+        self.values = (None if milliseconds is None else str(milliseconds), *self.values[1:])
+
+    def reply(self, rows: Sequence[Row]) -> object:
+        """Return the reply that the rows are."""
+        raise NotImplementedError
+
+
+class OneRow(Query):
+    """A verb on one key."""
+
+    __slots__ = ()
+
+    def reply(self, rows: Sequence[Row]) -> Reply:
+        """Return it; without a record, nobody holds the key."""
+        return reply_of(rows[0])
+
+
+class ManyRows(Query):
+    """A verb on many keys."""
+
+    __slots__ = ()
+
+    def reply(self, rows: Sequence[Row]) -> "Met":
+        """Return the replies by their keys."""
+        replies = (reply_of(row) for row in rows)
+        return Met({reply.record.key: reply for reply in replies if reply.record is not None}, rows[0][1])
+
+
+class Met(NamedTuple):
+    """The replies of many keys, and the server's time. A key without a record is missing."""
+
+    replies: dict[str, Reply]
+    now: float
+
+
+class ScanQuery(Query):
+    """OneRow page, and one more row to know whether it is the last."""
+
+    __slots__ = ("limit",)
+
+    def __init__(self, text: str, prefix: str, after: str | None, limit: int) -> None:
+        super().__init__("scan", text, (after or "", prefix, prefix + "\U0010ffff", limit + 1))
+        self.limit = limit
+
+    def reply(self, rows: Sequence[Row]) -> Page:
+        """Return the page."""
+        replies = [reply_of(row) for row in rows]
+        records = [reply.record for reply in replies if reply.record is not None]
+        page = records[: self.limit]
+        return Page(page, page[-1].key if len(records) > self.limit else None, replies[0].now)
+
+
+class PurgeQuery(Query):
+    """Delete expired records."""
+
+    __slots__ = ()
+
+    def reply(self, rows: Sequence[Row]) -> int:
+        """Return how many."""
+        count: int = rows[0][0]
+        return count
+
+
+class RawQuery(Query):
+    """A statement without a wait of ours; its reply is its rows."""
+
+    __slots__ = ()
+
+    def __init__(self, text: str, *values: object) -> None:
+        super().__init__("schema", text, ())
+        self.values = values
+
+    def reply(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Return them."""
+        return rows
+
+
+def reply_of(row: Row) -> Reply:
+    """Return the reply of one key."""
+    won = row[0]
+    if won is None:
+        return Reply(False, None, row[1])
+    return tuple.__new__(Reply, (won, tuple.__new__(Record, row[2:]), row[1]))
+
+
+def values_of(write: Write) -> tuple[object, ...]:
+    """Return a write's values, in the order of the statements."""
+    return tuple([write[at] for at in _OF_WRITE])

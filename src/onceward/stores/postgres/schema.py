@@ -1,0 +1,98 @@
+"""The schema of a PostgreSQL ledger. It changes by adding, so that an earlier version's code works on the same table."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from onceward.errors import StoreError
+
+VERSION: Final = 1  # code that does not know it refuses the ledger
+MINOR: Final = 1  # counts what was added since; the ledger calls it its layout
+ADDED: Final[dict[str, str]] = {}  # columns that a ledger of a lower minor lacks
+PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
+_LOCK: Final = 7162831505713  # a number of our own, for all ledgers of a database
+LONGEST: Final = 50  # characters of a table's name: those of its index and second table have 63
+
+
+class Names:
+    """The names of a ledger's tables, quoted.
+
+    Args:
+        table: the table's name.
+        schema: its schema; None is the first one of the search path.
+    """
+
+    def __init__(self, table: str, schema: str | None) -> None:
+        for what, name in (("table", table), ("schema", schema)):
+            if name is not None and (not name or set(name) - PLAIN or name[0].isdigit() or len(name) > LONGEST):
+                raise ValueError(
+                    f"{what}={name!r}: give a name of lower-case letters, digits and underscores, at most {LONGEST} long"
+                )
+        place = "" if schema is None else f'"{schema}".'
+        self.schema = schema
+        self.plain = table
+        self.table = f'{place}"{table}"'
+        self.meta = f'{place}"{table}_meta"'
+
+
+def schema(names: Names) -> list[str]:
+    """Return the statements that make a ledger. All can be run again."""
+    table, meta, index = names.table, names.meta, f'"{names.plain}_expiry"'
+    # Bytewise order: a scan by prefix uses the index, and all hosts sort the keys of a batch the same way. Rows change often
+    # and soon expire, so dead ones are removed early.
+    return [
+        f"""CREATE TABLE IF NOT EXISTS {table} (
+    key text COLLATE "C" PRIMARY KEY,
+    status text NOT NULL,
+    owner text NOT NULL,
+    fence bigint NOT NULL,
+    beat bigint NOT NULL,
+    lease_until timestamptz NOT NULL,
+    attempts bigint NOT NULL,
+    fingerprint text,
+    result text,
+    error text,
+    created_at timestamptz NOT NULL,
+    expires_at timestamptz,
+    updated_at timestamptz,
+    worker text,
+    needs text
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000)""",
+        f"CREATE INDEX IF NOT EXISTS {index} ON {table} (expires_at) WHERE expires_at IS NOT NULL",
+        f"CREATE TABLE IF NOT EXISTS {meta} (name text PRIMARY KEY, value text NOT NULL)",
+        *(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {kind}" for name, kind in ADDED.items()),
+        # The largest fence of all deleted records, for a clock that steps back.
+        f"INSERT INTO {meta} VALUES ('version', '{VERSION}'), ('fence', '0') ON CONFLICT (name) DO NOTHING",
+        (
+            f"INSERT INTO {meta} AS m VALUES ('layout', '{MINOR}') ON CONFLICT (name) "
+            "DO UPDATE SET value = excluded.value WHERE m.value::bigint < excluded.value::bigint"
+        ),
+    ]
+
+
+def make(names: Names) -> str:
+    """Return one statement that makes what is missing, in one transaction. Others who do the same wait for it."""
+    place = names.schema
+    # IF NOT EXISTS would ask for the right to create schemas even if it is there.
+    made = "" if place is None else f"IF to_regnamespace('{place}') IS NULL THEN CREATE SCHEMA \"{place}\"; END IF; "
+    body = "; ".join(schema(names))
+    return f"DO $onceward$ BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {made}{body}; END $onceward$"
+
+
+def read_meta(names: Names) -> str:
+    """Return the statement that reads what a ledger says of itself."""
+    return f"SELECT name, value FROM {names.meta}"
+
+
+def check_version(meta: Mapping[str, str], url: str) -> None:
+    """Raise StoreError if the ledger's schema is of another version."""
+    if meta.get("version", str(VERSION)) != str(VERSION):
+        raise StoreError(
+            f"ledger {url}: its schema is version {meta['version']!r}, and this onceward knows version {VERSION} only. If a "
+            "newer onceward made it, upgrade this one; nothing in the ledger was changed"
+        )
+
+
+def is_complete(meta: Mapping[str, str]) -> bool:
+    """Return whether the ledger has all that this version adds."""
+    layout = meta.get("layout", "")
+    return layout.isdecimal() and int(layout) >= MINOR

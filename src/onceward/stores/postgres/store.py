@@ -1,0 +1,172 @@
+"""The ledger in PostgreSQL: a table beside the users' own data."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from onceward.core.drivers import Steps
+from onceward.core.record import Record, Reply, Write
+from onceward.core.register import Answered, KeyLocked
+from onceward.errors import StoreError
+from onceward.stores.contract import MORE, Damaged, Page, Purged
+from onceward.stores.postgres.exchange import PostgresExchange
+from onceward.stores.postgres.queries import ManyRows, Met, OneRow, PurgeQuery, Query, ScanQuery, values_of
+
+_AGAIN: Final = 5  # tries of a request whose row was changed while it waited
+_BRISK: Final = 20  # milliseconds that each key of a batch waits, after one of them made the whole batch wait
+
+
+class PostgresStore(PostgresExchange):
+    """A ledger in a PostgreSQL database, 13 or newer. Make one with :func:`onceward.stores.postgres.open_ledger`."""
+
+    resolution = 0.0
+    poll = 0.05  # seconds; a waiter's look is a read by key
+    max_result = 256 * 1024
+    capabilities: Final[Mapping[str, str]] = {
+        "observe": "onceward.stores.observed:observe",
+    }
+
+    def insert(self, write: Write) -> Steps[Reply]:
+        """Write if the key is absent."""
+        for _ in range(_AGAIN):
+            reply: Reply = yield OneRow("insert", self.statements.insert, values_of(write))
+            if reply.record is not None:
+                return reply
+            # It waited for a claim that was not committed yet when this statement began: a new one sees that.
+        raise self.restless(write.key)
+
+    def swap(self, write: Write, seen: Record) -> Steps[Reply]:
+        """Write if the record is still the version seen."""
+        values = (*values_of(write), seen.owner, seen.fence, seen.beat)
+        for _ in range(_AGAIN):
+            reply: Reply = yield OneRow("swap", self.statements.swap, values)
+            if not _is_stale(reply, seen):
+                return reply
+            # Another write was committed while this one waited. The record is what the statement saw before.
+        raise self.restless(write.key)
+
+    def load(self, key: str) -> Steps[Reply]:
+        """Read one record."""
+        reply: Reply = yield OneRow("load", self.statements.load, (key,))
+        return reply
+
+    def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
+        """Insert all in one statement, in the order of their keys."""
+        first: dict[str, Write] = {}
+        for write in writes:
+            first.setdefault(write.key, write)
+        met = yield from self._batch(list(first.values()), self._insert_all, self.insert)
+        answers: list[Answered] = []
+        for write in writes:
+            answer = met[write.key]
+            if isinstance(answer, Reply) and first.get(write.key) is not write:
+                answer = answer._replace(won=False)
+            answers.append(answer)
+        return answers
+
+    def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
+        """Swap all in one statement, in the order of their keys."""
+        seen = {write.key: record for write, record in pairs}
+        if len(seen) < len(pairs):  # one key twice: the second depends on the first
+            half = len(pairs) // 2
+            answers = yield from self.swap_many(pairs[:half])
+            return answers + (yield from self.swap_many(pairs[half:]))
+        swap_all = lambda writes: self._swap_all(writes, seen)
+        alone = lambda write: self.swap(write, seen[write.key])
+        met = yield from self._batch([write for write, _ in pairs], swap_all, alone, seen)
+        return [met[write.key] for write, _ in pairs]
+
+    def _batch(
+        self,
+        writes: list[Write],
+        all_of: Callable[[list[Write]], Query],
+        alone: Callable[[Write], Steps[Reply]],
+        seen: Mapping[str, Record] | None = None,
+    ) -> Steps[dict[str, Answered]]:
+        """Return the answers by their keys: of one statement, and for keys that changed meanwhile, of one each."""
+        answers: dict[str, Answered] = {}
+        if not writes:
+            return answers
+        todo = sorted(writes, key=lambda write: write.key)
+        verb = alone
+        try:
+            met: Met = yield all_of(todo)
+        except KeyLocked:  # one key stopped the whole statement
+            met = Met({}, 0.0)
+            verb = lambda write: _briskly(alone(write))
+            seen = None
+        for write in todo:
+            reply = met.replies.get(write.key, None if seen is None else Reply(False, None, met.now))
+            if reply is None or (seen is not None and _is_stale(reply, seen[write.key])):
+                answers[write.key] = yield from _alone(verb(write))
+            else:
+                answers[write.key] = reply
+        return answers
+
+    def _insert_all(self, writes: list[Write]) -> Query:
+        return ManyRows("insert_many", self.statements.insert_many, _columns([values_of(write) for write in writes]))
+
+    def _swap_all(self, writes: list[Write], seen: Mapping[str, Record]) -> Query:
+        values = [(*values_of(write), *_version(seen[write.key])) for write in writes]
+        return ManyRows("swap_many", self.statements.swap_many, _columns(values))
+
+    def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
+        """Read records in the order of their keys."""
+        reply: Page = yield ScanQuery(self.statements.scan, prefix, after, limit)
+        return reply
+
+    def delete(self, seen: Record | Damaged) -> Steps[Reply]:
+        """Delete if the record is still the version seen."""
+        if isinstance(seen, Damaged):
+            raise StoreError(f"ledger {self.url}: {seen.key}: PostgreSQL keeps no record that cannot be read")
+        for _ in range(_AGAIN):
+            reply: Reply = yield OneRow("delete", self.statements.delete, (seen.key, *_version(seen)))
+            if not _is_stale(reply, seen):
+                return reply
+        raise self.restless(seen.key)
+
+    def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - an index finds them
+        """Delete expired records, the longest expired first."""
+        gone: int = yield PurgeQuery("purge", self.statements.purge, (limit,))
+        return Purged(gone, MORE if gone == limit else None)
+
+    def restless(self, key: str) -> StoreError:
+        """Return the error for a key that others changed at every try."""
+        return StoreError(f"ledger {self.url}: {key}: others changed it at every try", transient=True)
+
+
+def _alone(verb: Steps[Reply]) -> Steps[Answered]:
+    """Return the reply or the error, so that one key's error does not stop the others."""
+    try:
+        return (yield from verb)
+    except StoreError as error:
+        return error
+
+
+def _briskly(verb: Steps[Reply]) -> Steps[Reply]:
+    """Drive one key's verb with a short wait for locks."""
+    try:
+        request = next(verb)
+        while True:
+            request.patient(_BRISK)  # type: ignore[attr-defined]  # the verbs yield requests of ours
+            try:
+                reply = yield request
+            except StoreError as error:
+                request = verb.throw(error)
+            else:
+                request = verb.send(reply)
+    except StopIteration as end:
+        answer: Reply = end.value
+        return answer
+
+
+def _is_stale(reply: Reply, seen: Record) -> bool:
+    """Tell whether a refused write was shown the record that it asked for: as it was before another write was committed."""
+    return not reply.won and reply.record is not None and _version(reply.record) == _version(seen)
+
+
+def _version(record: Record) -> tuple[str, int, int]:
+    return record.owner, record.fence, record.beat
+
+
+def _columns(rows: Sequence[tuple[object, ...]]) -> tuple[list[object], ...]:
+    return tuple(map(list, zip(*rows, strict=True)))

@@ -1,0 +1,161 @@
+"""OneRow statement over libpq: a generator yields what it waits for, and a driver waits, blocking or on an event loop.
+
+psycopg's cursors are not used: they have no limit of time for a server that does not answer, and cost twice the CPU.
+The driver resumes the generator when the socket is ready, and throws :class:`Broken` into nothing: it just stops.
+"""
+
+import asyncio
+import select
+from collections.abc import Callable, Generator, Sequence
+from struct import Struct
+from typing import Any, Final
+
+from psycopg import errors
+from psycopg.pq import DiagnosticField, ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
+
+from onceward.core.clock import boottime
+from onceward.stores.postgres.faults import Broken, SqlRefusal
+from onceward.stores.postgres.queries import Row
+
+Talk = Generator[int, None, list[Row]]  # yields select.POLLIN or POLLOUT
+_FAILED: Final = ExecStatus.FATAL_ERROR
+_ROWS: Final = ExecStatus.TUPLES_OK
+_LONG, _DOUBLE = Struct(">q"), Struct(">d")
+# Binary values by the oid of their type: no setting of the session changes how they look.
+_LOADERS: Final[dict[int, Callable[[bytes], object]]] = {
+    16: b"\x01".__eq__,
+    20: lambda value: _LONG.unpack(value)[0],
+    23: lambda value: int.from_bytes(value, "big", signed=True),
+    25: bytes.decode,
+    701: lambda value: _DOUBLE.unpack(value)[0],
+}
+
+
+def talk(connection: PGconn, statement: bytes, values: Sequence[object]) -> Talk:
+    """Send one statement and return its rows.
+
+    Raises:
+        SqlRefusal: PostgreSQL refused it; the connection is ready for the next.
+        Broken: the connection was lost.
+        ValueError: a text has a NUL, which PostgreSQL cannot keep, or is not Unicode.
+    """
+    written = [None if value is None else _written(value) for value in values]
+    try:
+        connection.send_query_params(statement, written, result_format=1)
+        while connection.flush():
+            yield select.POLLOUT
+        result: PGresult | None = None
+        while True:
+            while connection.is_busy():
+                yield select.POLLIN
+                connection.consume_input()
+            more = connection.get_result()
+            if more is None:
+                break
+            result = more
+    except errors.OperationalError as error:
+        raise Broken(str(error)) from error
+    assert result is not None
+    if result.status == _FAILED:
+        state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+        message = (result.error_field(DiagnosticField.MESSAGE_PRIMARY) or result.error_message).decode(errors="replace")
+        if not state or state.startswith("57P"):  # the server closes the connection
+            raise Broken(message)
+        raise SqlRefusal(state, message)
+    return _rows(result) if result.status == _ROWS else []
+
+
+def drive(connection: PGconn, steps: Talk, seconds: float, check: Callable[[], None]) -> list[Row]:
+    """Run a talk, blocking, for at most this many seconds. ``check`` is called before each look at the socket."""
+    try:
+        event = next(steps)
+        poller, end = select.poll(), boottime() + seconds
+        poller.register(connection.socket, event)
+        while True:
+            left = end - boottime()
+            ready = poller.poll(max(0.0, left) * 1000)
+            check()
+            if not ready:
+                raise Broken(f"the server has not answered for {seconds:g} s")
+            wanted = next(steps)
+            if wanted != event:
+                poller.modify(connection.socket, wanted)
+                event = wanted
+    except StopIteration as ended:
+        rows: list[Row] = ended.value
+        return rows
+
+
+async def drive_async(connection: PGconn, steps: Talk, seconds: float) -> list[Row]:
+    """As :func:`drive`, on the running event loop."""
+    try:
+        event = next(steps)
+        loop, end = asyncio.get_running_loop(), boottime() + seconds
+        while True:
+            if not await _ready(loop, connection.socket, event, max(0.0, end - boottime())):
+                raise Broken(f"the server has not answered for {seconds:g} s")
+            event = next(steps)
+    except StopIteration as ended:
+        rows: list[Row] = ended.value
+        return rows
+
+
+async def _ready(loop: asyncio.AbstractEventLoop, socket: int, event: int, seconds: float) -> bool:
+    """Wait until the socket is ready; return False if that takes too long."""
+    ready: asyncio.Future[bool] = loop.create_future()
+    add, remove = (
+        (loop.add_reader, loop.remove_reader) if event == select.POLLIN else (loop.add_writer, loop.remove_writer)
+    )
+    add(socket, _tell, ready, True)
+    timer = loop.call_later(seconds, _tell, ready, False)
+    try:
+        return await ready
+    finally:
+        timer.cancel()
+        remove(socket)
+
+
+def _tell(future: "asyncio.Future[bool]", value: bool) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def is_alive(connection: PGconn) -> bool:
+    """Tell whether an idle connection is still open, as far as this end knows. Sends nothing."""
+    try:
+        poller = select.poll()
+        poller.register(connection.socket, select.POLLIN)
+        if poller.poll(0):  # it was closed, or a notice waits
+            connection.consume_input()
+            return not connection.is_busy() and not (poller.poll(0))
+    except errors.OperationalError:
+        return False
+    return True
+
+
+def _rows(result: PGresult) -> list[Row]:
+    columns = range(result.nfields)
+    loaders = [(column, _LOADERS[result.ftype(column)]) for column in columns]
+    get = result.get_value
+    return [
+        [None if (value := get(row, column)) is None else load(value) for column, load in loaders]
+        for row in range(result.ntuples)
+    ]
+
+
+def _written(value: Any) -> bytes:
+    if type(value) is list:
+        return b"{" + b",".join(map(_element, value)) + b"}"
+    text = value if type(value) is str else repr(value)
+    if "\0" in text:
+        raise ValueError("PostgreSQL keeps no NUL in a text")
+    return text.encode()
+
+
+def _element(value: object) -> bytes:
+    if value is None:
+        return b"NULL"
+    if type(value) is str:
+        return b'"' + _written(value).replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
+    return repr(value).encode()

@@ -1,0 +1,1 @@
+"""What the stores in SQL servers share: the columns of a record, and which records may be purged."""

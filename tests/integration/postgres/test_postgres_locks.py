@@ -1,0 +1,128 @@
+"""A key in somebody's open transaction is busy: nobody waits for it longer than a second."""
+
+import threading
+
+import psycopg
+import pytest
+
+from onceward import Busy, Completed, Once
+from onceward.core.drivers import drive
+from onceward.core.register import KeyLocked
+from onceward.stores import open_store
+from onceward.testing.bench import claim_of, next_of
+
+
+@pytest.fixture
+def store(schema):
+    store = open_store(schema)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def other(postgres, store):
+    """Somebody's open transaction."""
+    drive(store.load("?"), store)
+    with psycopg.connect(postgres.url) as connection:
+        yield connection
+        connection.rollback()
+
+
+def hold(other, store, key):
+    other.execute(f"UPDATE {store.names.table} SET worker = 'me' WHERE key = %s", [key])
+
+
+def insert(other, store, key):
+    other.execute(
+        f"INSERT INTO {store.names.table} (key, status, owner, fence, beat, lease_until, attempts, created_at) "
+        "VALUES (%s, 'IN_PROGRESS', 'me', 1, 0, now() + interval '1 hour', 1, now())",
+        [key],
+    )
+
+
+def test_an_insert_does_not_wait_for_an_open_transaction(store, other):
+    insert(other, store, "key")
+    with pytest.raises(KeyLocked):
+        drive(store.insert(claim_of("key", "a")), store)
+
+
+def test_a_swap_does_not_wait_for_an_open_transaction(store, other):
+    held = drive(store.insert(claim_of("key", "a")), store).record
+    hold(other, store, "key")
+    with pytest.raises(KeyLocked):
+        drive(store.swap(next_of(held), held), store)
+
+
+def test_a_batch_leaves_out_the_key_that_is_locked(store, other):
+    insert(other, store, "k2")
+    replies = drive(store.insert_many([claim_of(f"k{i}", "a") for i in range(5)]), store)
+    assert [type(reply) is KeyLocked for reply in replies] == [False, False, True, False, False]
+    assert [reply.won for reply in replies if type(reply) is not KeyLocked] == [True] * 4
+
+
+def test_a_handler_finds_a_locked_key_busy(store, other):
+    once = Once(store)
+    insert(other, store, "name:key")
+    with pytest.raises(Busy) as caught:
+        once.acquire("key", name="name")
+    assert 0 < caught.value.retry_after <= 1
+
+
+def test_a_waiting_handler_gets_the_result_after_the_commit(store, other):
+    once = Once(store)
+    insert(other, store, "name:key")
+    other.execute(f"UPDATE {store.names.table} SET status = 'COMPLETED', result = '7' WHERE key = 'name:key'")
+    timer = threading.Timer(1.5, other.commit)
+    timer.start()
+    with pytest.raises(Completed) as caught:
+        once.acquire("key", name="name", on_busy=30)
+    assert caught.value.result == 7
+    timer.join()
+
+
+def test_a_loser_that_waited_sees_the_winner(store, other):
+    insert(other, store, "key")
+    timer = threading.Timer(0.3, other.commit)
+    timer.start()
+    reply = drive(store.insert(claim_of("key", "a")), store)
+    timer.join()
+    assert (reply.won, reply.record.owner) == (False, "me")
+
+
+def test_an_insert_that_waited_for_a_rollback_wins(store, other):
+    insert(other, store, "key")
+    timer = threading.Timer(0.3, other.rollback)
+    timer.start()
+    reply = drive(store.insert(claim_of("key", "a")), store)
+    timer.join()
+    assert (reply.won, reply.record.owner) == (True, "a")
+
+
+@pytest.mark.parametrize("level", ["read committed", "repeatable read", "serializable"])
+def test_one_of_many_wins_at_every_isolation_level(level, schema):
+    store = open_store(f"{schema}&options=-c%20default_transaction_isolation%3D{level.replace(' ', chr(92) + ' ')}")
+    for round_ in range(3):
+        seen = drive(store.insert(claim_of(f"k{round_}", "a", lease=0.0)), store).record
+        replies = []
+        start = threading.Barrier(8)
+
+        def swap(number, seen=seen, start=start, replies=replies):
+            start.wait()
+            write = next_of(seen, owner=f"o{number}", beat=0, fence=seen.fence + 1)
+            replies.append(drive(store.swap(write, seen), store))
+
+        threads = [threading.Thread(target=swap, args=[number]) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sum(reply.won for reply in replies) == 1
+        assert len({reply.record for reply in replies}) == 1
+    store.close()
+
+
+def test_the_wait_leaves_no_trace_in_the_session(store):
+    drive(store.insert(claim_of("key", "a")), store)
+    from onceward.stores.postgres.queries import RawQuery
+
+    assert store.exchange(RawQuery("SHOW lock_timeout")) == [["0"]]

