@@ -131,7 +131,7 @@ def test_the_version_is_told(cli):
         (["--key", "line.id", "--store", "mysql://x", "--", "cat"], "names no store"),
         (["gone.ndjson", "--key", "line.id", "--", "cat"], "gone.ndjson: no such file"),
         ([".", "--key", "line.id", "--", "cat"], "a directory"),
-        (["in.ndjson", "--key", "line.id", "--rejects", "in.ndjson", "--", "cat"], "the input itself"),
+        (["in.ndjson", "--key", "line.id", "--rejects", "in.ndjson", "--", "cat"], "that is an input file"),
         (["in.ndjson", "--key", "line.id", "--rejects", "no/such/folder", "--", "cat"], "cannot be written"),
         (["--", "cat"], "--key"),
     ],
@@ -380,7 +380,7 @@ def test_the_commands_of_that_list_name_the_ledger_that_was_looked_at(cli):
     ("key", "then", "command"),
     [
         ("n:a", "nothing: duplicates get this result", "clear n:a"),
-        ("n:r", "deliver it again, which runs it", "park n:r"),
+        ("n:r", "deliver it again to run it", "park n:r"),
         ("n:p", "fix the cause", "unpark n:p"),
         ("n:lapsed", "to take it over", "park n:lapsed"),
         ("n:live", "wait for its worker", "park n:live --yes"),
