@@ -27,28 +27,6 @@ _NUMBERS = itertools.count()
 class Lease(Claim):
     """What a claim knows of its lease. Methods without an underscore are for guard, heartbeat and transactions."""
 
-    __slots__ = (
-        "_ahead",
-        "_ended",
-        "_ending",
-        "_lost",
-        "_process",
-        "_until",
-        "clock",
-        "codec",
-        "deadline",
-        "due",
-        "interval",
-        "number",
-        "observers",
-        "outer",
-        "paused",
-        "policy",
-        "settled",
-        "store",
-        "story",
-    )
-
     def __init__(
         self,
         store: Store,
@@ -77,8 +55,9 @@ class Lease(Claim):
         self._ending = False
         self._ended: float | None = None  # when its handler ended, on the owner's clock
         self.deadline: float | None = None  # when this worker will be stopped, on its clock; leases can end then
-        # Rolls back the transaction that holds the store's write lock. Meanwhile nobody can take over, and no beat can run.
+        # Rolls back the transaction that holds the record. Meanwhile nobody can take over, and no beat can run.
         self.paused: Callable[[], None] | None = None
+        self.exclusive = False  # whether that transaction holds the whole ledger
         self.outer = CURRENT.get()
         self.observers = observers
         self.story = Story(observers, clock()) if told else None  # None if nobody listens and nothing is wrong
@@ -201,11 +180,7 @@ class Lease(Claim):
         def beat() -> Steps[list[Won | Lost]]:
             return steps.heartbeat(self.store, [(self.record, lease)], [self.policy], self.clock)
 
-        limit = self.clock() + steps.CLAIM_PATIENCE
-        try:
-            (outcome,) = yield from beat()
-        except OncewardError as error:  # persist() asks again, or raises it
-            (outcome,) = yield from steps.persist(error, beat, self.clock, lambda: limit)
+        (outcome,) = yield from steps.retry_transient(beat, self.clock, steps.patience(self.clock))
         self.renewed(outcome)
         if isinstance(outcome, Lost):
             self.lose()

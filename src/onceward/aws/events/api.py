@@ -16,9 +16,9 @@ from onceward.core.policy import Options
 from onceward.http.answer import Answer, Recorded, bodiless, recorded
 from onceward.http.coverage import Coverage
 from onceward.http.exchange import Exchange
+from onceward.http.options import with_wait
 from onceward.http.rules import Rules, rules_of
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
-from onceward.http.waiting import with_wait
 from onceward.keys.ledger_keys import scoped_key
 from onceward.observe.events import Within
 from onceward.once import check_once
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Function = Callable[..., object]
 # The handler has run, so it does not run again, even if its caller cannot read the response.
-_NO_RESPONSE: Final = bodiless(502, (), "the function returned what is no response")
+_NO_RESPONSE: Final = bodiless(502, (), "the function did not return a response")
 RESERVE: Final = 1.0  # seconds of the time left that a wait must leave for the answer
 
 
@@ -43,8 +43,8 @@ def on_api(
 ) -> Callable[[Function], LambdaHandler[object]]:
     """Make a function of ``(event, context)`` answer HTTP requests once for each idempotency key.
 
-    It can be a coroutine function; these run in one event loop, kept for the life of the process. It gets the unchanged event
-    and returns the usual response. A parameter annotated ``Claim`` gets the claim, or None for a request that passes unguarded.
+    It can be a coroutine function: all of them run in one event loop, kept for the life of the process. It gets the unchanged
+    event and returns the usual response. A parameter annotated ``Claim`` gets the claim, or None for a request that passes unguarded.
     ``return claim.transact(writes, response)`` commits the effect and the response together.
 
     Args:
@@ -91,10 +91,10 @@ class _Api:
         self.name = guard.name
         if guard.policy.on_busy == "skip":
             raise ValueError(
-                'on_busy="skip" is not for HTTP, where each request is answered; give wait=SECONDS or nothing'
+                'on_busy="skip" does not fit HTTP, where each request needs an answer; give wait=SECONDS or nothing'
             )
         self.rules = rules
-        self.coverage = Coverage(rules.routes)
+        self.coverage = Coverage(rules)
         self.function = function
         self.is_async = handler.is_async
         self.parameter = handler.parameter
@@ -115,7 +115,7 @@ class _Request:
     """One invocation.
 
     Raises:
-        MalformedEvent: it is no HTTP request.
+        MalformedEvent: the event is not an HTTP request.
     """
 
     def __init__(self, api: _Api, event: object, context: object) -> None:
@@ -123,8 +123,8 @@ class _Request:
         self._given = (event, context)
         self._shape, request, body = api_event.read(event)
         asked = api.rules.begin(request)
-        if asked is None and not api.coverage.told and not api.rules.covers(request.method, request.path):
-            api.coverage.uncovered(request.method, request.path)
+        if asked is None:
+            api.coverage.passed(request.method, request.path)
         self._asked = api.rules.ask(asked, body) if isinstance(asked, PendingRequest) else asked
         self._response: object = None
         self._failure: Exception | None = None  # the function's exception, if that is recorded
@@ -188,17 +188,15 @@ class _Request:
     def _run(self, exchange: Exchange) -> Recorded:
         claim = self._claimed()
         try:
-            with exchange.handling():
-                self._response = self._called(claim)
-        except Exception as error:  # raised there, or when it is recorded
+            self._response = self._called(claim)
+        except Exception as error:
             return self._failed(exchange, error)
         return self._kept(exchange)
 
     async def _run_async(self, exchange: Exchange) -> Recorded:
         claim = self._claimed()
         try:
-            with exchange.handling():
-                self._response = await self._called_async(claim)
+            self._response = await self._called_async(claim)
         except Exception as error:
             return self._failed(exchange, error)
         return self._kept(exchange)
