@@ -13,7 +13,7 @@ from onceward.errors import StoreError
 from onceward.stores.capabilities import Anew, Apart, Ended, TransactionState
 from onceward.stores.postgres.faults import ANEW, LOCKED, refused, unreachable
 from onceward.stores.postgres.inside import KNOWN, PLACE, TRY_LOCK, XID, Inside
-from onceward.stores.postgres.queries import Query, RawQuery, Row
+from onceward.stores.postgres.queries import OneRow, Query, RawQuery, Row
 from onceward.stores.postgres.store import PostgresStore
 
 _DRIVERS: Final = frozenset({"psycopg", "psycopg2", "asyncpg", "sqlalchemy", "django"})
@@ -76,6 +76,7 @@ class PostgresSession:
         self.check()
         known = KNOWN.get(self._store)
         if known is None:
+            yield Apart(OneRow("load", self._store.statements.load, ("?",)))  # makes the tables
             ((schema,),) = yield Apart(RawQuery(PLACE, self._store.names.table))
             known = KNOWN[self._store] = Inside(self._store, schema)
         self._inside = known
