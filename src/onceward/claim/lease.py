@@ -38,6 +38,7 @@ class Lease(Claim):
         "codec",
         "deadline",
         "due",
+        "exclusive",
         "interval",
         "number",
         "observers",
@@ -77,8 +78,9 @@ class Lease(Claim):
         self._ending = False
         self._ended: float | None = None  # when its handler ended, on the owner's clock
         self.deadline: float | None = None  # when this worker will be stopped, on its clock; leases can end then
-        # Rolls back the transaction that holds the store's write lock. Meanwhile nobody can take over, and no beat can run.
+        # Rolls back the transaction that holds the record. Meanwhile nobody can take over, and no beat can run.
         self.paused: Callable[[], None] | None = None
+        self.exclusive = False  # whether that transaction holds the whole ledger
         self.outer = CURRENT.get()
         self.observers = observers
         self.story = Story(observers, clock()) if told else None  # None if nobody listens and nothing is wrong

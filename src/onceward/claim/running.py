@@ -47,7 +47,7 @@ def check_free(store: "Store", key: str) -> None:
         if outer.store is store and outer.settled is None and not outer.lost:
             if outer.record.key == key:
                 raise Reentrant(key)
-            if outer.paused:
+            if outer.paused and outer.exclusive:
                 raise OncewardError(
                     f"{key}: asked for within the transaction of {outer.record.key}, which holds the ledger's file, so "
                     "this could only wait for it in vain; do it before or after the transaction"

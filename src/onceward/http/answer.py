@@ -32,6 +32,8 @@ _HOP_BY_HOP: Final = frozenset(
 _OF_THE_FIRST_ONLY: Final = frozenset(
     {"set-cookie", "set-cookie2", "date", "content-length", REPLAYED.lower(), PENDING[0].lower()}
 )
+# RFC 9110, section 8.6: an answer with 204 has no Content-Length; with 304 it would be that of another answer.
+_WITHOUT_LENGTH: Final = frozenset({204, 304})
 _LEFT_OUT: Final = _HOP_BY_HOP | _OF_THE_FIRST_ONLY
 
 
@@ -51,20 +53,12 @@ class Answer(NamedTuple):
 
 
 class Recorded(msgspec.Struct, omit_defaults=True, frozen=True):
-    """An answer as it stands in the ledger.
-
-    Attributes:
-        status: its code.
-        headers: those that a replay carries.
-        body: its text, if it is UTF-8.
-        base64: its bytes, if it is not.
-        missing: why there is no body to replay; None if there is one.
-    """
+    """An answer as it stands in the ledger. ``missing`` says why there is no body to replay; None if there is one."""
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
     body: str = ""
-    base64: bytes = b""  # msgspec writes bytes as base64
+    base64: bytes = b""  # a body that is not UTF-8; msgspec writes bytes as base64
     missing: str | None = None
 
 
@@ -85,6 +79,13 @@ def bodiless(status: int, headers: Iterable[tuple[str, str]], why: str) -> Recor
 def replay(record: Recorded) -> Answer:
     """Return the answer to a later request, marked as a replay. The record must have a body."""
     return Answer(record.status, [*record.headers, (REPLAYED, "true")], record.base64 or record.body.encode())
+
+
+def sized(answer: Answer) -> list[tuple[str, str]]:
+    """Return the headers of an answer, with its Content-Length."""
+    if answer.status in _WITHOUT_LENGTH:
+        return list(answer.headers)
+    return [*answer.headers, ("Content-Length", str(len(answer.body)))]
 
 
 def replayable(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

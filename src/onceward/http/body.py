@@ -42,13 +42,9 @@ def fingerprint(request: Request, body: bytes) -> str:
     return sha256(head.encode() + data).hexdigest()
 
 
-def is_json(request: Request) -> bool:
-    """Tell whether the body's declared type is JSON (RFC 8259) or built on it (RFC 6839, section 3.1)."""
-    return any(map(_is_json, request.lines("content-type")))
-
-
 @lru_cache(32)
 def _is_json(content_type: str) -> bool:
+    """Tell whether a type is JSON (RFC 8259) or built on it (RFC 6839, section 3.1)."""
     return _JSON(content_type) is not None
 
 
@@ -86,7 +82,7 @@ def key_reader(expression: str) -> Callable[[bytes], object]:
 
 
 def _canonical(request: Request, body: bytes) -> tuple[str, bytes]:
-    if body and is_json(request):
+    if body and any(map(_is_json, request.lines("content-type"))):
         decode, encode = _json()
         try:
             return "json", encode(decode(body))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from onceward.http.route import Route
+from onceward.http.rules import Rules
 from onceward.observe.logs import logger
 
 _PART: Final = "{}"  # any one part of a path
@@ -23,18 +24,11 @@ class Known(NamedTuple):
 
 
 class Coverage:
-    """Logs routes that guard nothing, once.
+    """Logs routes of the rules that guard nothing, once."""
 
-    Args:
-        routes: those of the rules.
-
-    Attributes:
-        looked: whether the framework's routes were looked for.
-        told: whether nothing is left to log.
-    """
-
-    def __init__(self, routes: Iterable[Route]) -> None:
-        self._routes = tuple(routes)
+    def __init__(self, rules: Rules) -> None:
+        self._rules, self._routes = rules, rules.routes
+        # told: nothing is left to log; looked: the framework's routes were looked for
         self.told = self.looked = all(route.path == "*" for route in self._routes)
 
     def compare(self, known: Iterable[Known]) -> None:
@@ -44,18 +38,20 @@ class Coverage:
         for route in self._routes:
             if not any(_meet(route, one) for one in theirs):
                 there = [one.path for one in theirs if one.methods is None or not route.methods.isdisjoint(one.methods)]
-                _log().error(
-                    "%r matches no route of the application, so it guards nothing. Correct its path, or take it out. The "
+                logger().error(
+                    "%r matches no route of the application, so it guards nothing. Correct its path, or remove it. The "
                     "application has %s",
                     route,
                     ", ".join(sorted(set(there))[:_SHOWN]) or "no routes of these methods",
                 )
 
-    def uncovered(self, method: str, path: str) -> None:
-        """Log a request that no route covers, where the framework's routes are not known."""
+    def passed(self, method: str, path: str) -> None:
+        """Log the first request that no route covers, where the framework's routes are not known."""
+        if self.told or self._rules.covers(method, path):
+            return
         self.told = True
-        _log().warning(
-            "%s %a is not guarded, for no route of the rules covers it: %s. Later requests like it are not told of",
+        logger().warning(
+            "%s %a is not guarded, because no route of the rules covers it: %s. Later requests like it are not logged",
             method,
             path,
             ", ".join(map(repr, self._routes[:_SHOWN])),
@@ -68,8 +64,8 @@ class Coverage:
             if (known := find()) is not None:
                 self.compare(known)
         except Exception:  # frameworks differ, and that must not fail a request
-            _log().exception(
-                "the application's routes cannot be compared with those of the rules, which changes nothing"
+            logger().exception(
+                "the application's routes cannot be compared with those of the rules. Requests are guarded all the same"
             )
 
 
@@ -85,7 +81,7 @@ def known_routes(app: object) -> list[Known] | None:
 
 def djangos_routes() -> Iterator[Known]:
     """Return the routes of Django's URLconf."""
-    from django.urls import get_resolver  # type: ignore[import-untyped]
+    from django.urls import get_resolver
 
     return _djangos(get_resolver(), "/")
 
@@ -124,7 +120,7 @@ def _meet(route: Route, known: Known) -> bool:
     """Tell whether one request can match both."""
     if known.methods is not None and route.methods.isdisjoint(known.methods):
         return False
-    ours, theirs = list(map(_token, _parts(route.path))), list(map(_token, _parts(known.path)))
+    ours, theirs = _tokens(route.path), _tokens(known.path)
     for our, their in zip(ours, theirs, strict=False):
         if _REST in {our, their}:
             return True
@@ -134,15 +130,11 @@ def _meet(route: Route, known: Known) -> bool:
     return not longer or longer[0] == _REST
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part]
+def _tokens(path: str) -> list[str]:
+    return [_token(part) for part in path.split("/") if part]
 
 
 def _token(part: str) -> str:
     if "*" in part or ":path}" in part or part.startswith("<path:"):
         return _REST
     return _PART if "{" in part or "<" in part else part
-
-
-def _log() -> Any:
-    return logger()

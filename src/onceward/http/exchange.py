@@ -5,8 +5,10 @@ A face runs it like this, and awaits the same in coroutines::
     exchange = Exchange(rules, asked, most)
 
     def handler():                                   # what the guard calls, once for the key
-        with exchange.handling():
+        try:
             response = application(...)
+        except Exception as error:
+            ... exchange.raised(error)               # what to record instead, or the error to raise
         return exchange.answered(Answer(...))        # or raises Unrecorded, which gives the key back
 
     try:
@@ -15,9 +17,6 @@ A face runs it like this, and awaits the same in coroutines::
         answer = exchange.refused(error)             # or raises it
     send(response if answer is None else answer)
 """
-
-from collections.abc import Iterable
-from types import TracebackType
 
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded, StoreError
 from onceward.http.answer import Answer, Recorded, bodiless
@@ -31,67 +30,40 @@ class Unrecorded(OncewardError):
 
 
 class Exchange:
-    """One request under a guard.
-
-    Args:
-        rules: how it is answered.
-        ask: what it asks for.
-        most: bytes of an answer that the ledger takes (``Policy.max_result``).
-    """
+    """One request under a guard. ``most`` is how many bytes of an answer the ledger takes (``Policy.max_result``)."""
 
     _done = False
-    _raised: BaseException | None = None
+    _has_raised = False  # whether the guard now raises the handler's own exception
 
     def __init__(self, rules: Rules, ask: KeyedRequest, most: int) -> None:
         self._rules = rules
         self._route = ask.route
         self._most = most
 
-    def handling(self) -> "Handling":
-        """Return a context for the call of the handler. It keeps the handler's errors apart from the guard's."""
-        return Handling(self)
-
-    def answered(self, answer: Answer, began: bool | None = None) -> Recorded:
+    def answered(self, answer: Answer, began: bool | None = None, cut: str | None = None) -> Recorded:
         """Take in the handler's answer, and return what the guard must record.
 
         Args:
             answer: the answer.
             began: whether the endpoint itself began; None if unknown.
+            cut: why the body cannot be replayed; None if it is complete.
 
         Raises:
             Unrecorded: the rules do not record this answer.
             GivenBack: the endpoint has not begun.
         """
-        self._check(answer.status, began)
-        return self._rules.keep(answer, self._most)
-
-    def headed(self, status: int, headers: Iterable[tuple[str, str]], why: str, began: bool | None = None) -> Recorded:
-        """Take in an answer whose body is not replayed, and return what the guard must record.
-
-        Args:
-            status: its code.
-            headers: one pair for each header line.
-            why: tells later requests why the answer cannot be repeated.
-            began: as for :meth:`answered`.
-
-        Raises:
-            Unrecorded, GivenBack: as there.
-        """
-        self._check(status, began)
-        return self.ended(bodiless(status, headers, why))
+        self._done = True
+        status = answer.status
+        if self._rules.records(status, began):
+            return self._rules.keep(answer, self._most) if cut is None else bodiless(status, answer.headers, cut)
+        if self._rules.failed(status, began):
+            raise Unrecorded(f"answered with status {status}")
+        raise GivenBack(f"refused with status {status}")
 
     def outcome(self, answer: Answer, began: bool | None, cut: str | None = None) -> Recorded | Exception:
-        """Take in the handler's answer. Return what the guard must record, or the error to fail with.
-
-        Args:
-            answer: the answer.
-            began: as for :meth:`answered`.
-            cut: why its body cannot be replayed; None if it is complete.
-        """
+        """As :meth:`answered`, but return the error instead of raising it."""
         try:
-            if cut is None:
-                return self.answered(answer, began)
-            return self.headed(answer.status, answer.headers, cut, began)
+            return self.answered(answer, began, cut)
         except (Unrecorded, GivenBack) as error:
             return error
 
@@ -101,18 +73,11 @@ class Exchange:
             return GivenBack("the endpoint has not begun")
         if self._rules.records(500, began):
             return self._rules.keep(self._rules.failure(), self._most)
+        self._has_raised = True
         return error
 
-    def _check(self, status: int, began: bool | None) -> None:
-        self._done = True
-        if self._rules.records(status, began):
-            return
-        if self._rules.failed(status, began):
-            raise Unrecorded(f"answered with status {status}")
-        raise GivenBack(f"refused with status {status}")
-
     def ended(self, record: Recorded) -> Recorded:
-        """Note that the handler has sent the answer of ``record``; for answers that are not held whole."""
+        """Note that ``record`` stands for the handler's own answer, which its client gets."""
         self._done = True
         return record
 
@@ -126,7 +91,7 @@ class Exchange:
         Raises:
             Exception: ``error``, if it is the handler's own (new, or recorded as ``final``), or a mistake in the program.
         """
-        if error is self._raised or not isinstance(error, OncewardError):
+        if self._has_raised or not isinstance(error, OncewardError):
             raise error
         if self._done and isinstance(error, Unrecorded | GivenBack):
             return None
@@ -140,18 +105,3 @@ class Exchange:
         if answer is None:
             raise error
         return answer
-
-
-class Handling:
-    """What :meth:`Exchange.handling` returns."""
-
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._exchange._raised = error  # noqa: SLF001 - the two are one

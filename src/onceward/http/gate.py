@@ -13,12 +13,7 @@ _EVENTS: Final = "text/event-stream"
 
 
 class AnswerGate:
-    """The gate of one answer.
-
-    Args:
-        status: the answer's.
-        headers: the answer's, one pair for each header line.
-        most: bytes of a body that are kept.
+    """The gate of one answer. ``most`` is how many bytes of the body are kept.
 
     Attributes:
         size: bytes of the body so far.
@@ -47,10 +42,7 @@ class AnswerGate:
 
     @property
     def ends_with_client(self) -> bool:
-        """Whether the rest can be skipped if the client has left, because the body will not be replayed.
-
-        Only such answers may be endless.
-        """
+        """Whether the rest can be skipped if the client has left: the body, which can be endless, will not be replayed."""
         return self.is_events or self.size > self._most
 
     @property

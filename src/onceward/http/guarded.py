@@ -1,7 +1,8 @@
 """What every web face uses: the rules, and a guard that records answers."""
 
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,9 +11,9 @@ from onceward.errors import ResultUnavailable
 from onceward.http.answer import Answer, Recorded, recorded
 from onceward.http.coverage import Coverage
 from onceward.http.exchange import Exchange
+from onceward.http.options import with_wait
 from onceward.http.rules import Rules, rules_of
 from onceward.http.verdict import KeyedRequest
-from onceward.http.waiting import with_wait
 from onceward.keys.ledger_keys import scoped_key
 from onceward.once import check_once
 from onceward.results.codec import Codec
@@ -20,25 +21,18 @@ from onceward.results.codec import Codec
 if TYPE_CHECKING:
     from onceward.once import Once
 
-MIDDLEWARE: Final = "AsgiIdempotency(app, once={})"
-
 
 class Guarded:
     """Rules and their guard, made once for an application.
 
     Args:
-        once: the ledger and the defaults of the policy.
-        rules: which requests carry a key and how they are answered.
-        name: the namespace of the keys; None is that of ``once``.
-        wait: seconds a request waits for the answer to an earlier one; None answers 409 at once.
-        options: see :class:`onceward.Policy`.
+        once, rules, name, wait, options: as for a face, such as :class:`onceward.web.WsgiIdempotency`.
         example: how a user gives the face its Once, for errors.
+        prepare: checks the rules, such as :func:`onceward.http.rules.endpoint_rules`.
 
     Attributes:
-        rules: the rules.
         within: seconds an answer waits for its record; None waits until it is written.
         guard: the guard. Pass its value for a duplicate to :meth:`recorded`.
-        coverage: logs routes that guard nothing.
         methods: all methods of the routes; a cheap first check.
 
     Raises:
@@ -52,22 +46,24 @@ class Guarded:
         name: str | None,
         wait: float | None,
         options: Options,
-        example: str = MIDDLEWARE,
+        example: str,
+        *,
+        prepare: Callable[[Rules | None], Rules] = rules_of,
     ) -> None:
         check_once(once, example)
         options = with_wait(options, wait)
-        self.rules = rules_of(rules)
+        self.rules = prepare(rules)
         # Lambda freezes a process after its answer, so nothing can run behind the answer.
         self.within = None if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else self.rules.record_within
-        self.coverage = Coverage(self.rules.routes)
+        self.coverage = Coverage(self.rules)
         self.methods = frozenset[str]().union(*(route.methods for route in self.rules.routes))
         self.guard = once.guards.for_keys(
             name, options, default="", no_skip="each request is answered", codec=AnswerCodec()
         )
         if not self.guard.name:
             raise TypeError(
-                "name= is missing: give the namespace of the keys, as in name='shop', another one for each service. Two services "
-                "of one name on one ledger would give each other's answers"
+                "name= is missing: give the namespace of the keys, as in name='shop', and another one to each service. Two "
+                "services with one name on one ledger would give each other's answers"
             )
 
     def begin(self, ask: KeyedRequest) -> tuple[str, Exchange]:
@@ -84,7 +80,7 @@ class Guarded:
         """
         if isinstance(value, Recorded):
             return value
-        raise ResultUnavailable(key, "its handler completed the claim with what is no onceward.web.Answer")
+        raise ResultUnavailable(key, "its handler completed the claim with a value that is no onceward.web.Answer")
 
 
 class AnswerCodec(Codec):

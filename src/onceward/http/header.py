@@ -60,5 +60,5 @@ def read_key(lines: Sequence[str], *, strict: bool = False, least: int = 1, most
     if not key.strip():
         raise BadKey("it is empty")
     if not least <= len(key) <= most:
-        raise BadKey(f"it has {len(key)} characters; {least} to {most} are taken")
+        raise BadKey(f"it has {len(key)} characters; {least} to {most} are allowed")
     return key

@@ -1,8 +1,9 @@
-"""Checks the options of ``Rules``, and converts them to what the rules call."""
+"""Checks the options of ``Rules`` and of faces, and converts them to what is called later."""
 
 from collections.abc import Callable, Collection
 
 from onceward.claim.arguments import check_hook
+from onceward.core.policy import Options
 from onceward.http.body import fingerprint
 from onceward.http.request import Request
 from onceward.http.route import Route
@@ -11,13 +12,27 @@ from onceward.keys.ledger_keys import fingerprint_of
 Fingerprint = Callable[[Request, bytes], object]
 
 
-def check_seconds(name: str, seconds: object) -> None:
-    """Raise TypeError or ValueError if ``seconds`` is not a number of seconds or None, which means no limit."""
+def with_wait(options: Options, wait: float | None) -> Options:
+    """Return the options of a guard whose requests wait ``wait`` seconds for an earlier one; None does not wait.
+
+    Raises:
+        TypeError, ValueError: ``wait`` is not a number of seconds, or ``on_busy``, another name for it, is given.
+    """
+    if "on_busy" in options:
+        raise TypeError(
+            "on_busy=...: give wait=SECONDS instead. Without it, a request gets 409 while an earlier one runs"
+        )
+    check_seconds("wait", wait, endless=True)
+    return options if wait is None else {**options, "on_busy": wait}
+
+
+def check_seconds(name: str, seconds: object, *, endless: bool = False) -> None:
+    """Raise TypeError or ValueError if ``seconds`` is neither a number of seconds nor None."""
     if seconds is None:
         return
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise TypeError(f"{name}={seconds!r}: give a number of seconds, or None")
-    if not 0 <= seconds < float("inf"):
+    if not seconds >= 0 or (seconds == float("inf") and not endless):
         raise ValueError(f"{name}={seconds!r}: give a number of seconds from 0 on, or None")
 
 
@@ -51,9 +66,9 @@ def _placed(request: Request, value: object) -> str:
 def check_length(length: object) -> None:
     """Raise TypeError or ValueError if ``length`` is not a pair of lengths."""
     if not (isinstance(length, tuple | list) and len(length) == 2 and all(type(end) is int for end in length)):
-        raise TypeError(f"length={length!r}: give at least and at most so many characters, as in (16, 255)")
+        raise TypeError(f"length={length!r}: give the least and the most characters, as in (16, 255)")
     if not 1 <= length[0] <= length[1]:
-        raise ValueError(f"length={length!r}: give at least and at most so many characters, as in (16, 255)")
+        raise ValueError(f"length={length!r}: give the least and the most characters, as in (16, 255)")
 
 
 def statuses(record: Callable[[int], bool] | Collection[int]) -> Callable[[int], bool]:

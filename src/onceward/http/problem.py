@@ -24,21 +24,17 @@ _SOON: Final = 5
 
 
 class Problem(NamedTuple):
-    """Why a request is refused.
+    """Why a request is refused."""
 
-    Attributes:
-        kind: a word by which programs tell problems apart; the fragment of the type URI.
-        status: the response's code.
-        title: the same for all problems of the kind.
-        detail: what happened to this request, and what to do.
-        retry_after: seconds until the same request can be sent again; None if that is useless.
-    """
-
-    kind: str
+    kind: str  # a word by which programs tell problems apart; the fragment of the type URI
     status: int
-    title: str
-    detail: str
-    retry_after: int | None = None
+    title: str  # the same for all problems of the kind
+    detail: str  # what happened to this request, and what to do
+    retry_after: int | None = None  # seconds until the same request can be sent again; None if that is useless
+
+    def about(self, **facts: object) -> "Problem":
+        """Return this problem with the facts of one request in its detail."""
+        return self._replace(detail=self.detail.format(**facts))
 
     def answer(self, docs: str) -> Answer:
         """Return the response; ``docs`` is the URL of the documentation."""
@@ -53,114 +49,94 @@ class Problem(NamedTuple):
         return Answer(self.status, headers, msgspec.json.encode(document))
 
 
-def missing(where: str) -> Problem:
-    """Return the problem of a request without a key; ``where`` says where the key belongs."""
-    return Problem(
-        "missing",
-        400,
-        "Idempotency-Key is missing",
-        f"This operation needs an idempotency key in {where}, the same one each time the request is sent again. "
-        "Nothing was done.",
-    )
-
-
-def malformed(where: str, why: str) -> Problem:
-    """Return the problem of a key that cannot be read."""
-    return Problem(
-        "malformed", 400, "Idempotency-Key is malformed", f"The key in {where} cannot be used: {why}. Nothing was done."
-    )
-
-
-def unscoped(why: str) -> Problem:
-    """Return the problem of a request whose caller is unknown."""
-    return Problem(
-        "unscoped",
-        400,
-        "Idempotency-Key cannot be told from another caller's",
-        f"Keys count for one caller each: {why}. Nothing was done.",
-    )
-
-
-def too_large(most: int) -> Problem:
-    """Return the problem of a request body of more than ``most`` bytes."""
-    return Problem(
-        "too-large",
-        413,
-        "Request is too large to be repeated safely",
-        f"With an idempotency key a request's body may have {most} bytes. Nothing was done.",
-    )
-
-
-def unreadable(why: str) -> Problem:
-    """Return the problem of a request whose body is incomplete."""
-    return Problem(
-        "unreadable", 400, "Request cannot be read", f"The request's body is incomplete: {why}. Nothing was done."
-    )
-
-
-def bodiless(status: int, why: str) -> Problem:
-    """Return the problem of an answer that was recorded without its body."""
-    return Problem(
-        "unavailable",
-        409,
-        "The answer cannot be repeated",
-        f"A request with this Idempotency-Key was carried out and answered with status {status}, and will not be carried "
-        f"out again; its answer cannot be repeated: {why}.",
-    )
-
-
-def failed() -> Problem:
-    """Return the problem of a request whose handler failed, if failures are recorded."""
-    return Problem(
-        "failed",
-        500,
-        "The operation failed",
-        "A request with this Idempotency-Key was carried out and failed, and will not be carried out again.",
-    )
+MISSING: Final = Problem(
+    "missing",
+    400,
+    "Idempotency-Key is missing",
+    "This operation needs an idempotency key in {where}, the same one each time the request is sent again. "
+    "Nothing was done.",
+)
+MALFORMED: Final = Problem(
+    "malformed", 400, "Idempotency-Key is malformed", "The key in {where} cannot be used: {why}. Nothing was done."
+)
+UNSCOPED: Final = Problem(
+    "unscoped",
+    400,
+    "Idempotency-Key has no known caller",
+    "A key belongs to one caller: {why}. Nothing was done.",
+)
+TOO_LARGE: Final = Problem(
+    "too-large",
+    413,
+    "Request is too large to be repeated safely",
+    "With an idempotency key, a request's body can have at most {most} bytes. Nothing was done.",
+)
+UNREADABLE: Final = Problem(
+    "unreadable", 400, "Request cannot be read", "The request's body is incomplete: {why}. Nothing was done."
+)
+BODILESS: Final = Problem(
+    "unavailable",
+    409,
+    "The answer cannot be repeated",
+    "A request with this Idempotency-Key was carried out and answered with status {status}. It will not be carried out "
+    "again, and its answer cannot be repeated: {why}.",
+)
+FAILED: Final = Problem(
+    "failed",
+    500,
+    "The operation failed",
+    "A request with this Idempotency-Key was carried out and failed. It will not be carried out again.",
+)
+_IN_FLIGHT: Final = Problem(
+    "in-flight",
+    409,
+    "A request is outstanding for this Idempotency-Key",
+    "A request with the same Idempotency-Key is being carried out. Send this one again later, to get its answer.",
+    1,
+)
+_UNREADY: Final = Problem(
+    "unready",
+    503,
+    "Idempotency keys cannot be checked now",
+    "Nothing was done. Send the request again later, with the same Idempotency-Key.",
+)
+_REUSED: Final = Problem(
+    "reused",
+    422,
+    "Idempotency-Key is already used",
+    "This Idempotency-Key was used before for another request (method, path, query or body differ). Give each "
+    "operation a key of its own. Nothing was done.",
+)
+_STOPPED: Final = Problem(
+    "stopped",
+    409,
+    "The operation is stopped",
+    "Earlier requests with this Idempotency-Key did not finish. It is not tried again until somebody has looked at it.",
+)
+_UNAVAILABLE: Final = Problem(
+    "unavailable",
+    409,
+    "The answer cannot be repeated",
+    "A request with this Idempotency-Key was carried out. It will not be carried out again, and its answer cannot be "
+    "repeated.",
+)
 
 
 def refused(error: OncewardError) -> Problem | None:
     """Return the problem of a request that the guard refused; None if the error does not concern the request."""
     match error:
-        case Busy() | LeaseLost():
-            seconds = error.retry_after if isinstance(error, Busy) else 0
-            return Problem(
-                "in-flight",
-                409,
-                "A request is outstanding for this Idempotency-Key",
-                "A request with the same Idempotency-Key is being carried out. Send this one again later, to get its answer.",
-                max(1, min(ceil(seconds), _SOON)),
-            )
+        case Busy():
+            return _IN_FLIGHT._replace(retry_after=max(1, min(ceil(error.retry_after), _SOON)))
+        case LeaseLost():
+            return _IN_FLIGHT
         case Mismatch():
-            return Problem(
-                "reused",
-                422,
-                "Idempotency-Key is already used",
-                "This Idempotency-Key was used before for another request (method, path, query or body differ). Give each "
-                "operation a key of its own. Nothing was done.",
-            )
+            return _REUSED
         case Parked():
-            return Problem(
-                "stopped",
-                409,
-                "The operation is stopped",
-                "Earlier requests with this Idempotency-Key did not come to an end, and it is not tried again before "
-                "somebody has looked at it.",
-            )
+            return _STOPPED
         case ResultUnavailable():
-            return Problem(
-                "unavailable",
-                409,
-                "The answer cannot be repeated",
-                "A request with this Idempotency-Key was carried out, and will not be carried out again; its answer cannot "
-                "be repeated.",
-            )
+            return _UNAVAILABLE
+        case StoreError() if error.transient:
+            return _UNREADY._replace(retry_after=1)
         case StoreError() | UnknownNeed() | UnknownStatus():
-            return Problem(
-                "unready",
-                503,
-                "Idempotency keys cannot be checked now",
-                "Nothing was done. Send the request again later, with the same Idempotency-Key.",
-                1 if isinstance(error, StoreError) and error.transient else None,
-            )
+            return _UNREADY
     return None

@@ -30,8 +30,7 @@ class Recording:
     """How one claim of a request ends.
 
     Args:
-        guard: its guard.
-        claim: the claim.
+        guard, claim: the claim and its guard.
         outcome: the answer to record, or the handler's exception.
         within: seconds for which the answer waits; None waits until it is recorded.
 
@@ -50,10 +49,8 @@ class Recording:
         self._within = within
         self._make: Make = partial(claim.failing, outcome) if isinstance(outcome, Exception) else claim.success(outcome)
 
-    # --- the store, for the first try -------------------------------------------------------------------------------
-
     def exchange(self, request: object) -> object:
-        """Send a request. Raises OutOfTime if the answer must go out now."""
+        """Send a request of the first try. Raises OutOfTime if the answer must go out now."""
         self._check()
         return self._guard.store.exchange(request)
 
@@ -65,9 +62,7 @@ class Recording:
     def _check(self) -> None:
         self._tries += 1
         if self._tries > 1 and self._guard.clock() >= self._end:
-            raise OutOfTime("the ledger has not taken the record in time; it is tried on behind the answer")
-
-    # --- before the answer ------------------------------------------------------------------------------------------
+            raise OutOfTime("the ledger has not taken the record in time. Recording continues behind the answer")
 
     def settle(self) -> None:
         """Record the outcome, for as long as the answer can wait.
@@ -75,68 +70,52 @@ class Recording:
         Raises:
             LeaseLost, ResultNotRecorded: as :meth:`Guard.finish` does.
         """
-        guard, claim = self._guard, self._claim
-        if self._within is None or claim.settled is not None:
-            self._settle_for_good()
-            return
-        try:
-            self._end = guard.clock() + self._within
-            settle(self._make, self)
-            self._tried()
-        except ResultNotRecorded as error:
-            if not self._is_late(error):
-                raise
-        finally:
-            self._tell()
-
-    async def settle_async(self) -> None:
-        """As :meth:`settle`, for a coroutine."""
-        guard, claim = self._guard, self._claim
-        if self._within is None or claim.settled is not None:
-            await self._settle_for_good_async()
-            return
-        try:
-            self._end = guard.clock() + self._within
-            await settle_async(self._make, self)
-            self._tried()
-        except ResultNotRecorded as error:
-            if not self._is_late(error):
-                raise
-        finally:
-            self._tell()
-
-    def _settle_for_good(self) -> None:
-        if isinstance(self._outcome, Exception):
+        if self._is_timed:
+            with self:
+                settle(self._make, self)
+        elif isinstance(self._outcome, Exception):
             self._guard.fail(self._claim, self._outcome)
         else:
             self._guard.finish(self._claim, self._outcome)
 
-    async def _settle_for_good_async(self) -> None:
-        if isinstance(self._outcome, Exception):
+    async def settle_async(self) -> None:
+        """As :meth:`settle`, for a coroutine."""
+        if self._is_timed:
+            with self:
+                await settle_async(self._make, self)
+        elif isinstance(self._outcome, Exception):
             await self._guard.fail_async(self._claim, self._outcome)
         else:
             await self._guard.finish_async(self._claim, self._outcome)
 
-    def _tell(self) -> None:
-        if self.pending:
-            self._claim.telling.forget()  # behind() tries again
-        else:
-            heartbeat.HEARTBEAT.forget(self._claim)
-            self._claim.tell()
+    @property
+    def _is_timed(self) -> bool:
+        return self._within is not None and self._claim.settled is None
+
+    def __enter__(self) -> None:
+        assert self._within is not None  # else the try is not timed
+        self._end = self._guard.clock() + self._within
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        try:
+            if error is not None:
+                return isinstance(error, ResultNotRecorded) and self._is_late(error)
+            if isinstance(self._outcome, Exception):
+                self.pending = self._claim.settled is None and not self._claim.lost  # a failing claim raises nothing
+            else:
+                self._claim.warn()
+            return False
+        finally:
+            if self.pending:
+                self._claim.telling.forget()  # behind() tries again
+            else:
+                self._forget()
 
     def _is_late(self, error: ResultNotRecorded) -> bool:
         self.pending = isinstance(error.__cause__, OutOfTime) and not self._claim.lost
         if self.pending:
-            tell(f"{self._claim.record.key}: the answer goes out, and its record is tried on", error.__cause__ or error)
+            tell(f"{self._claim.record.key}: the answer goes out, and recording continues", error.__cause__ or error)
         return self.pending
-
-    def _tried(self) -> None:
-        if isinstance(self._outcome, Exception):
-            self.pending = self._claim.settled is None and not self._claim.lost  # a failing claim raises nothing
-        else:
-            self._claim.warn()
-
-    # --- behind it --------------------------------------------------------------------------------------------------
 
     def behind(self) -> None:
         """Try until the outcome is recorded or the lease ends. Errors are logged; only interrupts are raised."""
@@ -168,7 +147,7 @@ class Recording:
 
     def _failed(self, error: Exception) -> None:
         _LOG.error(
-            "%s: answered, and not recorded: %s. A retry gets 409 until the lease ends, and is carried out again then",
+            "%s: answered, but not recorded: %s. A retry gets 409 until the lease ends. After that, it runs again",
             self._claim.record.key,
             error.__cause__ or error,
         )
@@ -176,8 +155,11 @@ class Recording:
     def _ended(self) -> None:
         if self._claim.settled is None and isinstance(self._outcome, Exception):
             _LOG.error(
-                "%s: failed, and its key could not be given back; it is free when the lease ends",
+                "%s: failed, and its key could not be given back. It is free when the lease ends",
                 self._claim.record.key,
             )
+        self._forget()
+
+    def _forget(self) -> None:
         heartbeat.HEARTBEAT.forget(self._claim)
         self._claim.tell()

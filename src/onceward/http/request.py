@@ -49,11 +49,7 @@ class Request:
         return path or "/"
 
     def lines(self, name: str) -> list[str]:
-        """Return the values of all lines of a header.
-
-        Args:
-            name: in lower case.
-        """
+        """Return the values of all lines of a header; its name is in lower case."""
         return [value for held, value in self.headers if held == name]
 
     def cookie(self, name: str) -> str | None:

@@ -76,9 +76,9 @@ def _check_methods(methods: object) -> None:
         raise TypeError(f"methods={methods!r}: give a list of them, as in methods=['POST']")
     for method in cast("Collection[object]", methods):
         if not isinstance(method, str):
-            raise TypeError(f"methods={methods!r}: {method!r} is no method; give them as in methods=['POST']")
+            raise TypeError(f"methods={methods!r}: {method!r} is not a method: give them as in methods=['POST']")
         if not TOKEN(method):
-            raise ValueError(f"methods={methods!r}: {method!r} is no method (RFC 9110, section 9.1)")
+            raise ValueError(f"methods={methods!r}: {method!r} is not a method (RFC 9110, section 9.1)")
 
 
 def _pattern(path: str) -> re.Pattern[str]:
@@ -87,8 +87,8 @@ def _pattern(path: str) -> re.Pattern[str]:
         raise ValueError(f"path={path!r}: begin it with a slash, and put a * at its end only, as in '/orders/*'")
     if (found := _FOREIGN(path)) is not None:
         raise ValueError(
-            f"path={path!r}: {found[0]} is not what a request's path is compared with. Write {{name}} for one part, a * at the end "
-            "for several, other characters as they are without percent signs, and nothing of the query"
+            f"path={path!r}: {found[0]} is never in the path that a route is compared with. Write {{name}} for one part, and a * "
+            "at the end for several. Write other characters as they are, without percent signs, and no query"
         )
     parts = re.split(r"(\{[^/{}]*\})", whole if star else whole.rstrip("/"))
     if any("{" in part or "}" in part for part in parts[::2]):

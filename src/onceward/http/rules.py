@@ -139,9 +139,9 @@ class Rules:
         try:
             return self._begun(request, route)
         except BadKey as error:
-            return self._refuse(problem.malformed(_where(route), str(error)))
+            return self._refuse(problem.MALFORMED.about(where=_where(route), why=error))
         except Unscoped as error:
-            return self._refuse(problem.unscoped(str(error)))
+            return self._refuse(problem.UNSCOPED.about(why=error))
 
     def _begun(self, request: Request, route: Route) -> PendingRequest | PassedRequest | Answer | None:
         key: str | None = None
@@ -178,14 +178,14 @@ class Rules:
             try:
                 found = route.read(body)
             except (BadBody, KeyMissing) as error:
-                return self._refuse(problem.malformed(_where(route), str(error)))
+                return self._refuse(problem.MALFORMED.about(where=_where(route), why=error))
             if found is None:
                 return self._keyless(route)
             least, most = self.length
             length = sum(len(str(part)) for part in found) if isinstance(found, list) else len(str(found))
             if not least <= length <= most:
-                why = f"it has {length} characters; {least} to {most} are taken"
-                return self._refuse(problem.malformed(_where(route), why))
+                why = f"it has {length} characters; {least} to {most} are allowed"
+                return self._refuse(problem.MALFORMED.about(where=_where(route), why=why))
             # A key in a body is the number of a thing. Another path's things may have the same numbers, so the path is part of it.
             name, place = found, (request.place,)
         print_ = self._print(request, body)
@@ -194,11 +194,11 @@ class Rules:
 
     def too_large(self) -> Answer:
         """Return the answer to a request whose body has more than ``max_request`` bytes."""
-        return self._refuse(problem.too_large(self.max_request))
+        return self._refuse(problem.TOO_LARGE.about(most=self.max_request))
 
     def unreadable(self, why: str) -> Answer:
         """Return the answer to a request whose body is incomplete; ``why`` tells the sender."""
-        return self._refuse(problem.unreadable(why))
+        return self._refuse(problem.UNREADABLE.about(why=why))
 
     # --- its answer -------------------------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class Rules:
 
     def failure(self) -> Answer:
         """Return what later requests get if the handler raised an exception and 500 is recorded."""
-        return self._refuse(problem.failed())
+        return self._refuse(problem.FAILED)
 
     def keep(self, answer: Answer, most: int) -> Recorded:
         """Return what to record of an answer; ``most`` is how many bytes the ledger takes (``Policy.max_result``)."""
@@ -241,7 +241,7 @@ class Rules:
     def repeat(self, kept: Recorded) -> Answer:
         """Return the answer to a request that has run before."""
         if kept.missing is not None:
-            return self._refuse(problem.bodiless(kept.status, kept.missing))
+            return self._refuse(problem.BODILESS.about(status=kept.status, why=kept.missing))
         return replay(kept)
 
     def refusal(self, error: OncewardError) -> Answer | None:
@@ -250,7 +250,7 @@ class Rules:
         return None if found is None else self._refuse(found)
 
     def _keyless(self, route: Route) -> Answer | None:
-        return self._refuse(problem.missing(_where(route))) if route.required else None
+        return self._refuse(problem.MISSING.about(where=_where(route))) if route.required else None
 
     def _refuse(self, found: Problem) -> Answer:
         return found.answer(self._docs)
@@ -267,6 +267,24 @@ def rules_of(given: Rules | None) -> Rules:
     raise TypeError(
         f"rules={given!r}: give Rules, as in rules=Rules(Route('/orders'), scope=Scope.CREDENTIAL); scope= says whose keys they are"
     )
+
+
+def endpoint_rules(given: Rules | None) -> Rules:
+    """Return the given rules, for an endpoint that a framework has already chosen.
+
+    Raises:
+        TypeError: they are not Rules.
+        ValueError: they have or exempt paths, so they might not cover the endpoint.
+    """
+    rules = rules_of(given)
+    if rules.exempt:
+        raise ValueError("exempt=: the endpoint has its own path. Leave exempt= out, or guard the whole application")
+    for route in rules.routes:
+        if route.path != "*":
+            raise ValueError(
+                f"{route!r}: give it no path, because the endpoint has one. Or guard the whole application"
+            )
+    return rules
 
 
 def _where(route: Route) -> str:

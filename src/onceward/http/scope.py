@@ -174,15 +174,15 @@ class _Credential:
             if _said(request, "cookie"):
                 # The API key may belong to a web page, so that all its users send the same one.
                 raise Unscoped(
-                    "the request has cookies and no Authorization. This server has to be told which cookie says who its "
+                    "the request has cookies and no Authorization. This server must be told which cookie says who its "
                     "callers are (scope='cookie:NAME')"
                 )
             return
         scheme = sent[0].split(maxsplit=2)[1].lower()
         if scheme in _NEW_EACH_TIME:
             raise Unscoped(
-                f"credentials of the scheme {scheme} are new for each request, so a retry cannot be recognised by "
-                "them. This server has to be told who its callers are (scope=)"
+                f"credentials of the scheme {scheme} are new for each request, so they do not identify a retry. "
+                "This server must be told who its callers are (scope=)"
             )
 
     def _warn(self, sent: list[str]) -> None:
@@ -190,8 +190,8 @@ class _Credential:
         if any(line.count(".") > 1 and _expires(line) for line in sent):
             self._warned = True
             logger().warning(
-                "the scope is the credential itself, and a caller sent a token (JWT) that expires. A client that renews its token between two "
-                "tries is another caller then, and its request is carried out twice: give scope= a verified user instead"
+                "the scope is the credential itself, and a caller sent a token (JWT) that expires. If a client renews its token between "
+                "two tries, it counts as another caller, and its request runs twice. Give scope= a verified user instead"
             )
 
 
@@ -232,10 +232,6 @@ def _host(request: Request) -> str:
     return _digest("identity", request.identity)
 
 
-def _everybody(_: Request) -> object:
-    return "*"
-
-
 def _said(request: Request, header: str) -> list[str]:
     """Return the lines of a header that are not empty."""
     return list(filter(str.strip, request.lines(header)))
@@ -265,7 +261,7 @@ def _told(scope: object) -> object:
 
 def _sent(value: str | None, what: str) -> str:
     if not value:
-        raise Nobody(f"{what} is missing, which says who the caller is")
+        raise Nobody(f"{what} is missing, so the caller is unknown")
     return value
 
 
@@ -294,4 +290,4 @@ def _digest(kind: str, text: str) -> str:
 
 Scope.CREDENTIAL = Scope(_Credential(("Authorization", "X-Api-Key")), "Scope.CREDENTIAL")
 Scope.HOST = Scope(_host, "Scope.HOST")
-Scope.EVERYBODY = Scope(_everybody, "Scope.EVERYBODY")
+Scope.EVERYBODY = Scope(lambda _: "*", "Scope.EVERYBODY")

@@ -9,24 +9,19 @@ _AGAIN: Final = 60.0  # seconds after which a kind is logged with its traceback 
 _LOG: Final = logging.getLogger("onceward")
 
 
-class _Kind:
-    def __init__(self, now: float) -> None:
-        self.since = now
-        self.count = 1
-
-
-_KINDS: dict[tuple[type[BaseException], type[BaseException] | None], _Kind] = {}
+# For each kind of error: when it was logged with its traceback, and how often it came since.
+_KINDS: Final[dict[tuple[type[BaseException], type[BaseException] | None], tuple[float, int]]] = {}
 
 
 def tell(what: str, error: BaseException) -> None:
     """Log an error that concerns ``what``: the first of its kind, then the 10th, the 100th and so on."""
     now = boottime()
-    place = type(error), None if error.__cause__ is None else type(error.__cause__)
-    kind = _KINDS.get(place)
-    if kind is None or now - kind.since > _AGAIN:
-        _KINDS[place] = _Kind(now)
+    kind = type(error), None if error.__cause__ is None else type(error.__cause__)
+    since, count = _KINDS.get(kind, (0.0, 0))
+    if not count or now - since > _AGAIN:
+        _KINDS[kind] = now, 1
         _LOG.error("%s: %s", what, error, exc_info=error)
         return
-    kind.count += 1
-    if str(kind.count).strip("0") == "1":
-        _LOG.error("%s: %s (%d times in %.0f s)", what, error, kind.count, now - kind.since)
+    _KINDS[kind] = since, count + 1
+    if str(count + 1).strip("0") == "1":
+        _LOG.error("%s: %s (%d times in %.0f s)", what, error, count + 1, now - since)

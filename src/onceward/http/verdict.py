@@ -28,8 +28,8 @@ class PassedRequest(NamedTuple):
         """Log an error if the application's answer is not 4xx."""
         if not 400 <= status < 500:
             logger().error(
-                "%s: a request without a caller passed to the application (Scope.PASS), which answered %d instead of 4xx: it ran "
-                "unguarded. Have the application refuse such requests, or leave out .or_pass()",
+                "%s: a request without a caller passed to the application (Scope.PASS), which answered %d instead of 4xx. It ran "
+                "unguarded. Make the application refuse such requests, or leave out .or_pass()",
                 self.route,
                 status,
             )

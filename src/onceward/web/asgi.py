@@ -3,16 +3,15 @@
 import asyncio
 from typing import TYPE_CHECKING, Unpack
 
-from onceward.claim.held import HeldClaim
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
 from onceward.http.body import LONG
 from onceward.http.coverage import known_routes
 from onceward.http.guarded import Guarded
+from onceward.http.held import HeldRequest, claim_async
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
-from onceward.observe.events import Within
 from onceward.web.asgi_handling import AsgiHandling
 from onceward.web.asgi_messages import (
     Application,
@@ -25,6 +24,7 @@ from onceward.web.asgi_messages import (
     place_of,
     replayed,
     reply,
+    whole,
 )
 from onceward.web.starting import built_late, refuse_start
 
@@ -67,8 +67,9 @@ class AsgiIdempotency:
         self._wrong: Exception | None = None
         self._methods = frozenset[str]()
         try:
-            self._guarded = Guarded(once, rules, name, wait, options)
-            _check_scope(self._guarded.rules)
+            self._guarded = Guarded(once, rules, name, wait, options, "AsgiIdempotency(app, once={})")
+            if self._guarded.rules.scope is Whose.HOST:
+                raise ValueError("scope=Scope.HOST: ASGI servers authenticate nobody. Choose another scope")
             self._methods = self._guarded.methods
         except (TypeError, ValueError) as error:
             if not built_late():
@@ -91,23 +92,25 @@ class AsgiIdempotency:
         rules = self._guarded.rules
         path, root = place_of(scope)
         if (route := rules.route(method, path)) is None:
-            if not coverage.told and not rules.exempts(path):
-                coverage.uncovered(method, path)
+            if not coverage.told:
+                coverage.passed(method, path)
             await self._app(scope, receive, send)
             return
         body: bytes | None = None
-        asked: PendingRequest | PassedRequest | KeyedRequest | Answer | None = rules.begin(
+        asked: PendingRequest | PassedRequest | KeyedRequest | HeldRequest | Answer | None = rules.begin(
             AsgiRequest(scope, method, path, root), route
         )
         if isinstance(asked, PendingRequest):
-            body, asked = await _read(rules, asked, receive)
+            body, asked = await read(rules, asked, receive)
         if isinstance(asked, KeyedRequest):
-            assert body is not None
-            await self._answer(asked, scope, body, receive, send)
-        elif asked is None:
-            await self._app(scope, receive if body is None else replayed(body, receive), send)
+            asked = await claim_async(self._guarded, asked)
+        if isinstance(asked, HeldRequest):
+            assert body is not None  # it has a key
+            await AsgiHandling(asked, body=body, receive=receive, send=send).carry_out(self._app, scope)
         elif isinstance(asked, Answer):
             await reply(send, asked)
+        elif asked is None:
+            await self._app(scope, receive if body is None else replayed([whole(body)], receive), send)
         else:
             assert isinstance(asked, PassedRequest)
             with asked:
@@ -130,24 +133,8 @@ class AsgiIdempotency:
         app = scope.get("app") if scope.get("app_root_path", root) == root else None
         self._guarded.coverage.look(lambda: known_routes(self._app if app is None else app))
 
-    async def _answer(self, ask: KeyedRequest, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Answer a request with a key, from the application or the record; raises what the application raises."""
-        guarded = self._guarded
-        key, exchange = guarded.begin(ask)
-        try:
-            with Within(ask.route):
-                entry = await guarded.guard.enter_async(key, ask.fingerprint)
-            answer = None if isinstance(entry, HeldClaim) else exchange.repeated(guarded.recorded(key, entry.value))
-        except Exception as error:
-            entry, answer = None, exchange.refused(error)
-        if isinstance(entry, HeldClaim):
-            handling = AsgiHandling(guarded, entry, exchange, body=body, receive=receive, send=send)
-            await handling.carry_out(self._app, scope)
-        elif answer is not None:
-            await reply(send, answer)
 
-
-async def _read(
+async def read(
     rules: Rules, pending: PendingRequest, receive: Receive
 ) -> tuple[bytes | None, KeyedRequest | Answer | None]:
     """Return a request's body, and what the rules decide with it."""
@@ -157,11 +144,6 @@ async def _read(
     if len(body) > LONG:
         return body, await asyncio.to_thread(rules.ask, pending, body)
     return body, rules.ask(pending, body)
-
-
-def _check_scope(rules: Rules) -> None:
-    if rules.scope is Whose.HOST:
-        raise ValueError("scope=Scope.HOST: ASGI servers authenticate nobody; say otherwise whose keys they are")
 
 
 def _watched(passed: PassedRequest, send: Send) -> Send:

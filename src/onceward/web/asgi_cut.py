@@ -26,12 +26,7 @@ _INVALID: Final = {
 
 
 def is_torn(last: Message, frame: FrameType | None) -> bool:
-    """Tell whether a ``BaseHTTPMiddleware`` has ended an answer that the endpoint has not ended.
-
-    Args:
-        last: the last message.
-        frame: the frame that sends it.
-    """
+    """Tell whether ``frame`` sends the ``last`` message for a ``BaseHTTPMiddleware``, and not for the endpoint."""
     base = sys.modules.get("starlette.middleware.base")
     if base is None or last.get("body"):
         return False  # this middleware ends answers with an empty message

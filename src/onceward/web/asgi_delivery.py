@@ -17,7 +17,7 @@ from onceward.errors import OncewardError
 from onceward.http.answer import PENDING, Answer
 from onceward.http.gate import AnswerGate
 from onceward.web.asgi_cut import is_invalid, is_torn
-from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Send, lines_of, reply
+from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Send, lines_of, reply, whole
 
 _PENDING: Final = (PENDING[0].lower().encode(), PENDING[1].encode())
 
@@ -25,32 +25,20 @@ _PENDING: Final = (PENDING[0].lower().encode(), PENDING[1].encode())
 class AsgiDelivery(ABC):
     """The messages between an application and its client.
 
-    Args:
-        body: the request's.
-        receive: the server's.
-        send: the server's.
-        most: bytes of an answer's body that are kept for the record.
-
     Attributes:
-        gate: the answer's, or None before it begins.
-        complete: whether the application has sent its answer to the end.
-        whole: whether that end is real. Inner middleware may end an answer that was broken off.
-        invalid: whether the framework's answer says that the request is not valid.
-        behind: continues to record an answer that goes out first; None if there is none.
         interrupted: whether the application's own timeout or task group cancelled it while its answer was recorded. These can
             cancel every await inside, repeatedly. So await :meth:`conclude` after the application ends.
-        left: whether the server has given up the request and takes no more messages; :meth:`leave` sets it.
         torn: raise it to the server after the application ends. It breaks off an answer whose end the client must not get, or
             it is the interrupt that ended the application. Else None.
     """
 
-    gate: AnswerGate | None = None
-    complete = False
-    whole = True
-    invalid = False
-    behind: Callable[[], Awaitable[None]] | None = None
+    gate: AnswerGate | None = None  # None before the answer begins
+    complete = False  # whether the application has sent its answer to the end
+    whole = True  # whether that end is real: inner middleware may end an answer that was broken off
+    invalid = False  # whether the framework's answer says that the request is not valid
+    behind: Callable[[], Awaitable[None]] | None = None  # continues to record an answer that goes out first
     interrupted = False
-    left = False
+    left = False  # whether the server has given up the request and takes no more messages
     torn: BaseException | None = None
     _sent = False  # whether the client has a part of it
     _open = False  # whether the application may know that the client has left
@@ -86,7 +74,7 @@ class AsgiDelivery(ABC):
         """Return the request, and after that whether the client has left."""
         if self._body is not None:
             body, self._body = self._body, None
-            return {"type": "http.request", "body": body, "more_body": False}
+            return whole(body)
         if not self._told:
             if self._telling is None:
                 self._telling = asyncio.Event()

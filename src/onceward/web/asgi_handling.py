@@ -9,14 +9,10 @@ import sys
 from contextvars import Context, copy_context
 from typing import Any, Final
 
-from onceward.claim.held import HeldClaim
 from onceward.claim.running import CURRENT, Under
-from onceward.errors import OncewardError
 from onceward.http.answer import CUT_SHORT, Answer, Recorded
-from onceward.http.exchange import Exchange, Unrecorded
-from onceward.http.guarded import Guarded
-from onceward.http.recording import Recording
-from onceward.http.trouble import tell
+from onceward.http.exchange import Unrecorded
+from onceward.http.held import HeldRequest
 from onceward.observe.logs import logger
 from onceward.web.asgi_cut import BEGAN, UNROUTED, is_unrouted
 from onceward.web.asgi_delivery import AsgiDelivery
@@ -33,17 +29,12 @@ _RUNNING: Final[set[asyncio.Future[None]]] = set()
 
 
 class AsgiHandling(AsgiDelivery):
-    """One request whose key is claimed."""
+    """An application's answer to a request whose key is claimed."""
 
-    def __init__(
-        self, guarded: Guarded, claim: HeldClaim, exchange: Exchange, *, body: bytes, receive: Receive, send: Send
-    ) -> None:
-        super().__init__(body, receive, send, guarded.rules.max_response)
-        self._guard = guarded.guard
-        self._within = guarded.within
+    def __init__(self, held: HeldRequest, *, body: bytes, receive: Receive, send: Send) -> None:
+        super().__init__(body, receive, send, held.guarded.rules.max_response)
+        self._request = held
         self._scope: Scope = {}
-        self._claim = claim
-        self._exchange = exchange
 
     async def carry_out(self, app: Application, scope: Scope) -> None:
         """Let the application answer in a task that a cancellation does not reach; raises what it raises."""
@@ -75,13 +66,11 @@ class AsgiHandling(AsgiDelivery):
         if self.ends_early:
             task.cancel()  # nothing is left to be done
 
-    # --- in that task -------------------------------------------------------------------------------------------------
-
     async def _run(self, app: Application, scope: Scope) -> None:
         self._scope = scope
         try:
             try:
-                with Under(self._claim):
+                with Under(self._request.claim):
                     await self._handle(app, scope)
             finally:
                 if self.interrupted:
@@ -107,53 +96,39 @@ class AsgiHandling(AsgiDelivery):
             if self.ends_early:
                 await self._cut_short()
             elif not self.interrupted:
-                self._guard.drop(self._claim)
+                self._request.guarded.guard.drop(self._request.claim)
             raise
         except BaseException:
-            self._guard.drop(self._claim)
+            self._request.guarded.guard.drop(self._request.claim)
             raise
 
     async def settle(self) -> Answer | None:
         """Record the answer that the application has ended; return what its client gets instead, or None."""
-        exchange = self._exchange
-        gate = self.gate
+        held, gate = self._request, self.gate
         assert gate is not None
         began = None if gate.status < 300 else self._began
-        outcome = exchange.outcome(gate.answer, began, None if self.whole else CUT_SHORT)
-        recording = Recording(self._guard, self._claim, outcome, self._within)
-        try:
-            await recording.settle_async()
-        except Exception as error:
-            return exchange.refused(error)
-        self.behind = recording.behind_async if recording.pending else None
-        return None
+        outcome = held.exchange.outcome(gate.answer, began, None if self.whole else CUT_SHORT)
+        instead = await held.settle_async(outcome)
+        self.behind = None if held.pending is None else held.pending.behind_async
+        return instead
 
     async def _fail(self, error: Exception) -> None:
         """Record that the application has raised ``error`` before its answer was complete."""
-        recording = Recording(self._guard, self._claim, self._exchange.raised(error, self._began), self._within)
-        try:
-            await recording.settle_async()
-        except Exception as trouble:  # the application's own exception goes on
-            tell(self._claim.record.key, trouble)
-        if recording.pending:
-            task = asyncio.ensure_future(recording.behind_async())
+        self._request.began = self._began
+        await self._request.fail_async(error)
+        if (pending := self._request.pending) is not None:
+            task = asyncio.ensure_future(pending.behind_async())
             _RUNNING.add(task)
             task.add_done_callback(_RUNNING.discard)
 
     async def _cut_short(self) -> None:
         """Record an answer that the application has only begun; without one, give the key back."""
-        outcome: Recorded | Exception
-        if self.gate is None:
-            outcome = Unrecorded("ended without an answer")
-        else:
-            outcome = self._exchange.outcome(self.gate.answer, self._began, CUT_SHORT)
-        recording = Recording(self._guard, self._claim, outcome, self._within)
-        try:
-            await recording.settle_async()
-        except OncewardError as error:
-            self._exchange.refused(error)  # this logs it
-        if recording.pending:
-            await recording.behind_async()
+        outcome: Recorded | Exception = Unrecorded("ended without an answer")
+        if self.gate is not None:
+            outcome = self._request.exchange.outcome(self.gate.answer, self._began, CUT_SHORT)
+        await self._request.settle_async(outcome)
+        if (pending := self._request.pending) is not None:
+            await pending.behind_async()
 
     @property
     def _began(self) -> bool | None:
@@ -170,7 +145,7 @@ class AsgiHandling(AsgiDelivery):
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise error  # only the loop's runner can take it
         if error is not None:
-            logger().error("%s: raised after its client had left", self._claim.record.key, exc_info=error)
+            logger().error("%s: raised after its client had left", self._request.claim.record.key, exc_info=error)
 
 
 async def _ended(task: "asyncio.Task[None]", loop: asyncio.AbstractEventLoop) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
-from onceward.http.answer import Answer
+from onceward.http.answer import Answer, sized
 from onceward.http.request import Request, rooted
 
 # As in ASGI's own types: the "type" says what a scope or a message contains.
@@ -14,8 +14,6 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 DISCONNECT = "http.disconnect"
-# RFC 9110, section 8.6: an answer with 204 has no Content-Length; with 304 it would be that of another answer.
-_WITHOUT_LENGTH = frozenset({204, 304})
 
 
 class AsgiRequest(Request):
@@ -87,24 +85,24 @@ async def body_of(receive: Receive, most: int) -> bytes | None:
             return bytes(body)
 
 
-def replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that first repeats ``body``."""
-    pending: Message | None = {"type": "http.request", "body": body, "more_body": False}
+def whole(body: bytes) -> Message:
+    """Return the message of a request's whole body."""
+    return {"type": "http.request", "body": body, "more_body": False}
+
+
+def replayed(messages: Iterable[Message], receive: Receive) -> Receive:
+    """Return a ``receive`` that first repeats ``messages``."""
+    left = iter(messages)
 
     async def receive_again() -> Message:
-        nonlocal pending
-        if pending is None:
-            return await receive()
-        message, pending = pending, None
-        return message
+        message = next(left, None)
+        return await receive() if message is None else message
 
     return receive_again
 
 
 async def reply(send: Send, answer: Answer) -> None:
     """Send a whole answer."""
-    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
-    if answer.status not in _WITHOUT_LENGTH:
-        headers.append((b"content-length", str(len(answer.body)).encode()))
+    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in sized(answer)]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body, "more_body": False})

@@ -5,33 +5,26 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack, cast
 
 try:
-    import django  # type: ignore[import-untyped]  # noqa: F401 - this only checks that it is there; Django has no types
+    import django  # noqa: F401 - this only checks that it is there
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.django needs django, which is not installed: pip install django") from error
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
-from django.conf import settings  # type: ignore[import-untyped]  # Django has no types
-from django.core.exceptions import (  # type: ignore[import-untyped]  # as above
-    BadRequest,
-    ImproperlyConfigured,
-    PermissionDenied,
-    SuspiciousOperation,
-)
-from django.core.handlers.exception import response_for_exception  # type: ignore[import-untyped]  # as above
-from django.http import Http404, HttpRequest, HttpResponseBase  # type: ignore[import-untyped]  # as above
-from django.http.multipartparser import MultiPartParserError  # type: ignore[import-untyped]  # as above
+from django.conf import settings
+from django.core.exceptions import BadRequest, ImproperlyConfigured, PermissionDenied, SuspiciousOperation
+from django.core.handlers.exception import response_for_exception
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.http.multipartparser import MultiPartParserError
 
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
-from onceward.http.endpoint import endpoint_rules
 from onceward.http.guarded import Guarded
-from onceward.http.rules import Rules
+from onceward.http.held import claim, claim_async
+from onceward.http.rules import Rules, endpoint_rules
 from onceward.http.verdict import KeyedRequest, PassedRequest
-from onceward.once import check_once
 from onceward.web.django_request import ask, ask_async
 from onceward.web.django_response import answer, ended, ended_async, response_of
 from onceward.web.django_transactions import TransactionInside, refuse_transaction
-from onceward.web.sending import claim
-from onceward.web.sending_async import claim_async, to_its_end
+from onceward.web.sending_async import to_its_end
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -118,8 +111,7 @@ def idempotent(
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    check_once(once, "@idempotent({})")
-    guarded = Guarded(once, endpoint_rules(rules), name, wait, options)
+    guarded = Guarded(once, rules, name, wait, options, "@idempotent({})", prepare=endpoint_rules)
 
     def decorate(view: View) -> View:
         wrapper: Callable[..., object]
@@ -209,7 +201,7 @@ async def _handled_async(
     if isinstance(held, Answer):
         return response_of(held)
     held.began = began
-    response = await held.call(lambda: _responded_async(request, respond))
+    response = await held.call_async(lambda: _responded_async(request, respond))
     held.began = began if began is not None else _began(request, response)
     return await ended_async(held, response, guarded.rules.max_response)
 
@@ -240,12 +232,9 @@ def _rendered(response: HttpResponseBase) -> HttpResponseBase:
     if not isinstance(response, HttpResponseBase):
         if callable(close := getattr(response, "close", None)):
             close()  # a coroutine that is never awaited
-        raise TypeError(f"the view returned {type(response).__name__}, which is no HttpResponse")
+        raise TypeError(f"the view returned {type(response).__name__}, which is not an HttpResponse")
     render = getattr(response, "render", None)
     return cast("HttpResponseBase", render()) if callable(render) else response
-
-
-# --- settings ----------------- --------------------------------------------------------------------------------------
 
 
 def _configured(given: object) -> Guarded:

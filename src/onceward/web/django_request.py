@@ -1,13 +1,9 @@
 """What the rules decide on one of Django's requests."""
 
 from asgiref.sync import sync_to_async
-from django.core.exceptions import (  # type: ignore[import-untyped]  # Django has no types
-    ImproperlyConfigured,
-    RequestDataTooBig,
-    SynchronousOnlyOperation,
-)
-from django.http import HttpRequest  # type: ignore[import-untyped]  # as above
-from django.http.request import RawPostDataException  # type: ignore[import-untyped]  # as above
+from django.core.exceptions import ImproperlyConfigured, RequestDataTooBig, SynchronousOnlyOperation
+from django.http import HttpRequest
+from django.http.request import RawPostDataException
 
 from onceward.http.answer import Answer
 from onceward.http.body import LONG
@@ -52,15 +48,15 @@ def _begun(guarded: Guarded, request: HttpRequest) -> PendingRequest | PassedReq
         return pending
     length = request.META.get("CONTENT_LENGTH") or "0"
     if not (length.isascii() and length.isdecimal()):
-        return guarded.rules.unreadable("its Content-Length is no number")
+        return guarded.rules.unreadable("its Content-Length is not a number")
     try:
         body: bytes = request.body
     except RequestDataTooBig:
         return guarded.rules.too_large()
     except RawPostDataException as error:
         raise ImproperlyConfigured(
-            "the request's body was read before its idempotency key could be looked at, and not kept: put IdempotencyMiddleware "
-            "before what reads it, or have it read with request.body; nothing has run"
+            "the request's body was read before its idempotency key, and not kept: put IdempotencyMiddleware before the reader, "
+            "or read it with request.body. Nothing has run"
         ) from error
     if len(body) < int(length):
         return guarded.rules.unreadable(f"it has {len(body)} bytes, and its Content-Length is {length}")
@@ -68,12 +64,8 @@ def _begun(guarded: Guarded, request: HttpRequest) -> PendingRequest | PassedReq
 
 
 def _asked(guarded: Guarded, request: HttpRequest, pending: PendingRequest) -> KeyedRequest | Answer | None:
-    return _labelled(guarded.rules.ask(pending, request.body), request)
-
-
-def _labelled(asked: KeyedRequest | Answer | None, request: HttpRequest) -> KeyedRequest | Answer | None:
-    """Name the route as the URLconf does, if Django has resolved it."""
-    if isinstance(asked, KeyedRequest) and request.resolver_match is not None:
+    asked = guarded.rules.ask(pending, request.body)
+    if isinstance(asked, KeyedRequest) and request.resolver_match is not None:  # the route's name in the URLconf
         return asked._replace(route=f"{request.method} /{request.resolver_match.route}")
     return asked
 

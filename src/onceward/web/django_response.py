@@ -1,19 +1,19 @@
 """Django's responses: what is recorded of them, and how to send them while a key is claimed."""
 
 from collections.abc import Callable
-from threading import Thread
 from typing import cast
 
 from asgiref.sync import async_to_sync
-from django.http import HttpResponse, HttpResponseBase  # type: ignore[import-untyped]  # Django has no types
+from django.http import HttpResponse, HttpResponseBase
 
 from onceward.http.answer import PENDING, Answer
 from onceward.http.gate import AnswerGate
-from onceward.web.sending import Held, Sending
-from onceward.web.sending_async import HeldAsync, SendingAsync
+from onceward.http.held import HeldRequest
+from onceward.web.sending import Sending
+from onceward.web.sending_async import SendingAsync
 
 
-def ended(held: Held, response: HttpResponseBase, most: int, *, joined: bool) -> HttpResponseBase:
+def ended(held: HeldRequest, response: HttpResponseBase, most: int, *, joined: bool) -> HttpResponseBase:
     """Return what the client gets. It is recorded now, or when it is sent.
 
     Args:
@@ -23,26 +23,16 @@ def ended(held: Held, response: HttpResponseBase, most: int, *, joined: bool) ->
         joined: whether the request waits for a record behind its answer. Under ASGI this delays no client, and a stopping
             server waits for requests.
     """
-    if response.streaming and response.is_async:
-        return _streamed_async(HeldAsync.of(held), response, most)
     if response.streaming:
         return _streamed(held, response, most)
-    instead = held.end(answer(response))
-    if held.pending:
-        _mark(response, held.recorder if joined else None)
-    return response if instead is None else _instead(response, instead)
+    return _whole(held, response, held.end(answer(response)), joined=joined)
 
 
-async def ended_async(held: HeldAsync, response: HttpResponseBase, most: int) -> HttpResponseBase:
+async def ended_async(held: HeldRequest, response: HttpResponseBase, most: int) -> HttpResponseBase:
     """As :func:`ended`, for a coroutine."""
-    if response.streaming and response.is_async:
-        return _streamed_async(held, response, most)
     if response.streaming:
-        return _streamed(held.blocking(), response, most)  # Django iterates it in a thread
-    instead = await held.end(answer(response))
-    if held.pending:
-        _mark(response, held.recorder)
-    return response if instead is None else _instead(response, instead)
+        return _streamed(held, response, most)  # Django iterates a synchronous one in a thread
+    return _whole(held, response, await held.end_async(answer(response)), joined=True)
 
 
 def response_of(given: Answer) -> HttpResponseBase:
@@ -59,40 +49,34 @@ def answer(response: HttpResponseBase) -> Answer:
     return Answer(response.status_code, list(response.items()), response.content)
 
 
-def _mark(response: HttpResponseBase, recorder: Thread | None) -> None:
-    """Mark the answer: it goes out before its record."""
-    response[PENDING[0]] = PENDING[1]
-    if recorder is None:
-        return
+def _whole(held: HeldRequest, response: HttpResponseBase, instead: Answer | None, *, joined: bool) -> HttpResponseBase:
     close = cast("Callable[[], None]", response.close)
-
-    def closed() -> None:
+    if instead is not None:
         close()
-        recorder.join()
+        return response_of(instead)
+    if held.pending is not None:
+        response[PENDING[0]] = PENDING[1]
+        if joined and (recorder := held.recorder) is not None:
 
-    response.close = closed
+            def closed() -> None:
+                close()
+                recorder.join()
+
+            response.close = closed
+    return response
 
 
-def _instead(response: HttpResponseBase, given: Answer) -> HttpResponseBase:
-    response.close()
-    return response_of(given)
-
-
-def _streamed(held: Held, response: HttpResponseBase, most: int) -> HttpResponseBase:
+def _streamed(held: HeldRequest, response: HttpResponseBase, most: int) -> HttpResponseBase:
     gate = AnswerGate(response.status_code, response.items(), most)
-    # response.close also closes the content.
-    sending = Sending(held, gate, iter(response.streaming_content), response.close)
-    return _replaced(response, sending, sending.close)
-
-
-def _streamed_async(held: HeldAsync, response: HttpResponseBase, most: int) -> HttpResponseBase:
-    gate = AnswerGate(response.status_code, response.items(), most)
+    close = cast("Callable[[], None]", response.close)  # it also closes the content
+    if not response.is_async:
+        made = Sending(held, gate, iter(response.streaming_content), close)
+        return _replaced(response, made, made.close)
     sending = SendingAsync(held, gate, response.streaming_content)
-    close = cast("Callable[[], None]", response.close)
 
     def drained() -> None:
         try:
-            if not sending.is_over:
+            if not held.is_over:
                 async_to_sync(sending.drain)()
         finally:
             close()

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from django.core.exceptions import ImproperlyConfigured  # type: ignore[import-untyped]  # Django has no types
-from django.db import connections, transaction  # type: ignore[import-untyped]  # as above
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections, transaction
 
 View = TypeVar("View", bound=Callable[..., object])
 
@@ -15,9 +15,9 @@ def refuse_transaction() -> None:
         # Django's TestCase always rolls back its own
         if any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
             raise ImproperlyConfigured(
-                f"a transaction on the database {connection.alias!r} is open around what takes effect once, and its end would "
-                "come after the record. Put @idempotent around @transaction.atomic, and with ATOMIC_REQUESTS on the "
-                "dispatch of a class-based view; nothing has run"
+                f"a transaction on the database {connection.alias!r} is open around the guarded view, and would be committed "
+                "after the record. Put @idempotent around @transaction.atomic, and with ATOMIC_REQUESTS on the "
+                "dispatch of a class-based view. Nothing has run"
             )
 
 

@@ -22,11 +22,7 @@ class Stream(Protocol):
 
 
 def ask(rules: Rules, environ: MutableMapping[str, object]) -> KeyedRequest | PassedRequest | Answer | None:
-    """Return what the rules decide on a request. Its body is read and put back.
-
-    Returns:
-        What to ask the guard; None for a request that passes unchanged, an Answer for one that is refused, or PassedRequest.
-    """
+    """Return what the rules decide on a request; None if it passes unchanged. Its body is read and put back."""
     pending = rules.begin(request_of(environ))
     if not isinstance(pending, PendingRequest):
         return pending
@@ -42,10 +38,7 @@ def request_of(environ: Mapping[str, object], native: Mapping[str, object] | Non
     """Return the request of an environ. Its path is the one that the application routes by, without ``SCRIPT_NAME``.
 
     The identity is ``REMOTE_USER``, which a server sets if it has authenticated the caller (RFC 3875, section 4.1.11).
-
-    Args:
-        environ: the environ.
-        native: what a ``scope`` is given, if not the environ.
+    ``native`` is what a ``scope`` is given instead of the environ.
     """
     return Request(
         str(environ["REQUEST_METHOD"]).upper(),  # as Django and Werkzeug read it
@@ -66,7 +59,7 @@ def body_of(environ: Mapping[str, object], most: int) -> bytes:
     """
     length = str(environ.get("CONTENT_LENGTH") or "")
     if length and not (length.isascii() and length.isdecimal()):
-        raise UnreadableBody("its Content-Length is no number")
+        raise UnreadableBody("its Content-Length is not a number")
     stream = cast("Stream", environ["wsgi.input"])
     if length and "chunked" not in str(environ.get("HTTP_TRANSFER_ENCODING", "")).lower():
         wanted = min(int(length), most + 1)

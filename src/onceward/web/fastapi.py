@@ -18,46 +18,25 @@ The route class is necessary: a dependency never sees the response, and cannot h
 application, add :class:`onceward.web.AsgiIdempotency` and call :func:`document`.
 """
 
-from collections.abc import Callable, Coroutine
-from contextvars import ContextVar
-from copy import copy
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 try:
     from fastapi import FastAPI
 except ModuleNotFoundError as error:
     raise ImportError("onceward.web.fastapi needs fastapi, which is not installed: pip install fastapi") from error
-from fastapi.requests import HTTPConnection, Request
 from fastapi.responses import Response
-from fastapi.routing import APIRoute
 
 from onceward.claim.claim import Claim
-from onceward.claim.held import HeldClaim
 from onceward.claim.running import CURRENT
 from onceward.core.policy import Options
 from onceward.http.answer import Answer
-from onceward.http.endpoint import endpoint_rules
-from onceward.http.route import Route
 from onceward.http.rules import Rules
-from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 from onceward.once import check_once
 from onceward.web import openapi
-from onceward.web.asgi import AsgiIdempotency
-from onceward.web.asgi_cut import BEGAN
-from onceward.web.asgi_messages import (
-    DISCONNECT,
-    Application,
-    Message,
-    Receive,
-    Scope,
-    Send,
-    body_of,
-    lines_of,
-    replayed,
-    request_of,
-)
-from onceward.web.fastapi_caller import Caller, dependency
-from onceward.web.fastapi_endpoints import ENDPOINT, Mark, dependencies, mark_begin, unguarded, warn_of_late_ends
+from onceward.web.asgi_messages import lines_of
+from onceward.web.fastapi_caller import dependency
+from onceward.web.fastapi_endpoints import unguarded
+from onceward.web.fastapi_route import Idempotent, IdempotentRoute
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -72,47 +51,6 @@ __all__ = [
     "idempotent_route",
     "unguarded",
 ]
-
-# The claim that our route made. Any other claim of a request is the middleware's.
-_BEGUN: ContextVar[Claim | None] = ContextVar("onceward_fastapi_begun", default=None)
-
-
-class Idempotent:
-    """What :func:`idempotent` returns: a dependency that gives the claim, and tells the route how to guard."""
-
-    def __init__(
-        self, once: "Once", rules: Rules | None, name: str | None, wait: float | None, options: Options
-    ) -> None:
-        self._rules = endpoint_rules(rules)
-        self._guard: Callable[[Application, Rules], AsgiIdempotency] = lambda app, own: AsgiIdempotency(
-            app, once, own, name=name, wait=wait, **options
-        )
-        self._guard(_nothing, self._rules)  # to raise for a wrong option now
-
-    async def __call__(self, connection: HTTPConnection) -> Claim | None:
-        """Return the claim of the request; None if it passed unguarded.
-
-        Raises:
-            RuntimeError: the endpoint is not guarded by this.
-        """
-        route = connection.scope.get("route")
-        if connection.scope["type"] == "http" and not (isinstance(route, IdempotentRoute) and self in route.declared):
-            raise RuntimeError(
-                f"{getattr(route, 'path', connection.scope['path'])}: Depends(idempotent(...)) guards nothing here, and the "
-                "endpoint has not run. Make its router with route_class=IdempotentRoute, and put the dependency on the endpoint "
-                "or on that router"
-            )
-        return CURRENT.get()
-
-    def rules(self, path: str) -> Rules:
-        """Return the rules of an endpoint."""
-        own = copy(self._rules)
-        own.routes = tuple(_Chosen(path, route) for route in self._rules.routes)
-        return own
-
-    def guard(self, app: Application, own: Rules) -> AsgiIdempotency:
-        """Return ``app``, guarded by the rules of an endpoint."""
-        return self._guard(app, own)
 
 
 def idempotent(
@@ -144,95 +82,6 @@ def idempotent(
     """
     check_once(once, "Depends(idempotent({}))")
     return Idempotent(once, rules, name, wait, options)
-
-
-class IdempotentRoute(APIRoute):
-    """A route whose endpoint answers once for each idempotency key, if it depends on an :func:`idempotent`.
-
-    Attributes:
-        declared: all of these dependencies.
-    """
-
-    default: ClassVar[Idempotent | None] = None
-    _marks: tuple[Mark, ...] = ()  # one for each router that the route is included in
-
-    def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
-        super().__init__(path, endpoint, **settings)
-        self.declared = [one.call for one in dependencies(self.dependant) if isinstance(one.call, Idempotent)]
-        self._guarded: AsgiIdempotency | None = None
-        self._caller: Caller | None = None
-        chosen = self.declared[-1] if self.declared else self.default
-        if chosen is None:
-            return
-        own = chosen.rules(self.path_format)
-        for route in own.routes:
-            if not route.methods.isdisjoint(self.methods or ()):
-                self._guarded = chosen.guard(self._carry_out, own)
-                self._caller = Caller.of(own)
-                self.openapi_extra = _described(self, own, route)
-                warn_of_late_ends(self)
-                break
-
-    @property
-    def is_guarded(self) -> bool:
-        """Whether the rules cover any of its methods."""
-        return self._guarded is not None
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request; FastAPI calls this."""
-        if self._guarded is None:
-            await super().handle(scope, receive, send)
-            return
-        if self._caller is not None:
-            found = await self._caller.found(scope, receive, send)
-            if found is None:
-                return
-            scope, receive = found
-        outer = CURRENT.get()
-        if outer is not None and outer is not _BEGUN.get():
-            receive, held = await self._is_held(outer, scope, receive)
-            if held:
-                await self._marked(scope, receive, send)
-                return
-        await self._guarded(scope, receive, send)
-
-    async def _is_held(self, outer: HeldClaim, scope: Scope, receive: Receive) -> tuple[Receive, bool]:
-        """Return the ``receive`` to use next, and whether the middleware holds the key of this request."""
-        assert self._guarded is not None
-        guarded = self._guarded._guarded  # noqa: SLF001 - the shells are part of the house
-        asked: PendingRequest | PassedRequest | KeyedRequest | Answer | None = guarded.rules.begin(request_of(scope))
-        if isinstance(asked, PendingRequest):
-            body = await body_of(receive, guarded.rules.max_request)
-            if body is None:
-                return _left, False
-            receive, asked = replayed(body, receive), guarded.rules.ask(asked, body)
-        if not isinstance(asked, KeyedRequest):
-            return receive, False
-        key, _ = guarded.begin(asked)
-        return receive, outer.store is guarded.guard.store and outer.record.key == key
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return a handler that notes when the endpoint begins; FastAPI calls this."""
-        handler = super().get_route_handler()
-        self._marks = (*self._marks, mark_begin(handler))
-        return handler
-
-    async def _carry_out(self, scope: Scope, receive: Receive, send: Send) -> None:
-        token = _BEGUN.set(CURRENT.get())
-        try:
-            await self._marked(scope, receive, send)
-        finally:
-            _BEGUN.reset(token)
-
-    async def _marked(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request whose key is held, and note in its scope whether the endpoint began."""
-        if all(mark.holds for mark in self._marks):
-            scope[BEGAN] = False
-        token = ENDPOINT.set(scope)
-        try:
-            await super().handle(scope, receive, send)
-        finally:
-            ENDPOINT.reset(token)
 
 
 def idempotent_route(
@@ -301,34 +150,3 @@ def document(app: FastAPI, rules: Rules) -> None:
 def answer(response: Response) -> Answer:
     """Return a response as an answer, to complete a claim together with its effect. It must not be a streaming one."""
     return Answer(response.status_code, lines_of(response.raw_headers), bytes(response.body))
-
-
-class _Chosen(Route):
-    """A route of an endpoint that FastAPI has already chosen. Its path is for metrics only."""
-
-    def __init__(self, path: str, route: Route) -> None:
-        super().__init__(methods=sorted(route.methods), required=route.required, key=route.key)
-        self.path = path
-
-
-def _described(route: APIRoute, rules: Rules, own: Route) -> dict[str, Any]:
-    """Return what we add to FastAPI's own OpenAPI of a route."""
-    extra: dict[str, Any] = {**(route.openapi_extra or {})}
-    responses = {**extra.get("responses", {})}
-    responses.setdefault(str(route.status_code or 200), {})
-    for status, declared in route.responses.items():
-        responses.setdefault(str(status), {}).setdefault("description", declared.get("description", ""))
-    if route.body_field is not None:
-        responses.setdefault("422", {}).setdefault("description", "Validation Error")
-    extra |= {"parameters": [*extra.get("parameters", [])], "responses": responses}
-    openapi.describe(extra, rules, own)
-    return extra
-
-
-async def _left() -> Message:
-    """Tell the receiver that the sender of a request has left."""
-    return {"type": DISCONNECT}
-
-
-async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    """An application that does nothing, to check options with."""

@@ -13,7 +13,7 @@ from onceward.claim.arguments import check_hook
 from onceward.http.request import Request
 from onceward.http.rules import Rules
 from onceward.http.scope import Scope as Whose
-from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send
+from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Scope, Send, replayed
 
 _FOUND: Final = "onceward.caller"  # in ASGI's scope: a list with the dependency's result
 
@@ -33,7 +33,7 @@ def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = N
     """
     if isinstance(call, SecurityBase) and who is None:
         raise TypeError(
-            f"dependency({type(call).__name__}): it only reads the credential, which would stand readable in the ledger. Give "
+            f"dependency({type(call).__name__}): it only reads the credential, which would be readable in the ledger. Give "
             "a dependency that verifies it and returns the user, who= that does, or scope=Scope.CREDENTIAL"
         )
     if who is not None:
@@ -42,8 +42,8 @@ def dependency(call: Callable[..., Any], who: Callable[[Any], object] | None = N
     def caller(request: Request) -> object:
         if _FOUND not in request.native:
             raise RuntimeError(
-                "dependency(...) says whose a key is only in routes of idempotent_route, or with Depends(idempotent(...)); "
-                "nothing has run"
+                "dependency(...) works only in routes of idempotent_route, or with Depends(idempotent(...)). Use one of them. "
+                "Nothing has run"
             )
         found: object = request.native[_FOUND][0]  # type: ignore[index]  # a list of ours
         return found if who is None or found is None else who(found)
@@ -81,9 +81,9 @@ class Caller:
         async def keep(message: Message) -> None:
             sent.append(message)
 
-        await self._route(scope).handle(inner, _again(messages, receive), keep)
+        await self._route(scope).handle(inner, replayed(messages, receive), keep)
         if inner[_FOUND]:
-            return {**scope, _FOUND: inner[_FOUND]}, _again(messages, receive)
+            return {**scope, _FOUND: inner[_FOUND]}, replayed(messages, receive)
         for message in sent:
             await send(message)
         return None
@@ -114,14 +114,3 @@ async def _first(receive: Receive, most: int) -> list[Message]:
         if message["type"] == DISCONNECT or not message.get("more_body", False):
             break
     return messages
-
-
-def _again(messages: list[Message], receive: Receive) -> Receive:
-    """Return a ``receive`` that first repeats ``messages``."""
-    left = iter(messages)
-
-    async def receive_again() -> Message:
-        message = next(left, None)
-        return await receive() if message is None else message
-
-    return receive_again

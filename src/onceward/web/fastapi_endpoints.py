@@ -43,8 +43,8 @@ def warn_of_late_ends(route: "APIRoute") -> None:
     if late and _is_first(route.endpoint):
         names = ", ".join(dict.fromkeys(late))
         warnings.warn(
-            f"{route.path}: {names} ends after the answer is recorded and sent, and what fails then, such as a commit, is lost, for "
-            f'a retry gets that answer: commit in the endpoint, or declare it as Depends({late[0]}, scope="function")',
+            f"{route.path}: {names} ends after the answer is recorded and sent. If it fails then, as in a commit, the effect is "
+            f'lost: a retry gets that answer. Commit in the endpoint, or declare it as Depends({late[0]}, scope="function")',
             UserWarning,
             stacklevel=_TO_USER,
         )
@@ -64,23 +64,16 @@ def _is_first(endpoint: Callable[..., Any]) -> bool:
     return not known
 
 
-# --- whether an endpoint began ----------------------------------------------------------------------------------------
-
 _EMPTY: Final = CellType()
 # The scope of a request whose key is held. Its endpoint notes there that it has begun.
 ENDPOINT: Final[ContextVar[Scope | None]] = ContextVar("onceward_fastapi_endpoint", default=None)
 
 
 class Mark(NamedTuple):
-    """Where an endpoint notes that it has begun.
+    """Where an endpoint notes that it has begun."""
 
-    Attributes:
-        dependant: FastAPI calls the endpoint through it; None if it was not found.
-        call: the function that notes it.
-    """
-
-    dependant: Dependant | None
-    call: Callable[..., Any] | None = None
+    dependant: Dependant | None  # FastAPI calls the endpoint through it; None if it was not found
+    call: Callable[..., Any] | None = None  # the function that notes it
 
     @property
     def holds(self) -> bool:
@@ -116,9 +109,6 @@ def _dependant_of(handler: object, depth: int = 5) -> Dependant | None:
     found = next((value for value in held if isinstance(value, Dependant)), None)
     inner = (value for value in held if isinstance(value, FunctionType)) if depth else ()
     return found or next(filter(None, (_dependant_of(value, depth - 1) for value in inner)), None)
-
-
-# --- what is guarded --------------------------------------------------------------------------------------------------
 
 
 def unguarded(app: FastAPI, methods: Sequence[str] = ("POST", "PATCH")) -> list[str]:

@@ -12,14 +12,13 @@ except ModuleNotFoundError as error:
 
 from onceward.core.policy import Options
 from onceward.http.answer import PENDING, Answer
-from onceward.http.endpoint import endpoint_rules
 from onceward.http.gate import AnswerGate
 from onceward.http.guarded import Guarded
-from onceward.http.rules import Rules
+from onceward.http.held import HeldRequest, claim
+from onceward.http.rules import Rules, endpoint_rules
 from onceward.http.verdict import PassedRequest
-from onceward.once import check_once
 from onceward.web.environ import ask
-from onceward.web.sending import Held, Sending, claim
+from onceward.web.sending import Sending
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -66,8 +65,7 @@ def idempotent(
     Raises:
         TypeError, ValueError: an option is not valid.
     """
-    check_once(once, "@idempotent({})")
-    guarded = Guarded(once, endpoint_rules(rules), name, wait, options)
+    guarded = Guarded(once, rules, name, wait, options, "@idempotent({})", prepare=endpoint_rules)
 
     def decorate(view: View[P]) -> View[P]:
         @wraps(view)
@@ -113,7 +111,7 @@ def _called(view: Callable[[], flask.typing.ResponseReturnValue]) -> flask.Respo
     return app.make_response(value)
 
 
-def _ended(held: Held, response: flask.Response, most: int) -> flask.Response:
+def _ended(held: HeldRequest, response: flask.Response, most: int) -> flask.Response:
     if not (response.is_streamed or response.direct_passthrough):
         instead = held.end(held.call(lambda: answer(response)))
         if held.pending:
@@ -142,7 +140,7 @@ def _put_back() -> None:
     body = request.get_data()
     if len(body) < (request.content_length or ("HTTP_TRANSFER_ENCODING" in request.environ)):
         raise RuntimeError(
-            "the request's body was read before its idempotency key could be looked at, and not kept. Have it read with "
-            "request.get_data() before its form, or guard the application with WsgiIdempotency instead; nothing has run"
+            "the request's body was read before its idempotency key, and not kept. Read it with request.get_data() before its "
+            "form, or guard the application with WsgiIdempotency instead. Nothing has run"
         )
     request.environ["wsgi.input"] = BytesIO(body)

@@ -12,7 +12,7 @@ Schema = dict[str, Any]  # an OpenAPI document, or a part of one
 _PROBLEM: Final = "application/problem+json"
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _RETRY: Final = {
-    "Retry-After": {"description": "Seconds until it is worth while to ask again.", "schema": {"type": "integer"}}
+    "Retry-After": {"description": "Seconds until you can send the request again.", "schema": {"type": "integer"}}
 }
 _OUTCOMES: Final[Mapping[str, tuple[str, Schema]]] = {
     "400": ("The idempotency key is missing, or cannot be used. Nothing was done.", {}),
@@ -78,9 +78,9 @@ def _header(rules: Rules, route: Route) -> Schema:
         "name": route.key,
         "in": "header",
         "required": route.required,
-        "description": "Names this operation: choose a new one for each, such as a UUID, and send the same one each time the "
-        f"request is sent again. {least} to {most} characters, in quotes (or without them, when there are none of comma, "
-        "semicolon, backslash and spaces in it). See also draft-ietf-httpapi-idempotency-key-header.",
+        "description": "Names this operation. Choose a new one for each operation, such as a UUID, and send the same one with "
+        f"each retry. {least} to {most} characters in quotes, or without quotes if it has no comma, semicolon, backslash or "
+        "space. See also draft-ietf-httpapi-idempotency-key-header.",
         "schema": {"type": "string", "pattern": f"^{quoted}$" if rules.strict else f"^({quoted}|{bare})$"},
         "example": '"8e03978e-40d5-43e8-bc93-6894a57f9324"',
     }

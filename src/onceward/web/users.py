@@ -5,7 +5,8 @@ must answer it with 4xx. Making a scope imports no framework.
 """
 
 from collections.abc import Callable
-from typing import Any, cast
+from operator import attrgetter
+from typing import Any, Final, cast
 
 from onceward.claim.arguments import check_hook
 from onceward.http.answer import Answer
@@ -13,6 +14,7 @@ from onceward.http.request import Request
 from onceward.http.scope import Nobody, Scope
 
 Who = Callable[[Any], object]  # from a framework's user to what identifies it
+_PK: Final = attrgetter("pk")
 
 
 def starlette_user(who: Who | None = None) -> Scope:
@@ -29,7 +31,7 @@ def starlette_user(who: Who | None = None) -> Scope:
         if "user" not in request.native:
             raise RuntimeError(
                 "starlette_user(): the request has no user yet, so nobody knows whose its idempotency key is. Add "
-                "AuthenticationMiddleware after AsgiIdempotency, for what is added last runs first; nothing has run"
+                "AuthenticationMiddleware after AsgiIdempotency: what is added last runs first. Nothing has run"
             )
         return _authenticated(request.native["user"], identify)
 
@@ -42,14 +44,14 @@ def django_user(who: Who | None = None) -> Scope:
     Args:
         who: returns what identifies a user; by default its primary key.
     """
-    identify = _checked(who) or _pk_of
+    identify = _checked(who) or _PK
 
     def user_of(request: Request) -> object:
         user = getattr(_django(request, "django_user()"), "user", None)
         if user is None:
             raise RuntimeError(
                 "django_user(): the request has no user yet, so nobody knows whose its idempotency key is. Put "
-                "AuthenticationMiddleware before IdempotencyMiddleware in MIDDLEWARE; nothing has run"
+                "AuthenticationMiddleware before IdempotencyMiddleware in MIDDLEWARE. Nothing has run"
             )
         return _authenticated(user, identify)
 
@@ -65,12 +67,12 @@ def rest_framework_user(who: Who | None = None) -> Scope:
     Args:
         who: returns what identifies a user; by default its primary key.
     """
-    identify = _checked(who) or _pk_of
+    identify = _checked(who) or _PK
 
     def user_of(request: Request) -> object:
         native = _django(request, "rest_framework_user()")
-        from django.urls import Resolver404, resolve  # type: ignore[import-untyped]
-        from rest_framework.exceptions import APIException  # type: ignore[import-untyped]
+        from django.urls import Resolver404, resolve
+        from rest_framework.exceptions import APIException
 
         try:
             match = native.resolver_match or resolve(native.path_info, getattr(native, "urlconf", None))
@@ -94,7 +96,7 @@ def _rest_view(native: Any, match: Any) -> Any:
     if not hasattr(made, "initialize_request"):
         raise RuntimeError(
             f"rest_framework_user(): {native.path_info} is no view of Django REST framework, so nobody knows whose its "
-            "idempotency key is. Guard other views with @idempotent and rules of their own; nothing has run"
+            "idempotency key is. Guard other views with @idempotent and rules of their own. Nothing has run"
         )
     native.body  # noqa: B018 - this reads and keeps it, because an authenticator may read the form
     view = made(**getattr(match.func, "initkwargs", {}))
@@ -114,7 +116,7 @@ def _rest_refusal(view: Any, error: Exception) -> Answer:
 
 def _django(request: Request, helper: str) -> Any:
     if "request" not in request.native:
-        raise RuntimeError(f"{helper} needs Django's request: guard with onceward.web.django instead; nothing has run")
+        raise RuntimeError(f"{helper} needs Django's request: guard with onceward.web.django instead. Nothing has run")
     return request.native["request"]
 
 
@@ -130,12 +132,8 @@ def _identity_of(user: Any) -> object:
     except (NotImplementedError, AttributeError):
         raise RuntimeError(
             f"starlette_user(): {type(user).__name__} has no identity: say what tells users apart, as in "
-            "starlette_user(lambda user: user.id); nothing has run"
+            "starlette_user(lambda user: user.id). Nothing has run"
         ) from None
-
-
-def _pk_of(user: Any) -> object:
-    return user.pk
 
 
 def _checked(who: Who | None) -> Who | None:

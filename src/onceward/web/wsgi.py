@@ -4,17 +4,18 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from itertools import chain
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Protocol, TypeAlias, Unpack
 
 from onceward.core.policy import Options
-from onceward.http.answer import Answer
+from onceward.http.answer import Answer, sized
 from onceward.http.coverage import known_routes
 from onceward.http.gate import AnswerGate
 from onceward.http.guarded import Guarded
+from onceward.http.held import HeldRequest, claim
 from onceward.http.rules import Rules
 from onceward.http.verdict import PassedRequest
 from onceward.web.environ import ask, request_of
-from onceward.web.sending import Held, Sending, claim
+from onceward.web.sending import Sending
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -23,8 +24,6 @@ Environ: TypeAlias = dict[str, object]
 Headers: TypeAlias = list[tuple[str, str]]
 ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType] | tuple[None, None, None]
 Write: TypeAlias = Callable[[bytes], object]
-# RFC 9110, section 8.6: an answer with 204 has no Content-Length; with 304 it would be that of another answer.
-_WITHOUT_LENGTH: Final = frozenset({204, 304})
 
 
 class StartResponse(Protocol):
@@ -81,7 +80,8 @@ class WsgiIdempotency:
         asked = ask(self._guarded.rules, environ)
         if asked is None:
             if not coverage.told:
-                self._tell(environ)
+                request = request_of(environ)
+                coverage.passed(request.method, request.path)
             return self._app(environ, start_response)
         if isinstance(asked, PassedRequest):
             with asked:
@@ -92,13 +92,7 @@ class WsgiIdempotency:
             return [held.body]
         return self._handle(held, environ, _Head(start_response, environ, self._guarded.rules.max_response))
 
-    def _tell(self, environ: Environ) -> None:
-        """Log a request that no route covers."""
-        request = request_of(environ)
-        if not self._guarded.rules.covers(request.method, request.path):
-            self._guarded.coverage.uncovered(request.method, request.path)
-
-    def _handle(self, held: Held, environ: Environ, head: "_Head") -> Sending:
+    def _handle(self, held: HeldRequest, environ: Environ, head: "_Head") -> Sending:
         body = held.call(lambda: self._app(environ, head.start))
         close: Callable[[], object] | None = getattr(body, "close", None)
         try:
@@ -205,11 +199,8 @@ def _watched(passed: PassedRequest, start_response: StartResponse) -> StartRespo
 
 
 def _begin(answer: Answer, start_response: StartResponse) -> None:
-    headers = list(answer.headers)
-    if answer.status not in _WITHOUT_LENGTH:
-        headers.append(("Content-Length", str(len(answer.body))))
     try:
         phrase = HTTPStatus(answer.status).phrase
     except ValueError:  # the application's own status
         phrase = "Unknown"
-    start_response(f"{answer.status} {phrase}", headers)
+    start_response(f"{answer.status} {phrase}", sized(answer))

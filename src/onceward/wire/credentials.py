@@ -1,8 +1,7 @@
 """Credentials from the environment, or else from botocore.
 
-The order is botocore's: the profile that the caller names; AWS_ACCESS_KEY_ID and its companions; AWS_PROFILE or the
-default profile (keys, SSO, an assumed role, a process); a container's role; the instance's role. botocore is imported
-only if the environment holds no keys.
+The order is botocore's: AWS_ACCESS_KEY_ID and its companions; AWS_PROFILE or the default profile (keys, SSO, an assumed
+role, a process); a container's role; the instance's role. botocore is imported only if the environment holds no keys.
 """
 
 import math
@@ -42,12 +41,10 @@ class CredentialSource:
     """Credentials, renewed before they end. Any number of wires and threads can share one source.
 
     Args:
-        profile: a profile of the AWS configuration, which overrides the environment; None asks the environment first.
         clock: seconds; for tests.
     """
 
-    def __init__(self, profile: str | None = None, *, clock: Clock = boottime) -> None:
-        self._profile = profile
+    def __init__(self, *, clock: Clock = boottime) -> None:
         self._clock = clock
         self._held: Credentials | None = None
         self._got_at = self._look_at = -math.inf
@@ -81,14 +78,14 @@ class CredentialSource:
                 return found
             self._renewing = True
             try:
-                self._chain = chain = self._chain or _chain(self._profile)
+                self._chain = chain = self._chain or _chain()
                 frozen = chain.get_frozen_credentials()
             except StoreError:
                 raise
             except Exception as error:
                 self._chain = None
                 raise StoreError(
-                    f"the AWS credentials could not be got: {error}", transient=self._held is not None
+                    f"no AWS credentials could be read: {error}", transient=self._held is not None
                 ) from error
             finally:
                 self._renewing = False
@@ -110,7 +107,7 @@ class CredentialSource:
         now = self._clock()
         if self._held is not None and now < self._look_at:
             return self._held
-        if self._profile is None and (found := from_environment(os.environ)) is not None:
+        if (found := from_environment(os.environ)) is not None:
             return self._hold(found, math.inf)  # until refused: their end is not known
         held, chain = self._held, self._chain
         if held is not None and chain is not None and not _ends_soon(chain):
@@ -148,7 +145,7 @@ def from_environment(environ: Mapping[str, str]) -> Credentials | None:
     return _checked(Credentials(access_key, secret_key, token or None), "the environment")
 
 
-def find_region(region: str | None = None, profile: str | None = None) -> str:
+def find_region(region: str | None = None) -> str:
     """Return the region: the one given, else AWS_REGION, AWS_DEFAULT_REGION, or the profile's.
 
     Raises:
@@ -157,13 +154,13 @@ def find_region(region: str | None = None, profile: str | None = None) -> str:
     found = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not found:
         try:
-            found = cast("str | None", _session(profile).get_config_variable("region"))
+            found = cast("str | None", _session().get_config_variable("region"))
         except ImportError:  # only botocore can read the profile
             found = None
         except Exception as error:
             raise StoreError(f"the AWS configuration could not be read: {error}") from error
     if not found:
-        raise StoreError("which AWS region? Give region=, set AWS_REGION, or write it into the profile")
+        raise StoreError("no AWS region: give region=, set AWS_REGION, or write it into the profile")
     if not found.replace("-", "").isalnum() or not found.isascii():
         raise StoreError(f"{found!r} is not the name of an AWS region, such as eu-west-1")
     return found
@@ -186,9 +183,9 @@ def _ends_soon(chain: Chain, within: float | None = None) -> bool:
     return hasattr(chain, "refresh_needed") and bool(chain.refresh_needed(within))
 
 
-def _chain(profile: str | None) -> Chain:
+def _chain() -> Chain:
     try:
-        found: Chain | None = _session(profile).get_credentials()
+        found: Chain | None = _session().get_credentials()
     except ImportError as error:
         raise StoreError(
             "no AWS credentials in the environment: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or `pip install "
@@ -202,11 +199,11 @@ def _chain(profile: str | None) -> Chain:
     return found
 
 
-def _session(profile: str | None) -> Any:
+def _session() -> Any:
     # botocore has no annotations
     from botocore.session import Session  # type: ignore[import-untyped]
 
-    return Session(profile=profile)
+    return Session()
 
 
 def _checked(found: Credentials, place: str) -> Credentials:

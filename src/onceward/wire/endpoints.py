@@ -89,8 +89,8 @@ def check_direct(origin: Origin) -> None:
     local = host in {"localhost", "::1"} or host.startswith("127.")
     if not local and not any(part in {"*", host} or (part and host.endswith(f".{part}")) for part in names):
         raise StoreError(
-            f"{name.upper()} is set, and onceward's own connections do not go through a proxy: add {origin.host} to "
-            "NO_PROXY if it can be reached directly, or pass an SDK's client, which can, as client="
+            f"{name.upper()} is set, but onceward's own connections cannot use a proxy: add {origin.host} to NO_PROXY if you "
+            "can reach it directly, or pass client=, an SDK's client, which can use a proxy"
         )
 
 
@@ -106,5 +106,5 @@ def _origin(url: str | None) -> Origin | None:
         parts, port = urlsplit(""), None
     plain = not (parts.username or parts.password or parts.query or parts.fragment or parts.path.strip("/"))
     if parts.scheme not in _PORTS or not parts.hostname or not parts.hostname.isascii() or not plain:
-        raise ValueError("an endpoint is written https://host or http://host:port, with nothing before or after it")
+        raise ValueError("give an endpoint as https://host or http://host:port, with nothing before or after it")
     return Origin(parts.scheme, parts.hostname, port or _PORTS[parts.scheme])

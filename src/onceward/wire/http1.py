@@ -17,19 +17,12 @@ _HEAD: Final = re.compile(rb"http/1\.. (\d\d\d)(?: [^\0\r\n]*+)?(?:\r\n[^\0\r\n\
 
 
 class Raw(NamedTuple):
-    """An answer as received.
-
-    Attributes:
-        status: the HTTP status.
-        head: the status line and the headers, in lower case.
-        body: the content.
-        reusable: whether the connection can carry another request.
-    """
+    """An answer as received."""
 
     status: int
-    head: bytes
+    head: bytes  # the status line and the headers, in lower case
     body: bytes
-    reusable: bool
+    reusable: bool  # whether the connection can carry another request
 
 
 class Unreadable(Exception):
@@ -101,7 +94,7 @@ def _size(head: bytes) -> int | None:
     """Return the content's size, :data:`_CHUNKED`, or None if the connection's end ends it (RFC 9112, 6.3)."""
     lengths, codings = head.count(b"\r\ncontent-length:"), head.count(b"\r\ntransfer-encoding:")
     if lengths + codings > 1:
-        raise Unreadable("the answer tells its length twice")
+        raise Unreadable("the answer states its length twice")
     if codings:
         if header(head, b"transfer-encoding") != b"chunked" or not head.startswith(b"http/1.1"):
             raise Unreadable("the answer's transfer-encoding is not known")
@@ -149,7 +142,7 @@ def _chunked(data: bytes, limit: int) -> Generator[None, bytes, tuple[bytes, byt
         if len(data) < size + 2:
             data = yield from _filled(data, size + 2)
         if data[size : size + 2] != b"\r\n":
-            raise Unreadable("a chunk of the answer has another size than it says")
+            raise Unreadable("the size of a chunk of the answer is wrong")
         parts.append(data[:size])
         data = data[size + 2 :]
     while line:  # an empty line ends the trailer
@@ -170,7 +163,7 @@ def _line(data: bytes) -> Generator[None, bytes, tuple[bytes, bytes]]:
 
 def _some(data: bytes) -> bytes:
     if not data:
-        raise ConnectionResetError("the connection was closed before the answer was whole")
+        raise ConnectionResetError("the connection was closed before the answer was complete")
     return data
 
 

@@ -2,6 +2,7 @@
 
 import re
 import zlib
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -14,7 +15,7 @@ from onceward.wire.endpoints import Endpoints, Origin
 from onceward.wire.http1 import Raw, Unreadable, header
 from onceward.wire.sigv4 import Prepared, Signer
 
-_MONTHS: Final = b"janfebmaraprmayjunjulaugsepoctnovdec"
+_MONTHS: Final = (b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov", b"dec")
 _DATE: Final = re.compile(
     rb"[a-z]{3}, (\d\d) ([a-z]{3}) ([1-9]\d{3}) ([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60) gmt"
 ).fullmatch
@@ -22,19 +23,12 @@ _SHOWN: Final = 200  # characters of an unexpected answer that an error quotes
 
 
 class WireRequest(NamedTuple):
-    """A request, ready to send.
-
-    Attributes:
-        origin: where to send it.
-        data: the whole request.
-        name: its name in messages.
-        wait: seconds that the service may take to answer, added to the wire's timeout.
-    """
+    """A request, ready to send."""
 
     origin: Origin
     data: bytes
-    name: str
-    wait: float
+    name: str  # in messages
+    wait: float  # seconds that the service may take to answer, added to the wire's timeout
 
     def failure(self, error: BaseException) -> StoreError:
         """Return the error for a request that got no answer."""
@@ -186,14 +180,9 @@ def read_date(date: bytes) -> float | None:
 def _parsed(date: bytes) -> float | None:
     if (match := _DATE(date)) is None or match[2] not in _MONTHS:
         return None
-    month, offset = divmod(_MONTHS.index(match[2]), 3)
     day, year, hours, minutes, seconds = (int(match[number]) for number in (1, 3, 4, 5, 6))
-    if offset or not 1 <= day <= 31:
+    try:
+        minute = datetime(year, _MONTHS.index(match[2]) + 1, day, hours, minutes, tzinfo=UTC)
+    except ValueError:  # no such day
         return None
-    return _days(year, month + 1, day) * 86400.0 + hours * 3600 + minutes * 60 + seconds
-
-
-def _days(year: int, month: int, day: int) -> int:
-    """Return the days since the epoch. Years count from March, so that a leap day ends a year."""
-    year, month = (year, month - 3) if month > 2 else (year - 1, month + 9)
-    return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day - 719469
+    return minute.timestamp() + seconds  # which can be a leap second

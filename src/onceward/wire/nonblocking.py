@@ -13,9 +13,9 @@ from collections.abc import Callable, Generator
 from typing import Final
 
 from onceward.core.clock import Clock, boottime
-from onceward.wire import tls
-from onceward.wire.blocking import CHUNK, IDLE, LIMIT, is_quiet
+from onceward.wire import connections, tls
 from onceward.wire.calls import Call, ObjectCall, ServiceAnswer
+from onceward.wire.connections import IdleConnections, is_quiet
 from onceward.wire.credentials import CredentialSource
 from onceward.wire.endpoints import Endpoints, Origin, check_direct
 from onceward.wire.http1 import Raw, Unreadable, reply
@@ -27,33 +27,16 @@ _LATER: Final = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SS
 class AsyncHttpWire:
     """Sends calls for coroutines. One wire serves several event loops; each has its own connections.
 
-    Args:
-        endpoints: where the services are.
-        credentials: where the credentials come from.
-        connections: how many requests may run at once in each event loop; others wait for their turn.
-        connect_timeout: seconds to open a connection, DNS look-up included.
-        timeout: seconds for one whole send. The call's ``wait`` is added. Finding credentials and waiting for a turn do not
-            count: a thousand tasks may share these connections.
-        limit: bytes that an answer may have.
-        clock: the owner's clock (seconds), for the answers' ``sent`` and ``received``.
+    The arguments are those of :class:`HttpWire`. Waiting for a turn does not count towards the ``timeout``: a thousand tasks
+    may share these connections. The DNS look-up does.
     """
 
     def __init__(
-        self,
-        endpoints: Endpoints,
-        credentials: CredentialSource,
-        *,
-        connections: int = 64,
-        connect_timeout: float = 2.0,
-        timeout: float = 5.0,
-        limit: int = LIMIT,
-        clock: Clock = boottime,
+        self, endpoints: Endpoints, credentials: CredentialSource, *, timeout: float = 5.0, clock: Clock = boottime
     ) -> None:
         self.credentials = credentials
         self._encoder = Encoder(endpoints)
-        self._connections, self._limit = connections, limit
-        self._connect_timeout, self._timeout = connect_timeout, timeout
-        self._clock = clock
+        self._timeout, self._clock = timeout, clock
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
         self._opening = threading.RLock()  # reentrant: a signal handler may call in this thread
         weakref.finalize(self, _close, self._pools)
@@ -81,16 +64,16 @@ class AsyncHttpWire:
     def _opened(self, loop: asyncio.AbstractEventLoop) -> "_Pool":
         with self._opening:
             for other in [other for other in self._pools if other.is_closed()]:
-                self._pools.pop(other).close(other)
-            return self._pools.setdefault(loop, _Pool(self._connections))
+                self._pools.pop(other).close()
+            return self._pools.setdefault(loop, _Pool())
 
     async def _exchange(self, request: WireRequest, pool: "_Pool", loop: asyncio.AbstractEventLoop) -> Raw:
-        if (kept := pool.take(request.origin)) is not None:
+        if (kept := pool.to(request.origin).take()) is not None:
             try:
                 return await self._converse(kept, pool, request, loop)
             except ConnectionError:
                 pass  # the server closed it meanwhile
-        async with asyncio.timeout(self._connect_timeout):
+        async with asyncio.timeout(connections.CONNECT_TIMEOUT):  # for all addresses, and the DNS look-up
             fresh = _Connection(await _connect(request.origin, loop), loop)
         return await self._converse(fresh, pool, request, loop)
 
@@ -99,32 +82,31 @@ class AsyncHttpWire:
     ) -> Raw:
         reusable = False
         try:
-            raw = await connection.converse(request.data, reply(self._limit), loop)
+            raw = await connection.converse(request.data, reply(connections.LIMIT))
             reusable = raw.reusable and self._pools.get(loop) is pool
         finally:
             if reusable:
-                pool.give(request.origin, connection)
+                pool.to(request.origin).give(connection)
             else:
-                connection.close(loop)
+                connection.close()
         return raw
 
 
 class _Connection:
     """A socket that an event loop watches."""
 
-    __slots__ = ("_asked", "_socket", "open", "since")
+    __slots__ = ("_asked", "_loop", "_open", "_socket")
 
     def __init__(self, connected: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-        self._socket = connected
+        self._socket, self._loop = connected, loop
         self._asked: tuple[Generator[None, bytes, Raw], asyncio.Future[Raw]] | None = None
-        self.open = True
-        self.since = 0.0
-        loop.add_reader(connected.fileno(), self._readable, loop)
+        self._open = True
+        loop.add_reader(connected.fileno(), self._readable)
 
-    async def converse(self, data: bytes, steps: Generator[None, bytes, Raw], loop: asyncio.AbstractEventLoop) -> Raw:
+    async def converse(self, data: bytes, steps: Generator[None, bytes, Raw]) -> Raw:
         """Send a request and return its answer."""
         next(steps)
-        answer: asyncio.Future[Raw] = loop.create_future()
+        answer: asyncio.Future[Raw] = self._loop.create_future()
         self._asked = steps, answer
         try:
             try:
@@ -132,43 +114,42 @@ class _Connection:
             except _LATER:
                 done = 0
             if done < len(data):
-                await self._send_rest(memoryview(data)[done:], loop)
+                await self._send_rest(memoryview(data)[done:])
             return await answer
         finally:
             self._asked = None
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # after a failed send, nothing else retrieves it
 
-    @property
-    def fit(self) -> bool:
-        """Whether it is open and has received no unexpected data. The loop may not have seen such data yet."""
-        return self.open and is_quiet(self._socket)
+    def is_fit(self) -> bool:
+        """Tell whether it is open and has received no unexpected data. The loop may not have seen such data yet."""
+        return self._open and is_quiet(self._socket)
 
-    def close(self, loop: asyncio.AbstractEventLoop) -> None:
+    def close(self) -> None:
         """Close it. Call this in the loop's own thread, or when the loop does not run."""
-        self._leave(loop)
+        self._leave()
         self._socket.close()
 
-    def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _leave(self) -> None:
         """Stop watching it. A send may still be running, so the socket stays open and keeps its number."""
-        if self.open:
-            self.open = False
-            loop.remove_reader(self._socket.fileno())
+        if self._open:
+            self._open = False
+            self._loop.remove_reader(self._socket.fileno())
 
-    async def _send_rest(self, data: memoryview, loop: asyncio.AbstractEventLoop) -> None:
+    async def _send_rest(self, data: memoryview) -> None:
         while data:
-            await _ready(loop.add_writer, loop.remove_writer, self._socket.fileno())
+            await _ready(self._loop.add_writer, self._loop.remove_writer, self._socket.fileno())
             try:
                 data = data[self._socket.send(data) :]
             except _LATER:
                 continue
 
-    def _readable(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _readable(self) -> None:
         steps, answer = self._asked or (None, None)
         try:
-            data = self._socket.recv(CHUNK)
+            data = self._socket.recv(connections.CHUNK)
             if steps is None or answer is None or answer.done():
-                raise ConnectionResetError("more came than was asked for")  # or it ended: all ends take this path
+                raise ConnectionResetError("unexpected data arrived")  # or it ended: all ends take this path
             steps.send(data)
         except _LATER:
             pass
@@ -176,7 +157,7 @@ class _Connection:
             assert answer is not None
             answer.set_result(end.value)
         except Exception as error:  # goes to the task that waits for the answer
-            self._leave(loop)
+            self._leave()
             if answer is None:
                 self._socket.close()
             elif not answer.done():
@@ -186,30 +167,18 @@ class _Connection:
 class _Pool:
     """The idle connections of one event loop, and the turns to use one."""
 
-    def __init__(self, connections: int) -> None:
-        self.turns = asyncio.Semaphore(connections)
-        self._kept: dict[Origin, list[_Connection]] = {}
+    def __init__(self) -> None:
+        self.turns = asyncio.Semaphore(connections.KEPT)
+        self._idle: dict[Origin, IdleConnections[_Connection]] = {}
 
-    def take(self, origin: Origin) -> _Connection | None:
-        """Return the connection that was used last, or None."""
-        kept = self._kept.get(origin)
-        while kept:
-            connection = kept.pop()
-            if boottime() - connection.since < IDLE and connection.fit:
-                return connection
-            connection.close(asyncio.get_running_loop())
-        return None
+    def to(self, origin: Origin) -> IdleConnections[_Connection]:
+        """Return the idle connections to ``origin``."""
+        return self._idle.get(origin) or self._idle.setdefault(origin, IdleConnections(_Connection.is_fit))
 
-    def give(self, origin: Origin, connection: _Connection) -> None:
-        """Keep a connection for the next request; there are never more than turns."""
-        connection.since = boottime()
-        self._kept.setdefault(origin, []).append(connection)
-
-    def close(self, loop: asyncio.AbstractEventLoop) -> None:
+    def close(self) -> None:
         """Close all. Call this in the loop's own thread, or when the loop does not run."""
-        for kept in self._kept.values():
-            while kept:
-                kept.pop().close(loop)
+        for idle in self._idle.values():
+            idle.close()
 
 
 async def _connect(origin: Origin, loop: asyncio.AbstractEventLoop) -> socket.socket:
@@ -267,6 +236,6 @@ def _close(pools: "dict[asyncio.AbstractEventLoop, _Pool]") -> None:
         except KeyError:
             return  # another thread also closes them
         if loop.is_running() and loop is not asyncio._get_running_loop():  # documented; None without one
-            loop.call_soon_threadsafe(pool.close, loop)
+            loop.call_soon_threadsafe(pool.close)
         else:
-            pool.close(loop)
+            pool.close()

@@ -21,21 +21,13 @@ def stamp(at: float) -> str:
 
 
 class Prepared(NamedTuple):
-    """A request that you can sign once you know its content's hash.
+    """A request that you can sign once you know its content's hash."""
 
-    Attributes:
-        canonical: the canonical request without its last line, the content's hash.
-        scope: the string to sign without its last line, the canonical request's hash.
-        key: the signing key, ready for HMAC.
-        headers: the headers to send, including the date and the session token.
-        authorization: the ``Authorization`` header without the signature at its end.
-    """
-
-    canonical: bytes
-    scope: bytes
+    canonical: bytes  # the canonical request without its last line, the content's hash
+    scope: bytes  # the string to sign without its last line, the canonical request's hash
     key: "Key"
-    headers: dict[str, str]
-    authorization: str
+    headers: dict[str, str]  # those to send, including the date and the session token
+    authorization: str  # the header of that name without the signature at its end
 
     def signature(self, content_sha256: str) -> str:
         """Return the signature for content with this hash (hex)."""
@@ -44,11 +36,7 @@ class Prepared(NamedTuple):
 
 
 class Key:
-    """An HMAC-SHA256 key (RFC 2104) with both blocks hashed already: half of the standard library's time.
-
-    Args:
-        secret: one block, at most 64 bytes; a longer one is hashed first.
-    """
+    """An HMAC-SHA256 key (RFC 2104) with both blocks hashed already: half of the standard library's time."""
 
     def __init__(self, secret: bytes) -> None:
         block = (secret if len(secret) <= 64 else sha256(secret).digest()).ljust(64, b"\0")
@@ -64,12 +52,7 @@ class Key:
 
 
 class Signer:
-    """Signs the requests to one service in one region.
-
-    Args:
-        region: such as ``eu-west-1``.
-        service: its name in signatures, such as ``dynamodb``.
-    """
+    """Signs the requests to one service in one region."""
 
     def __init__(self, region: str, service: str) -> None:
         self._region, self._service = region, service

@@ -644,7 +644,7 @@ def test_what_is_no_queue_is_told_when_it_is_opened(queue):
 def test_options_that_cannot_be_are_told_when_it_is_opened(aws):
     with pytest.raises(ValueError, match="is in eu-west-1, and region='us-east-1'"):
         Queue(OWN, region="us-east-1")
-    with pytest.raises(ValueError, match="an endpoint is written"):
+    with pytest.raises(ValueError, match="give an endpoint as"):
         Queue(OWN, endpoint="localhost:4566")
     with pytest.raises(ValueError, match="timeout=0"):
         Queue(OWN, timeout=0)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from onceward.errors import StoreError
 from onceward.stores.dynamodb.requests import DYNAMODB
-from onceward.wire import blocking, http1, http_calls
+from onceward.wire import connections, http1, http_calls
 from onceward.wire.blocking import HttpWire
 from onceward.wire.calls import Call, ObjectCall
 from onceward.wire.credentials import CredentialSource
@@ -404,8 +404,7 @@ def test_a_connection_that_was_idle_for_long_is_not_used(carrier, monkeypatch):
     with Server(serve(answer())) as server:
         made = carrier.wire(server.url)
         carrier.send(made)
-        for module in ("blocking", "nonblocking"):
-            monkeypatch.setattr(f"onceward.wire.{module}.IDLE", 0.0)
+        monkeypatch.setattr(connections, "IDLE", 0.0)
         carrier.send(made)
         carrier.close()
     assert server.connections == 2
@@ -503,14 +502,15 @@ def test_an_answer_that_takes_too_long_is_a_passing_error(carrier, script):
     assert isinstance(error.__cause__, TimeoutError)
 
 
-def test_a_connection_that_is_not_taken_is_a_passing_error(carrier):
+def test_a_connection_that_is_not_taken_is_a_passing_error(carrier, monkeypatch):
+    monkeypatch.setattr(connections, "CONNECT_TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as others:
         port = full.getsockname()[1]
         for _ in range(3):  # the queue of a listener that accepts nobody
             other = others.enter_context(socket.socket())
             other.setblocking(False)
             other.connect_ex(("127.0.0.1", port))
-        made = carrier.wire(f"http://127.0.0.1:{port}", connect_timeout=0.2)
+        made = carrier.wire(f"http://127.0.0.1:{port}")
         begun = time.monotonic()
         error = refused(carrier, made)
         assert 0.15 < time.monotonic() - begun < 3
@@ -526,17 +526,19 @@ def test_a_connection_that_is_not_taken_is_a_passing_error(carrier):
         [b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 2000],
     ],
 )
-def test_an_answer_over_the_limit_is_a_lasting_error(carrier, parts):
+def test_an_answer_over_the_limit_is_a_lasting_error(carrier, parts, monkeypatch):
+    monkeypatch.setattr(connections, "LIMIT", 1000)
     with Server(serve(parts)) as server:
-        error = refused(carrier, carrier.wire(server.url, limit=1000))
+        error = refused(carrier, carrier.wire(server.url))
         carrier.close()
     assert not error.transient
     assert "the limit is 1000" in str(error)
 
 
-def test_an_answer_at_the_limit_is_none(carrier):
+def test_an_answer_at_the_limit_is_none(carrier, monkeypatch):
+    monkeypatch.setattr(connections, "LIMIT", 1000)
     with Server(serve(answer(b"x" * 1000))) as server:
-        assert len(carrier.send(carrier.wire(server.url, limit=1000), ObjectCall("GET", "b", "k")).body) == 1000
+        assert len(carrier.send(carrier.wire(server.url), ObjectCall("GET", "b", "k")).body) == 1000
         carrier.close()
 
 
@@ -710,7 +712,7 @@ def held(gate):
 
 
 def test_no_thread_waits_for_another(monkeypatch):
-    monkeypatch.setattr(blocking, "KEPT", 3)
+    monkeypatch.setattr(connections, "KEPT", 3)
     gate = threading.Barrier(8)
     with Server(held(gate)) as server:
         made = HttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
@@ -757,9 +759,11 @@ def test_a_child_process_uses_connections_of_its_own():
     assert list(by.values()) == [[b'{"who":"parent"}'] * 2, [b'{"who":"child"}']]
 
 
-def test_coroutines_share_so_many_connections_and_the_others_wait():
+def test_coroutines_share_so_many_connections_and_the_others_wait(monkeypatch):
+    monkeypatch.setattr(connections, "KEPT", 3)
+
     async def main(url):
-        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=url), CredentialSource(), connections=3)
+        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=url), CredentialSource())
         await asyncio.gather(*(made.send(CALL, 1e9) for _ in range(30)))
         made.close()
 
@@ -768,14 +772,16 @@ def test_coroutines_share_so_many_connections_and_the_others_wait():
     assert (server.connections, len(server.requests)) == (3, 30)
 
 
-def test_a_coroutine_may_wait_for_its_turn_longer_than_for_an_answer():
+def test_a_coroutine_may_wait_for_its_turn_longer_than_for_an_answer(monkeypatch):
+    monkeypatch.setattr(connections, "KEPT", 1)
+
     def script(server, connection):
         while server.request(connection) is not None:
             time.sleep(0.05)
             connection.sendall(answer())
 
     async def main(url):
-        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=url), CredentialSource(), connections=1, timeout=0.25)
+        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=url), CredentialSource(), timeout=0.25)
         got = await asyncio.gather(*(made.send(CALL, 1e9) for _ in range(12)))
         assert [one.status for one in got] == [200] * 12
         made.close()
@@ -784,9 +790,11 @@ def test_a_coroutine_may_wait_for_its_turn_longer_than_for_an_answer():
         asyncio.run(main(server.url))
 
 
-def test_a_cancelled_send_closes_its_connection_and_gives_back_its_turn():
+def test_a_cancelled_send_closes_its_connection_and_gives_back_its_turn(monkeypatch):
+    monkeypatch.setattr(connections, "KEPT", 1)
+
     async def main(server):
-        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource(), connections=1)
+        made = AsyncHttpWire(Endpoints("eu-west-1", dynamodb=server.url), CredentialSource())
         task = asyncio.ensure_future(made.send(CALL, 1e9))
         while not server.requests:
             await asyncio.sleep(0.001)

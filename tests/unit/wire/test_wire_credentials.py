@@ -119,35 +119,37 @@ def profiles(tmp_path):
     (tmp_path / "config").write_text("[default]\nregion = eu-central-1\n[profile other]\nregion = eu-north-1\n")
 
 
-def theirs(profile=None):
+def theirs():
     import botocore.session
 
-    return botocore.session.Session(profile=profile).get_credentials().get_frozen_credentials().access_key
+    return botocore.session.Session().get_credentials().get_frozen_credentials().access_key
 
 
 @pytest.mark.parametrize("keys", [False, True])
 @pytest.mark.parametrize("chosen", [None, "other"])
-@pytest.mark.parametrize("named", [None, "other"])
-def test_profile_and_environment_are_ordered_as_botocore_orders_them(monkeypatch, tmp_path, keys, chosen, named):
+def test_profile_and_environment_are_ordered_as_botocore_orders_them(monkeypatch, tmp_path, keys, chosen):
     profiles(tmp_path)
     if keys:
         environment(monkeypatch)
     if chosen:
         monkeypatch.setenv("AWS_PROFILE", chosen)
-    source = CredentialSource(named)
-    assert (source.at_hand() or source.ask()).access_key == theirs(named)
+    source = CredentialSource()
+    assert (source.at_hand() or source.ask()).access_key == theirs()
 
 
-def test_a_profile_that_does_not_exist_is_named():
+def test_a_profile_that_does_not_exist_is_named(monkeypatch):
+    monkeypatch.setenv("AWS_PROFILE", "nowhere")
     with pytest.raises(StoreError, match="nowhere") as caught:
-        CredentialSource("nowhere").ask()
+        CredentialSource().ask()
     assert not caught.value.transient
 
 
 def test_the_region_is_the_one_given_or_the_environments_or_the_profiles(monkeypatch, tmp_path):
     profiles(tmp_path)
     assert find_region() == "eu-central-1"
-    assert find_region(profile="other") == "eu-north-1"
+    with monkeypatch.context() as chosen:
+        chosen.setenv("AWS_PROFILE", "other")
+        assert find_region() == "eu-north-1"
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-2")
     assert find_region() == "us-east-2"
     monkeypatch.setenv("AWS_REGION", "us-west-2")
@@ -297,7 +299,7 @@ class Ending:
 def test_while_one_thread_renews_others_use_credentials_that_still_last(monkeypatch, left, goes_on):
     clock = Time()
     chain = Ending(3600)
-    monkeypatch.setattr(module, "_chain", lambda profile: chain)
+    monkeypatch.setattr(module, "_chain", lambda: chain)
     source = CredentialSource(clock=clock)
     held = source.ask()
     clock.now += CHECKED
@@ -314,7 +316,7 @@ def test_while_one_thread_renews_others_use_credentials_that_still_last(monkeypa
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_child_forked_during_a_renewal_can_renew(monkeypatch):
     chain = Ending(30)
-    monkeypatch.setattr(module, "_chain", lambda profile: chain)
+    monkeypatch.setattr(module, "_chain", lambda: chain)
     source = CredentialSource()
     thread = threading.Thread(target=source.ask)
     thread.start()

@@ -199,7 +199,7 @@ def test_the_environment_may_name_endpoints(monkeypatch):
     ],
 )
 def test_an_endpoint_that_is_none_is_refused_without_being_repeated(url):
-    with pytest.raises(ValueError, match="an endpoint is written") as caught:
+    with pytest.raises(ValueError, match="give an endpoint as") as caught:
         Endpoints("eu-west-1", dynamodb=url)
     assert "pass" not in str(caught.value)
 

@@ -16,9 +16,9 @@ from onceward.core.policy import Options
 from onceward.http.answer import Answer, Recorded, bodiless, recorded
 from onceward.http.coverage import Coverage
 from onceward.http.exchange import Exchange
+from onceward.http.options import with_wait
 from onceward.http.rules import Rules, rules_of
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
-from onceward.http.waiting import with_wait
 from onceward.keys.ledger_keys import scoped_key
 from onceward.observe.events import Within
 from onceward.once import check_once
@@ -94,7 +94,7 @@ class _Api:
                 'on_busy="skip" is not for HTTP, where each request is answered; give wait=SECONDS or nothing'
             )
         self.rules = rules
-        self.coverage = Coverage(rules.routes)
+        self.coverage = Coverage(rules)
         self.function = function
         self.is_async = handler.is_async
         self.parameter = handler.parameter
@@ -123,8 +123,8 @@ class _Request:
         self._given = (event, context)
         self._shape, request, body = api_event.read(event)
         asked = api.rules.begin(request)
-        if asked is None and not api.coverage.told and not api.rules.covers(request.method, request.path):
-            api.coverage.uncovered(request.method, request.path)
+        if asked is None:
+            api.coverage.passed(request.method, request.path)
         self._asked = api.rules.ask(asked, body) if isinstance(asked, PendingRequest) else asked
         self._response: object = None
         self._failure: Exception | None = None  # the function's exception, if that is recorded
@@ -188,17 +188,15 @@ class _Request:
     def _run(self, exchange: Exchange) -> Recorded:
         claim = self._claimed()
         try:
-            with exchange.handling():
-                self._response = self._called(claim)
-        except Exception as error:  # raised there, or when it is recorded
+            self._response = self._called(claim)
+        except Exception as error:
             return self._failed(exchange, error)
         return self._kept(exchange)
 
     async def _run_async(self, exchange: Exchange) -> Recorded:
         claim = self._claimed()
         try:
-            with exchange.handling():
-                self._response = await self._called_async(claim)
+            self._response = await self._called_async(claim)
         except Exception as error:
             return self._failed(exchange, error)
         return self._kept(exchange)

@@ -17,8 +17,8 @@ from botocore.exceptions import (  # type: ignore[import-untyped]  # botocore ha
 
 from onceward.core.clock import Clock, boottime
 from onceward.errors import StoreError
-from onceward.wire.blocking import LIMIT
 from onceward.wire.calls import AsyncWire, Call, ObjectCall, ServiceAnswer, Wire
+from onceward.wire.connections import LIMIT
 from onceward.wire.http_calls import read_date
 
 _PASSING: Final = (HTTPClientError, ConnectionError, IncompleteReadError, OSError)

@@ -1,0 +1,177 @@
+"""A request whose key is claimed, until its answer is recorded: what every web face has in hand while its handler runs."""
+
+from collections.abc import Awaitable, Callable
+from threading import Thread
+from typing import TypeVar
+
+from onceward.claim.held import HeldClaim
+from onceward.claim.replays import CallOutcome
+from onceward.claim.running import Under
+from onceward.http.answer import Answer, Recorded
+from onceward.http.exchange import Exchange
+from onceward.http.guarded import Guarded
+from onceward.http.recording import Recording
+from onceward.http.trouble import tell
+from onceward.http.verdict import KeyedRequest
+from onceward.observe.events import Within
+
+T = TypeVar("T")
+
+
+def claim(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
+    """Claim the key of a request, or return the answer that its client gets without a run of the handler.
+
+    Raises:
+        Exception: one that is recorded as the outcome (``final``).
+    """
+    key, exchange = guarded.begin(ask)
+    try:
+        with Within(ask.route):
+            entry = guarded.guard.enter(key, ask.fingerprint)
+        found = _held(guarded, exchange, key, entry)
+    except Exception as error:
+        found = exchange.refused(error)
+    assert found is not None  # no handler has run
+    return found
+
+
+async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
+    """As :func:`claim`, for a coroutine."""
+    key, exchange = guarded.begin(ask)
+    try:
+        with Within(ask.route):
+            entry = await guarded.guard.enter_async(key, ask.fingerprint)
+        found = _held(guarded, exchange, key, entry)
+    except Exception as error:
+        found = exchange.refused(error)
+    assert found is not None  # as above
+    return found
+
+
+def _held(
+    guarded: Guarded, exchange: Exchange, key: str, entry: HeldClaim | CallOutcome[object]
+) -> "HeldRequest | Answer | None":
+    if isinstance(entry, HeldClaim):
+        return HeldRequest(guarded, exchange, entry)
+    return exchange.repeated(guarded.recorded(key, entry.value))
+
+
+class HeldRequest:
+    """A request whose key is claimed, until its outcome is recorded.
+
+    Attributes:
+        began: whether the endpoint itself began; None if unknown. The face sets it.
+        is_over: whether the claim has ended, apart from a record that goes on behind its answer.
+        pending: the recording that goes on behind the answer, see :mod:`onceward.http.recording`; else None.
+        recorder: the thread in which it goes on, if it has one.
+        error: why the answer could not be recorded, if the client gets another one.
+        ends_with_client: set it before you cancel the handler because the client has left.
+    """
+
+    began: bool | None = None
+    is_over = False
+    pending: Recording | None = None
+    recorder: Thread | None = None
+    error: Exception | None = None
+    ends_with_client = False
+
+    def __init__(self, guarded: Guarded, exchange: Exchange, claim: HeldClaim) -> None:
+        self.guarded = guarded
+        self.exchange = exchange
+        self.claim = claim
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a part of the handler under the claim. Its exception gives the key back or is recorded, and is raised."""
+        with Under(self.claim):
+            try:
+                return function()
+            except Exception as error:
+                self.is_over = True
+                try:
+                    self._record(self.exchange.raised(error, self.began))
+                except Exception as trouble:  # the handler's own exception goes on
+                    tell(self.claim.record.key, trouble)
+                raise
+            except BaseException:
+                self.is_over = True
+                self.guarded.guard.drop(self.claim)
+                raise
+
+    async def call_async(self, function: Callable[[], Awaitable[T]]) -> T:
+        """As :meth:`call`, for a coroutine."""
+        with Under(self.claim):
+            try:
+                return await function()
+            except Exception as error:
+                self.is_over = True
+                await self.fail_async(error)
+                self._go_on()
+                raise
+            except BaseException:
+                if not self.ends_with_client:
+                    self.is_over = True
+                    self.guarded.guard.drop(self.claim)
+                raise
+
+    def end(self, answer: Answer, cut: str | None = None) -> Answer | None:
+        """Record the handler's answer, or give the key back if the rules do not record it.
+
+        Args:
+            answer: the answer.
+            cut: why its body cannot be replayed; None if it is complete.
+
+        Returns:
+            What the client gets instead of it; None for the answer itself.
+        """
+        instead: Answer | None = None
+        try:
+            self._record(self.exchange.outcome(answer, self.began, cut))
+        except Exception as error:
+            instead = self._refused(error)
+        self.is_over = True  # last: after an interrupt the server's close() must settle again
+        return instead
+
+    async def end_async(self, answer: Answer, cut: str | None = None) -> Answer | None:
+        """As :meth:`end`, for a coroutine."""
+        self.is_over = True
+        instead = await self.settle_async(self.exchange.outcome(answer, self.began, cut))
+        self._go_on()
+        return instead
+
+    async def settle_async(self, outcome: Recorded | Exception) -> Answer | None:
+        """Record an outcome of the exchange, and return what :meth:`end` returns. The caller must run ``pending``."""
+        try:
+            await self._record_async(outcome)
+        except Exception as error:
+            return self._refused(error)
+        return None
+
+    async def fail_async(self, error: Exception) -> None:
+        """Record that the handler has raised ``error``. The caller must run ``pending``."""
+        try:
+            await self._record_async(self.exchange.raised(error, self.began))
+        except Exception as trouble:  # the handler's own exception goes on
+            tell(self.claim.record.key, trouble)
+
+    def _record(self, outcome: Recorded | Exception) -> None:
+        recording = Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
+        recording.settle()
+        if recording.pending:
+            self.pending = recording
+            self._go_on()
+
+    async def _record_async(self, outcome: Recorded | Exception) -> None:
+        recording = Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
+        await recording.settle_async()
+        if recording.pending:
+            self.pending = recording
+
+    def _go_on(self) -> None:
+        """Run ``pending`` in a thread, because a loop ends with its server."""
+        if self.pending is not None:
+            self.recorder = self.pending.start()
+
+    def _refused(self, error: Exception) -> Answer | None:
+        instead = self.exchange.refused(error)
+        self.error = None if instead is None else error
+        return instead
