@@ -1,6 +1,5 @@
 """What a duplicate gets: the recorded result or exception, from the ledger or this process's memory, or why not."""
 
-from math import inf
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
 
 from onceward.core.clock import Clock
@@ -45,7 +44,7 @@ class CallOutcome(Generic[T]):
     @property
     def recorded_at(self) -> float | None:
         """When the value was recorded (seconds, on the ledger's clock, as in a record); None when the call was skipped."""
-        return last_change(self._record, inf) if self._record.status == COMPLETED else None
+        return last_change(self._record, float("inf")) if self._record.status == COMPLETED else None
 
     def __repr__(self) -> str:
         return (
