@@ -434,7 +434,7 @@ def test_a_file_in_a_folder_that_is_not_there_is_unsafe(cli, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "name what to look at"),
+        ([], "say what to check"),
         (["--store", "memory:", "--function", "f"], "--function needs --queue"),
         (["--store", "memory:", "--retention", "x"], "give a number of seconds, or none"),
         (["--store", "memory:", "--lease", "0"], "lease=0.0: give a positive number"),
@@ -462,7 +462,7 @@ def test_a_terminal_gets_a_table(cli):
             break
     os.close(leader)
     assert process.wait(30) == 1
-    assert b"what is so, why that matters, and what to do" in seen
+    assert b"what doctor found, why it matters, and what to do" in seen
     assert b"\x1b[1;31merror" in seen
 
 

@@ -722,7 +722,7 @@ def test_the_command_does_not_touch_completed_messages_unasked(scene, cli, compl
     command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--completed", completed)
     refused = cli.run(*command)
     assert (refused.returncode, list(scene.there())) == (2, [first])
-    assert "--yes says that this is wanted" in refused.stderr
+    assert "Pass --yes if you want that" in refused.stderr
     assert cli.run(*command, "--yes").returncode == 0
     assert scene.aws.left(scene.dlq) == 0
 

@@ -179,7 +179,7 @@ def test_a_poison_message_is_kept_sent_again_after_a_fix_and_handled_once(made, 
     sent = cli.run("unpark", "shop:1", "--to", queue)
     assert (sent.returncode, sent.stdout) == (
         0,
-        f"shop:1: its message is sent to {name}, and it is unparked\n".encode(),
+        f"shop:1: its message was sent to {name}, and the key is unparked\n".encode(),
     )
     runs.clear()
     assert drain(once, queue, runs.append) == ["done"]
@@ -734,7 +734,7 @@ def test_clear_says_that_a_message_goes_with_the_key(cli):
     refused = cli.run("clear", "shop:a")
     assert refused.returncode == 1
     assert (
-        "it keeps a message that is in no queue any more, and goes with it; --yes does it all the same"
+        "it keeps a message that is in no queue any more, and goes with it. Pass --yes to do it anyway"
         in refused.stderr
     )
     assert cli.run("show", "shop:a").returncode == 0
