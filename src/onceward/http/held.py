@@ -52,23 +52,14 @@ async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Ans
 
 
 class HeldRequest:
-    """A request whose key is claimed, until its outcome is recorded.
+    """A request whose key is claimed, until its outcome is recorded. The face sets ``began`` and ``ends_with_client``."""
 
-    Attributes:
-        began: whether the endpoint itself began; None if unknown. The face sets it.
-        is_over: whether the claim has ended, apart from a recording that goes on behind its answer.
-        pending: the recording that goes on behind the answer, see :mod:`onceward.http.recording`; else None.
-        recorder: the thread in which it goes on, if it has one.
-        error: why the answer could not be recorded, if the client gets another one.
-        ends_with_client: set it before you cancel the handler because the client has left.
-    """
-
-    began: bool | None = None
-    is_over = False
-    pending: Recording | None = None
-    recorder: Thread | None = None
-    error: Exception | None = None
-    ends_with_client = False
+    began: bool | None = None  # whether the endpoint itself began; None if unknown
+    ends_with_client = False  # set it before you cancel the handler because the client has left
+    is_over = False  # whether the claim has ended, apart from a recording that goes on behind its answer
+    pending: Recording | None = None  # the recording that goes on behind the answer
+    recorder: Thread | None = None  # the thread in which it goes on, if it has one
+    error: Exception | None = None  # why the answer could not be recorded, if the client gets another one
 
     def __init__(self, guarded: Guarded, exchange: Exchange, claim: HeldClaim) -> None:
         self.guarded = guarded
