@@ -74,7 +74,7 @@ def _tried(
     """Try once. Return the claims whose ends were not recorded in time, and why."""
     ends = []
     for one in todo:
-        one.held.ending()
+        one.held.ending = True
         assert one.end is not None
         end = NO_TIME if bare and one.end.result is not None else one.end
         ends.append((one.held.record, end, one.held.policy))
@@ -117,7 +117,7 @@ def give_back_together(
     asked = []
     for claim in claims:
         heartbeat.HEARTBEAT.forget(claim)
-        claim.ending()
+        claim.ending = True
         asked.append((claim.record, claim.policy))
     if asked:
         until = limit(guard.clock() + steps.CLAIM_PATIENCE)

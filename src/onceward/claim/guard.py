@@ -33,16 +33,12 @@ Function = Callable[..., object]
 
 
 class Guard:
-    """The options of one handler, and its way of storing results.
+    """The options of one handler, and its way of storing results: by default, each by its own type.
 
     Args:
-        store: where the records are.
         policy: the options, checked; a ``max_result`` of None becomes the store's.
-        clock: the owner's clock (seconds).
-        codec: how results are stored; by default, each by its own type.
         parameter: the handler's parameter that takes the claim, if it has one.
         name: the namespace of its keys.
-        observers: who hears of what happens.
 
     Raises:
         ValueError: the lease is too short for the store's clock, or the heartbeat is too late for the lease.

@@ -83,7 +83,7 @@ def keeping(
         write: Write | None = None
         if record is None:
             if place.reason is not None:
-                write = protocol.parked_anew(place.key, os.urandom(16).hex(), text, place.reason)
+                write = protocol.parked_message(place.key, os.urandom(16).hex(), text, place.reason)
         else:
             there = protocol.message_in(record)
             if there is not None and not alike(there, text):

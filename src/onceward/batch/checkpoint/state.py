@@ -168,9 +168,13 @@ class CheckpointState(Generic[T]):
     # --- how its claims end -------------------------------------------------------------------------------------------
 
     def lost(self, held: Sequence[BufferedItem[T]]) -> LeaseLost | None:
-        """Return the error about claims lost while their items waited, or None."""
+        """Return the error about claims lost while their items waited, or None. It is a failure for good."""
         gone = [one.held.record.key for one in held if one.held.lost]
-        return _and_others(LeaseLost(gone[0], "be flushed"), gone) if gone else None
+        if not gone:
+            return None
+        error = _and_others(LeaseLost(gone[0], "be flushed"), gone)
+        self.fail(error)
+        return error
 
     def recording(self, held: Sequence[BufferedItem[T]]) -> Steps[None]:
         """Complete all, and note failures in ``trouble``. You can drive it again after an interrupt."""
@@ -179,14 +183,16 @@ class CheckpointState(Generic[T]):
         yield from end_together(self.guard, held, (2,))
 
     def recorded(self, held: Sequence[BufferedItem[T]]) -> tuple[list[T], Exception | None]:
-        """Return the items whose keys are completed, including later ones with the same keys, and an error or None."""
+        """Return the items whose keys are completed, including later ones with the same keys, and why others are not."""
         self._forget(held)
         items = [item for one in held if one.held.settled == COMPLETED for item in (one.item, *one.twins)]
         troubled = [one for one in held if one.held.settled != COMPLETED]
         if not troubled:
             return items, None
-        assert troubled[0].trouble is not None
-        return items, _and_others(troubled[0].trouble, [one.held.record.key for one in troubled])
+        trouble = troubled[0].trouble
+        assert trouble is not None
+        self.fail(_and_others(trouble, [one.held.record.key for one in troubled]))
+        return items, trouble
 
     def cut_short(self, held: Sequence[BufferedItem[T]], error: BaseException) -> None:
         """Note that a flush ended with ``error``. Unless all was already recorded, this is a failure."""
