@@ -7,7 +7,7 @@ import msgspec
 from onceward.claim import heartbeat
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim
-from onceward.core import many, steps
+from onceward.core import many, retries
 from onceward.core.drivers import Steps
 from onceward.core.protocol import Outcome
 from onceward.core.steps import Lost, Settled
@@ -120,7 +120,7 @@ def give_back_together(
         claim.ending = True
         asked.append((claim.record, claim.policy))
     if asked:
-        until = limit(guard.clock() + steps.CLAIM_PATIENCE)
+        until = limit(guard.clock() + retries.CLAIM_PATIENCE)
         yield from many.give_back(guard.store, asked, guard.clock, lambda: until)
         for claim in claims:
             claim.let_go()

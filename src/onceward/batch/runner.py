@@ -73,8 +73,6 @@ class Run:
         item.args, key, item.fingerprint = self._batch.read(item.record)
         item.key = ledger_key(self._batch.name, key)
 
-    # --- claiming ---------------------------------------------------------------------------------------------------
-
     def chunks(self) -> Iterator[list[Item]]:
         """Yield the items to claim together, chunk by chunk, until the time is up or the order is stopped."""
         start = 0
@@ -129,8 +127,6 @@ class Run:
             else:
                 self.report.answered(item, item.replay._replace(record=record))
 
-    # --- after the handler --------------------------------------------------------------------------------------------
-
     def handled(self, item: Item, value: object, error: Exception | None) -> None:
         """Note how a handler ended. After an interrupt it may be called again."""
         claim = item.held
@@ -176,8 +172,6 @@ class Run:
     def _ended(self, item: Item) -> None:
         heartbeat.HEARTBEAT.forget(item.held)
         self.report.ended(item)
-
-    # --- what has not begun -------------------------------------------------------------------------------------------
 
     def giving_back(self) -> Steps[None]:
         """Give back the claims of items that have not begun."""

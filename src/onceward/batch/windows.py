@@ -11,7 +11,7 @@ from functools import partial, wraps
 from typing import Final
 
 from onceward.claim.factory import GuardFactory, refuse_guarded
-from onceward.core import steps
+from onceward.core import retries
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.policy import Options
@@ -130,7 +130,7 @@ class Per:
 def _looking(store: Register, name: str, clock: Clock) -> Steps[Reply]:
     """Read the store's time by loading an unused key. Retries as long as a claim does."""
     verb = partial(store.load, ledger_key(name, "now"))
-    return steps.retry_transient(verb, clock, steps.patience(clock))
+    return retries.retry_transient(verb, clock, retries.patience(clock))
 
 
 def _seconds(window: str | float) -> float:

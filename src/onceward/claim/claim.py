@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from onceward.core.drivers import Steps
+from onceward.core.protocol import Outcome, parked, released
 from onceward.core.record import Record
 from onceward.keys.ledger_keys import derived_key
 
@@ -100,19 +101,19 @@ class Claim:
             ForkedClaim: this process was forked from the one that made the claim.
             OncewardError: the claim was ended before.
         """
-        self._settle(self._releasing(error))
+        self._settle(self._leaving(released, error, "release it"))
 
     async def release_async(self, error: str | None = None) -> None:
         """As :meth:`release`, for a coroutine."""
-        await self._settle_async(self._releasing(error))
+        await self._settle_async(self._leaving(released, error, "release it"))
 
     def park(self, reason: str | None = None) -> None:
         """Stop retrying the key until an operator clears or unparks it. Raises the errors of :meth:`release`."""
-        self._settle(self._parking(reason))
+        self._settle(self._leaving(parked, reason, "park it"))
 
     async def park_async(self, reason: str | None = None) -> None:
         """As :meth:`park`, for a coroutine."""
-        await self._settle_async(self._parking(reason))
+        await self._settle_async(self._leaving(parked, reason, "park it"))
 
     @abstractmethod
     def transaction(self, connection: C) -> "Transaction[C]":
@@ -160,10 +161,9 @@ class Claim:
     def _completing(self, result: object, writes: Sequence[object] | None = None) -> Callable[[], Steps[None]]: ...
 
     @abstractmethod
-    def _releasing(self, error: str | None) -> Callable[[], Steps[None]]: ...
-
-    @abstractmethod
-    def _parking(self, reason: str | None) -> Callable[[], Steps[None]]: ...
+    def _leaving(
+        self, outcome: Callable[[str | None], Outcome], text: str | None, doing: str
+    ) -> Callable[[], Steps[None]]: ...
 
     @abstractmethod
     def _settle(self, make: Callable[[], Steps[None]]) -> None: ...

@@ -7,6 +7,7 @@ counts as a failure instead. While the outcome is being recorded, the interrupt 
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -171,10 +172,8 @@ class Guard:
         except OncewardError:
             raise
         except BaseException:
-            try:
-                settle(lambda: steps.abandon(self.store, bid), self.store)
-            except Exception:  # the caller must see the interrupt; the lease ends by itself
-                pass
+            with suppress(Exception):  # the caller must see the interrupt; the lease ends by itself
+                settle(partial(steps.abandon, self.store, bid), self.store)
             raise
         return self.answer(outcome, since, told=told)
 
@@ -192,10 +191,8 @@ class Guard:
         except (OncewardError, GeneratorExit):  # a closed coroutine must not await
             raise
         except BaseException:
-            try:
-                await settle_async(lambda: steps.abandon(self.store, bid), self.store)
-            except Exception:
-                pass
+            with suppress(Exception):  # as above
+                await settle_async(partial(steps.abandon, self.store, bid), self.store)
             raise
         return self.answer(outcome, since, told=told)
 

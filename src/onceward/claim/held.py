@@ -47,13 +47,11 @@ class HeldClaim(Lease):
         self._begin_end()
         return self.success(result, commit)
 
-    def _releasing(self, error: str | None) -> Callable[[], Steps[None]]:
+    def _leaving(
+        self, outcome: Callable[[str | None], Outcome], text: str | None, doing: str
+    ) -> Callable[[], Steps[None]]:
         self._begin_end()
-        return lambda: self.leaving(protocol.released(self._noted(error)), "release it")
-
-    def _parking(self, reason: str | None) -> Callable[[], Steps[None]]:
-        self._begin_end()
-        return lambda: self.leaving(protocol.parked(self._noted(reason)), "park it")
+        return lambda: self.leaving(outcome(text and noted(storable(text), self.policy)), doing)
 
     def _settle(self, make: Callable[[], Steps[None]]) -> None:
         try:
@@ -72,9 +70,6 @@ class HeldClaim(Lease):
     def _begin_end(self) -> None:
         self._check_free()
         self._ended = None  # an earlier try to end it does not count
-
-    def _noted(self, text: str | None) -> str | None:
-        return text and noted(storable(text), self.policy)
 
     # --- by the guard -----------------------------------------------------------------------------------------------
 

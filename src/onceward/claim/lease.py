@@ -8,7 +8,7 @@ from onceward.claim import forks
 from onceward.claim.claim import Claim
 from onceward.claim.running import CURRENT
 from onceward.claim.story import Story
-from onceward.core import steps
+from onceward.core import retries, steps
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.policy import Policy
@@ -176,7 +176,7 @@ class Lease(Claim):
         def beat() -> Steps[list[Won | Lost]]:
             return steps.heartbeat(self.store, [(self.record, lease)], [self.policy], self.clock)
 
-        (outcome,) = yield from steps.retry_transient(beat, self.clock, steps.patience(self.clock))
+        (outcome,) = yield from retries.retry_transient(beat, self.clock, retries.patience(self.clock))
         self.renewed(outcome)
         if isinstance(outcome, Lost):
             self.lose()

@@ -22,7 +22,8 @@ from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps, drive_async
 from onceward.core.record import Reply, Write
 from onceward.core.register import Register
-from onceward.core.steps import fetched, patience, retry_transient
+from onceward.core.retries import patience, retry_transient
+from onceward.core.steps import fetched
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.logs import logger
 from onceward.results.outcomes import describe

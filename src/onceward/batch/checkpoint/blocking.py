@@ -147,8 +147,6 @@ class Checkpoint(Generic[T]):
         if trouble is not None:
             raise trouble
 
-    # --- age ----------------------------------------------------------------------------------------------------------
-
     def _watch_soon(self) -> None:
         """Schedule the flush for when the oldest item is old enough. The lock is held."""
         if self._watcher is not None:

@@ -58,8 +58,6 @@ class CheckpointState(Generic[T]):
         self._process = forks.generation
         self.closed = False  # set when its block is being left
 
-    # --- whose it is --------------------------------------------------------------------------------------------------
-
     @property
     def inherited(self) -> bool:
         """Whether this process was forked from the owner, so that the claims are not its own."""
@@ -69,8 +67,6 @@ class CheckpointState(Generic[T]):
         """Raise ForkedClaim in a forked process."""
         if self.inherited:
             raise ForkedClaim(f"the checkpoint of {self.guard.name}")
-
-    # --- what has gone wrong ------------------------------------------------------------------------------------------
 
     @property
     def failed(self) -> bool:
@@ -107,8 +103,6 @@ class CheckpointState(Generic[T]):
         if self._failure is not None and not self._told:
             self._told = True
             error.add_note(f"onceward: before that, the flush of a checkpoint failed: {self._failure!r}")
-
-    # --- filling it ---------------------------------------------------------------------------------------------------
 
     def asked(self, item: T) -> Asked | None:
         """Return what to claim for an item. If its key is already held, add the item there and return None.
@@ -164,8 +158,6 @@ class CheckpointState(Generic[T]):
         """Seconds until the oldest item is old enough. None without an item or an age."""
         age = self._limits.seconds
         return None if age is None or not self._held else max(0.0, self._oldest + age - self.guard.clock())
-
-    # --- how its claims end -------------------------------------------------------------------------------------------
 
     def lost(self, held: Sequence[BufferedItem[T]]) -> LeaseLost | None:
         """Return the error about claims lost while their items waited, or None. It is a failure for good."""
