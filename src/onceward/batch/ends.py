@@ -1,6 +1,7 @@
 """The ends of many claims, recorded together: for batches, whose results may be left out, and for checkpoints."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -13,6 +14,8 @@ from onceward.core.protocol import Outcome
 from onceward.core.steps import Lost, Settled
 from onceward.errors import OncewardError, ResultNotRecorded
 from onceward.results.outcomes import NO_TIME
+
+_TOLD: Final = 3  # errors that an exception's notes name
 
 
 class HandledClaim(msgspec.Struct, eq=False):
@@ -104,6 +107,13 @@ def _alone(one: HandledClaim, end: Outcome) -> Steps[None]:
         yield from one.held.completing(end, one.value)
     else:
         yield from one.held.leaving(end, "record how it failed")
+
+
+def note_troubles(error: BaseException, handled: Iterable[HandledClaim]) -> None:
+    """Add to ``error``, which is raised, why ends were not recorded. The log has all, so a few are enough."""
+    for trouble in [one.trouble for one in handled if one.trouble is not None][:_TOLD]:
+        if (note := f"onceward: and then {trouble}") not in getattr(error, "__notes__", ()):
+            error.add_note(note)
 
 
 def give_back_together(

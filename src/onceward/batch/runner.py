@@ -4,9 +4,9 @@ Nothing here does I/O or calls a handler: ``batch.py`` does both, sync and async
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from onceward.batch.ends import end_together, give_back_together
+from onceward.batch.ends import end_together, give_back_together, note_troubles
 from onceward.batch.order import Order
 from onceward.batch.outcomes import Item
 from onceward.batch.report import Report
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from onceward.batch.batch import Batch
-
-_TOLD: Final = 3  # errors that an interrupt's notes name; the log has all
 
 
 class Run:
@@ -190,5 +188,4 @@ class Run:
 
     def note(self, interrupt: BaseException) -> None:
         """Add notes about unrecorded ends to ``interrupt``, which is raised instead of the outcomes."""
-        for trouble in [item.trouble for item in self._chunk if item.begun and item.trouble is not None][:_TOLD]:
-            interrupt.add_note(f"onceward: and then {trouble}")
+        note_troubles(interrupt, [item for item in self._chunk if item.begun])

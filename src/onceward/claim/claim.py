@@ -75,7 +75,7 @@ class Claim:
 
     @abstractmethod
     async def extend_async(self, seconds: float | None = None) -> None:
-        """As :meth:`extend`, for a coroutine."""
+        """Like :meth:`extend`, for a coroutine."""
 
     def complete(self, result: object = None) -> None:
         """Record ``result`` for good. Duplicates get it from now on.
@@ -89,7 +89,7 @@ class Claim:
         self._settle(self._completing(result))
 
     async def complete_async(self, result: object = None) -> None:
-        """As :meth:`complete`, for a coroutine."""
+        """Like :meth:`complete`, for a coroutine."""
         await self._settle_async(self._completing(result))
 
     def release(self, error: str | None = None) -> None:
@@ -104,7 +104,7 @@ class Claim:
         self._settle(self._leaving(released, error, "release it"))
 
     async def release_async(self, error: str | None = None) -> None:
-        """As :meth:`release`, for a coroutine."""
+        """Like :meth:`release`, for a coroutine."""
         await self._settle_async(self._leaving(released, error, "release it"))
 
     def park(self, reason: str | None = None) -> None:
@@ -112,7 +112,7 @@ class Claim:
         self._settle(self._leaving(parked, reason, "park it"))
 
     async def park_async(self, reason: str | None = None) -> None:
-        """As :meth:`park`, for a coroutine."""
+        """Like :meth:`park`, for a coroutine."""
         await self._settle_async(self._leaving(parked, reason, "park it"))
 
     @abstractmethod
@@ -153,7 +153,7 @@ class Claim:
         return result
 
     async def transact_async(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # as above
-        """As :meth:`transact`, for a coroutine."""
+        """Like :meth:`transact`, for a coroutine."""
         await self._settle_async(self._completing(result, writes))
         return result
 

@@ -15,7 +15,7 @@ def commit(guard: Guard, key: str, result: object, write: steps.Commit) -> objec
 
 
 async def commit_async(guard: Guard, key: str, result: object, write: steps.Commit) -> object:
-    """As :func:`commit`, for a coroutine."""
+    """Like :func:`commit`, for a coroutine."""
     since = guard.clock()
     return _committed(guard, await drive_async(_committing(guard, key, result, write), guard.store), result, since)
 

@@ -125,7 +125,7 @@ class Guard:
         *,
         whole: bool = False,
     ) -> object:
-        """As :meth:`call`; awaits what ``function`` returns, if it can be awaited."""
+        """Like :meth:`call`; awaits what ``function`` returns, if it can be awaited."""
         entry = self._recalled(key, fingerprint) if self._caches else None
         claim = entry or await self.enter_async(key, fingerprint)
         match claim:  # as above
@@ -180,7 +180,7 @@ class Guard:
     async def enter_async(
         self, key: str, fingerprint: str | None, *, value: bool = True
     ) -> HeldClaim | CallOutcome[object]:
-        """As :meth:`enter`, for a coroutine."""
+        """Like :meth:`enter`, for a coroutine."""
         bid = self.bid(key, fingerprint)
         told = self.observers.are_listening()
         since = self.clock() if told or self._caches else 0.0
@@ -220,7 +220,7 @@ class Guard:
         return failure
 
     async def leave_async(self, claim: HeldClaim, call: Call) -> BaseException | None:
-        """As :meth:`leave`, for a coroutine."""
+        """Like :meth:`leave`, for a coroutine."""
         failure = called.failure(call)
         try:
             if (steps_of_end := self._end(claim, call, failure)) is not None:
@@ -276,11 +276,8 @@ class Guard:
     def answer(self, outcome: Replay | Refused, since: float, *, told: bool) -> CallOutcome[object]:
         """Return what a duplicate gets, or raise why it gets nothing, and tell observers."""
         if told or (isinstance(outcome, Refused) and outcome.verdict is Verdict.PARKED):
-            self._tell(outcome, since)
+            self.observers.tell(*self.events_of(outcome, since))
         return self.replays.answer(outcome, since)
-
-    def _tell(self, outcome: Won | Replay | Refused, since: float) -> None:
-        self.observers.tell(*self.events_of(outcome, since))
 
     def events_of(self, outcome: Won | Replay | Refused, since: float) -> list[Event]:
         """Return the events of a claim that was asked for at ``since``; 0 means that nobody listened."""
@@ -290,7 +287,7 @@ class Guard:
 
     def _won(self, outcome: Won, since: float, *, told: bool) -> HeldClaim:
         if told:
-            self._tell(outcome, since)
+            self.observers.tell(*self.events_of(outcome, since))
         if self.clock() >= outcome.until:  # this worker was stopped or cut off after it asked
             self.observers.tell(about("lost", outcome.record))
             raise LeaseLost(outcome.record.key, "begin its handler")

@@ -33,7 +33,7 @@ def current() -> "Claim":
 
 
 def held() -> "HeldClaim":
-    """As :func:`current`, for adapters: the claim with its inner methods."""
+    """Like :func:`current`, for adapters: the claim with its inner methods."""
     claim = CURRENT.get()
     if claim is None:
         raise OncewardError("no claim is held here: onceward.current() works inside a guarded handler")
@@ -104,7 +104,7 @@ def run_under(claim: C, call: Call, leave: Callable[[C, Call], BaseException | N
 async def run_under_async(
     claim: C, call: Call, leave: Callable[[C, Call], Awaitable[BaseException | None]]
 ) -> BaseException | None:
-    """As :func:`run_under`; awaits what the call returns, if it can be awaited."""
+    """Like :func:`run_under`; awaits what the call returns, if it can be awaited."""
     try:
         try:
             try:

@@ -53,7 +53,7 @@ def drive(steps: Steps[T], store: Transport) -> T:
 
 
 async def drive_async(steps: Steps[T], store: Transport) -> T:
-    """As :func:`drive`, for a coroutine."""
+    """Like :func:`drive`, for a coroutine."""
     exchange = store.exchange_async
     try:
         request = next(steps)
@@ -102,7 +102,7 @@ def _settle_again(make: Callable[[], Steps[object]], store: Transport, patience:
 
 
 async def settle_async(make: Callable[[], Steps[T]], store: Transport, patience: int = 2) -> T:
-    """As :func:`settle`, for a coroutine: a cancellation waits for the steps to end.
+    """Like :func:`settle`, for a coroutine: a cancellation waits for the steps to end.
 
     After too many cancellations the caller stops waiting, and a separate task finishes the steps. Scopes such as anyio's
     cancel every await, and do not aim at these steps.

@@ -213,7 +213,7 @@ def fetched(record: Record, clock: Clock) -> Steps[Record]:
 def heartbeat(
     store: Register, claims: Sequence[tuple[Record, float]], policy_of: Sequence[Policy], clock: Clock
 ) -> Steps[list[Won | Lost]]:
-    """As :func:`renewals`, but raises the error of a claim that could not be renewed."""
+    """Like :func:`renewals`, but raises the error of a claim that could not be renewed."""
     renewed = yield from renewals(store, claims, policy_of, clock)
     for one in renewed:
         if isinstance(one, StoreError):

@@ -10,7 +10,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from onceward.batch.checkpoint.items import ItemReader, Limits
-from onceward.batch.ends import HandledClaim, end_together, give_back_together
+from onceward.batch.ends import HandledClaim, end_together, give_back_together, note_troubles
 from onceward.claim import called, forks, heartbeat
 from onceward.claim.called import OVER, Call
 from onceward.claim.guard import Guard
@@ -191,11 +191,8 @@ class CheckpointState(Generic[T]):
         self._forget(held)
         if any(one.held.settled != COMPLETED for one in held):
             self.fail(error)
-        if isinstance(error, OncewardError):
-            return
-        for trouble in [one.trouble for one in held if one.trouble is not None][:_TOLD]:
-            if (note := f"onceward: and then {trouble}") not in getattr(error, "__notes__", ()):
-                error.add_note(note)
+        if not isinstance(error, OncewardError):
+            note_troubles(error, held)
 
     def ending(self, held: Sequence[BufferedItem[T]], call: Call) -> Steps[BaseException | None]:
         """End all as the flush ended, and return its failure. You can drive it again after an interrupt."""
@@ -218,8 +215,7 @@ class CheckpointState(Generic[T]):
             one.handled(None, error)
         yield from end_together(self.guard, held, (2,))
         self._forget(held)
-        for trouble in [one.trouble for one in held if one.trouble is not None][:_TOLD]:
-            error.add_note(f"onceward: and then {trouble}")
+        note_troubles(error, held)
 
     def giving_back(self, held: Sequence[BufferedItem[T]], error: BaseException) -> Steps[None]:
         """Give all back because of ``error``, without counting an attempt. Its own errors become notes on ``error``."""
