@@ -440,7 +440,7 @@ def mode(request):
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     """Pauses between tries are short in real time; what ends the tries is the clock that the test moves."""
-    monkeypatch.setattr(steps, "LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(retries, "LONGEST_PAUSE", 0.02)
 
 
 def back(bench):
