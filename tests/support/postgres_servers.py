@@ -11,6 +11,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 from servers import CACHE, free_port, listens, missing, needs
@@ -151,6 +152,22 @@ class Postgres:
         with psycopg.connect(where, autocommit=True) as connection:
             cursor = connection.execute(statement, values or None)
             return cursor.fetchall() if cursor.description else []
+
+    def own_clock(self, schema: str) -> Callable[[float], None]:
+        """Give the schema a clock of its own, and return what moves it by some seconds.
+
+        For sessions with ``search_path=SCHEMA,pg_catalog`` its function comes before the server's own.
+        """
+        now = f"SELECT pg_catalog.clock_timestamp() + seconds * interval ''1 second'' FROM {schema}.moved"
+        for statement in (
+            f"CREATE SCHEMA {schema}",
+            f"CREATE TABLE {schema}.moved (seconds float8)",
+            f"INSERT INTO {schema}.moved VALUES (0)",
+            f"CREATE FUNCTION {schema}.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS '{now}'",
+        ):
+            self.sql(statement, database="test")
+        move = f"UPDATE {schema}.moved SET seconds = seconds + %s"
+        return lambda seconds: self.sql(move, seconds, database="test") and None
 
     @property
     def log(self) -> str:

@@ -142,13 +142,8 @@ class Per:
 
 def _looking(store: Register, name: str, clock: Clock) -> Steps[Reply]:
     """Read the store's time by loading an unused key. Retries as long as a claim does."""
-    sent = clock()
     verb = partial(store.load, ledger_key(name, "now"))
-    try:
-        return (yield from verb())
-    except Exception as error:
-        limit = max(sent + steps.CLAIM_PATIENCE, clock() + 2 * steps.FIRST_PAUSE)
-        return (yield from steps.persist(error, verb, clock, lambda: limit))
+    return steps.retry_transient(verb, clock, steps.patience(clock))
 
 
 def _seconds(window: str | float) -> float:

@@ -187,10 +187,7 @@ def _asked(verb: Callable[[], Steps[T]], claim: "HeldClaim", error: BaseExceptio
     clock = claim.clock
     limit = claim.limit(1) if isinstance(error, Exception) else clock() + steps.CLAIM_PATIENCE
     try:
-        try:
-            return (yield from verb())
-        except OncewardError as trouble:
-            return (yield from steps.persist(trouble, verb, clock, lambda: limit))
+        return (yield from steps.retry_transient(verb, clock, lambda: limit))
     except OncewardError as trouble:
         raise StoreError(
             f"{claim.record.key}: the reply to its COMMIT was lost, and the ledger cannot tell what it did ({trouble}). Either "

@@ -8,6 +8,7 @@ from onceward.claim.lease import Lease
 from onceward.core import protocol, steps
 from onceward.core.drivers import Steps, settle, settle_async
 from onceward.core.protocol import Outcome
+from onceward.core.record import COMPLETED
 from onceward.core.steps import Lost, Settled
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded
 from onceward.results.outcomes import (
@@ -24,46 +25,11 @@ from onceward.results.outcomes import (
 if TYPE_CHECKING:
     from onceward.claim.transaction import Transaction
 
-T = TypeVar("T")
 C = TypeVar("C")
 
 
 class HeldClaim(Lease):
     """A claim that this process holds. Its handler sees a :class:`Claim`."""
-
-    __slots__ = ()
-
-    def complete(self, result: object = None) -> None:
-        """See :class:`Claim`."""
-        self._begin_end()
-        self._settle(self.success(result))
-        self.warn()
-
-    async def complete_async(self, result: object = None) -> None:
-        """See :class:`Claim`."""
-        self._begin_end()
-        await self._settle_async(self.success(result))
-        self.warn()
-
-    def release(self, error: str | None = None) -> None:
-        """See :class:`Claim`."""
-        self._begin_end()
-        self._settle(lambda: self.leaving(protocol.released(self._noted(error)), "release it"))
-
-    async def release_async(self, error: str | None = None) -> None:
-        """See :class:`Claim`."""
-        self._begin_end()
-        await self._settle_async(lambda: self.leaving(protocol.released(self._noted(error)), "release it"))
-
-    def park(self, reason: str | None = None) -> None:
-        """See :class:`Claim`."""
-        self._begin_end()
-        self._settle(lambda: self.leaving(protocol.parked(self._noted(reason)), "park it"))
-
-    async def park_async(self, reason: str | None = None) -> None:
-        """See :class:`Claim`."""
-        self._begin_end()
-        await self._settle_async(lambda: self.leaving(protocol.parked(self._noted(reason)), "park it"))
 
     def transaction(self, connection: C) -> "Transaction[C]":
         """See :class:`Claim`."""
@@ -71,37 +37,37 @@ class HeldClaim(Lease):
 
         return Transaction.of_claim(self, connection)
 
-    def transact(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # T is NoneType then
-        """See :class:`Claim`."""
-        from onceward.stores.capabilities import TRANSACT
+    def _completing(self, result: object, writes: Sequence[object] | None = None) -> Callable[[], Steps[None]]:
+        if writes is None:
+            commit = None
+        else:
+            from onceward.stores.capabilities import TRANSACT
 
-        commit = TRANSACT.needed(self.store)(writes)
+            commit = TRANSACT.needed(self.store)(writes)
         self._begin_end()
-        self._settle(self.success(result, commit))
-        self.warn()
-        return result
+        return self.success(result, commit)
 
-    async def transact_async(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # as above
-        """See :class:`Claim`."""
-        from onceward.stores.capabilities import TRANSACT
-
-        commit = TRANSACT.needed(self.store)(writes)
+    def _releasing(self, error: str | None) -> Callable[[], Steps[None]]:
         self._begin_end()
-        await self._settle_async(self.success(result, commit))
-        self.warn()
-        return result
+        return lambda: self.leaving(protocol.released(self._noted(error)), "release it")
+
+    def _parking(self, reason: str | None) -> Callable[[], Steps[None]]:
+        self._begin_end()
+        return lambda: self.leaving(protocol.parked(self._noted(reason)), "park it")
 
     def _settle(self, make: Callable[[], Steps[None]]) -> None:
         try:
             settle(make, self.store)
         finally:
             self.tell()
+        self.warn()
 
     async def _settle_async(self, make: Callable[[], Steps[None]]) -> None:
         try:
             await settle_async(make, self.store)
         finally:
             self.tell()
+        self.warn()
 
     def _begin_end(self) -> None:
         self._check_free()
@@ -132,8 +98,8 @@ class HeldClaim(Lease):
         return recording
 
     def warn(self) -> None:
-        """Warn of a result that was not stored. Call it after the recording: a filter can turn the warning into an error."""
-        if self.record.result is None:
+        """Warn of a completion without its result. Call it after the recording: a filter can make the warning an error."""
+        if self.record.result is None and self.settled == COMPLETED:
             warn_of_missing(self.record)
 
     def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:

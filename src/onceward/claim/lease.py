@@ -27,29 +27,6 @@ _NUMBERS = itertools.count()
 class Lease(Claim):
     """What a claim knows of its lease. Methods without an underscore are for guard, heartbeat and transactions."""
 
-    __slots__ = (
-        "_ahead",
-        "_ended",
-        "_ending",
-        "_lost",
-        "_process",
-        "_until",
-        "clock",
-        "codec",
-        "deadline",
-        "due",
-        "exclusive",
-        "interval",
-        "number",
-        "observers",
-        "outer",
-        "paused",
-        "policy",
-        "settled",
-        "store",
-        "story",
-    )
-
     def __init__(
         self,
         store: Store,
@@ -203,11 +180,7 @@ class Lease(Claim):
         def beat() -> Steps[list[Won | Lost]]:
             return steps.heartbeat(self.store, [(self.record, lease)], [self.policy], self.clock)
 
-        limit = self.clock() + steps.CLAIM_PATIENCE
-        try:
-            (outcome,) = yield from beat()
-        except OncewardError as error:  # persist() asks again, or raises it
-            (outcome,) = yield from steps.persist(error, beat, self.clock, lambda: limit)
+        (outcome,) = yield from steps.retry_transient(beat, self.clock, steps.patience(self.clock))
         self.renewed(outcome)
         if isinstance(outcome, Lost):
             self.lose()

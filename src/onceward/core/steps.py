@@ -21,7 +21,7 @@ from onceward.core.protocol import Ending, Outcome, Verdict, decide, is_mine, ju
 from onceward.core.record import IN_PROGRESS, PARKED, Elsewhere, Record, Reply, Write
 from onceward.core.register import KeyLocked, Register
 from onceward.core.writes import ended, first_claim, lapsed, locked, next_claim, next_version
-from onceward.errors import OncewardError, StoreError
+from onceward.errors import StoreError
 
 if TYPE_CHECKING:
     from onceward.core.waiting import Watch
@@ -98,19 +98,40 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between tries, doubled each ti
 CLAIM_PATIENCE = 2.0  # seconds of failing exchanges before a claim gives up, which is safe: the handler has not run
 
 
-def persist(error: Exception, verb: Callable[[], Steps[T]], clock: Clock, until: Callable[[], float]) -> Steps[T]:
-    """Drive ``verb()`` again after ``error``, while errors are transient and the clock is below ``until()``."""
-    import random
-
+def retry_transient(
+    verb: Callable[[], Steps[T]], clock: Clock, until: Callable[[], float], error: Exception | None = None
+) -> Steps[T]:
+    """Drive ``verb()``, again after each transient error while the clock is below ``until()``. ``error`` is an earlier try's."""
     pause = FIRST_PAUSE
-    while getattr(error, "transient", False) and clock() + pause < until():
-        yield Sleep(pause * (0.5 + random.random() / 2))
-        pause = min(pause * 2, LONGEST_PAUSE)
+    while True:
+        if error is not None:
+            if not getattr(error, "transient", False) or clock() + pause >= until():
+                raise error
+            yield jittered(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
         try:
             return (yield from verb())
-        except Exception as again:
-            error = again
-    raise error
+        except Exception as met:
+            error = met
+
+
+def jittered(seconds: float) -> Sleep:
+    """Return a pause of at most ``seconds``, so that many workers do not retry at once."""
+    import random
+
+    return Sleep(seconds * (0.5 + random.random() / 2))
+
+
+def patience(clock: Clock, seconds: float = CLAIM_PATIENCE) -> Callable[[], float]:
+    """Return the limit for retries: ``seconds`` from now, but at least one retry after a slow first try."""
+    began, limit = clock(), 0.0
+
+    def until() -> float:
+        nonlocal limit
+        limit = limit or max(began + seconds, clock() + 2 * FIRST_PAUSE)
+        return limit
+
+    return until
 
 
 def belief(store: Register, policy: Policy, sent: float, reply: Reply, record: Record, *, lease: float) -> float:
@@ -214,7 +235,7 @@ def _insisted(
     try:
         if isinstance(error, KeyLocked):
             raise error
-        return (yield from persist(error, verb, clock, lambda: limit))
+        return (yield from retry_transient(verb, clock, lambda: limit, error))
     except KeyLocked:
         return locked(first)
 
@@ -229,12 +250,7 @@ def fetched(record: Record, clock: Clock) -> Steps[Record]:
     result = record.result
     if type(result) is not Elsewhere:
         return record
-    limit = clock() + CLAIM_PATIENCE
-    try:
-        text = yield from result.fetch()
-    except OncewardError as error:  # asked again, or raised there
-        text = yield from persist(error, result.fetch, clock, lambda: limit)
-    return record._replace(result=text)
+    return record._replace(result=(yield from retry_transient(result.fetch, clock, patience(clock))))
 
 
 def heartbeat(
@@ -308,7 +324,7 @@ def end(
         try:
             reply = yield from verb()
         except Exception as error:
-            reply = yield from persist(error, verb, clock, until)
+            reply = yield from retry_transient(verb, clock, until, error)
         held = reply.record
         if reply.won and held is not None:
             return tuple.__new__(Settled, (held,))  # as above
@@ -331,15 +347,12 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
     It claims again with the same bid. Either it meets its own record, or it changes the record that the interrupted request
     had seen. If that request still arrives, it finds another version and does nothing.
     """
-    limit = bid.clock() + CLAIM_PATIENCE
+    until = patience(bid.clock)
     outcome = yield from claim(store, bid._replace(policy=bid.policy._replace(on_busy="raise")), value=False)
     held = outcome.record if isinstance(outcome, Won) else None
     while held is not None and is_mine(held, bid.owner):
         verb = partial(store.swap, unclaimed(held, bid.policy), held)
-        try:
-            reply = yield from verb()
-        except Exception as error:
-            reply = yield from persist(error, verb, bid.clock, lambda: limit)
+        reply = yield from retry_transient(verb, bid.clock, until)
         if reply.won:
             return
         held = reply.record

@@ -78,7 +78,7 @@ class Desk:
             try:
                 return (yield from of(store))
             except StoreError as error:
-                return (yield from steps.persist(error, lambda: of(store), self.clock, lambda: sent + 5))
+                return (yield from steps.retry_transient(lambda: of(store), self.clock, lambda: sent + 5, error))
 
         if self.mode == "sync":
             return drive(persistent(), store)

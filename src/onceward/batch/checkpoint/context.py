@@ -4,7 +4,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from onceward.batch.checkpoint.blocking import Checkpoint, Flush
-from onceward.batch.checkpoint.state import Buffer
+from onceward.batch.checkpoint.state import CheckpointState
 from onceward.claim.handler import describe
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ T = TypeVar("T")
 class CheckpointContext(Generic[T]):
     """The context that ``once.checkpoint(...)`` returns. Enter it once, with ``with`` or ``async with``."""
 
-    def __init__(self, buffer: Buffer[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
-        self._buffer = buffer
+    def __init__(self, state: CheckpointState[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
+        self._state = state
         self._functions = (flush, on_done)
         self._is_async = any(describe(function).is_async for function in self._functions if function is not None)
         self._sink: Checkpoint[T] | None = None
@@ -27,7 +27,7 @@ class CheckpointContext(Generic[T]):
         if self._is_async:
             raise TypeError("flush or on_done is a coroutine function: use `async with once.checkpoint(...)`")
         self._check_new()
-        self._sink = Checkpoint(self._buffer, *self._functions)
+        self._sink = Checkpoint(self._state, *self._functions)
         return self._sink
 
     def __exit__(
@@ -40,7 +40,7 @@ class CheckpointContext(Generic[T]):
         from onceward.batch.checkpoint.awaiting import AsyncCheckpoint
 
         self._check_new()
-        self._async_sink = AsyncCheckpoint(self._buffer, *self._functions)
+        self._async_sink = AsyncCheckpoint(self._state, *self._functions)
         return self._async_sink
 
     async def __aexit__(
