@@ -68,7 +68,7 @@ class Once(ManyKeys):
             from onceward.stores.capabilities import OBSERVE
 
             if (tell := OBSERVE.of(self.store)) is not None:
-                tell(observers.tell_request)
+                tell(observers.pass_on)
 
     @property
     def policy(self) -> Policy:

@@ -50,12 +50,8 @@ class StoppableBatch(Batch):
 class Serving(Generic[M]):
     """One run of a worker. It belongs to one event loop.
 
-    Args:
-        broker: where messages come from; it is open.
-        batch: handles them, and calls :meth:`told` with each outcome.
-        backoff: for messages that failed.
-        grace: seconds that running handlers have after a stop; None waits until they end.
-        until_empty: stop when there are no more messages.
+    The arguments are those of its :class:`onceward.consumers.worker.Worker`. The broker is open, and the batch calls :meth:`told`
+    with each outcome.
     """
 
     def __init__(
@@ -182,7 +178,7 @@ class Serving(Generic[M]):
         try:
             await self._batch.run_async(list(taken))
         except Exception:  # it is logged, and nothing is lost
-            _log.exception("a batch failed as a whole; its messages are given back")
+            _log.exception("a whole batch failed; its messages are given back")
         finally:
             for delivery, message in taken.items():
                 if self.held.pop(delivery, None) is not None:  # it was cancelled before it began
