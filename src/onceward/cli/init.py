@@ -32,7 +32,11 @@ TtlOption = Annotated[
 ]
 PrintOption = Annotated[
     str | None,
-    Option("--print", metavar="F", help="DynamoDB: print a template, cloudformation or terraform, and make nothing."),
+    Option(
+        "--print",
+        metavar="F",
+        help="Print how, and make nothing. DynamoDB: cloudformation or terraform; PostgreSQL: sql.",
+    ),
 ]
 
 
@@ -43,7 +47,7 @@ def init(
     print_: PrintOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make the ledger, such as an SQLite file or a DynamoDB table (on demand, with a TTL). What exists stays as it is.
+    """Make the ledger, such as an SQLite file, tables in PostgreSQL, or a DynamoDB table (on demand, with a TTL). What exists stays as it is.
 
     A DynamoDB table with items gets a TTL only if you pass --ttl, because TTL would also delete items that are not onceward's.
     """

@@ -20,9 +20,10 @@ from onceward.consumers.delivery import Delivery
 from onceward.core import protocol
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps, drive_async
-from onceward.core.record import Reply, Write
+from onceward.core.record import Write
 from onceward.core.register import Register
-from onceward.core.steps import fetched, patience, retry_transient
+from onceward.core.retries import patience, retry_transient
+from onceward.core.steps import fetched
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.logs import logger
 from onceward.results.outcomes import describe
@@ -68,7 +69,7 @@ def keeping(
     Raises:
         StoreError: the store did not answer for two seconds. The message may be kept or not.
     """
-    reply = yield from _asked(partial(store.load, place.key), clock)
+    reply = yield from retry_transient(partial(store.load, place.key), clock, patience(clock))
     for _ in range(_TRIES):
         record = reply.record
         if record is not None and protocol.message_in(record) is not None:
@@ -76,7 +77,7 @@ def keeping(
         write: Write | None = None
         if record is None:
             if place.reason is not None:
-                write = protocol.parked_anew(place.key, os.urandom(16).hex(), text, place.reason)
+                write = protocol.parked_message(place.key, os.urandom(16).hex(), text, place.reason)
         else:
             there = protocol.message_in(record)
             if there is not None and not alike(there, text):
@@ -85,20 +86,17 @@ def keeping(
         if write is None:
             break
         verb = partial(store.insert, write) if record is None else partial(store.swap, write, record)
-        reply = yield from _asked(verb, clock)
+        reply = yield from retry_transient(verb, clock, patience(clock))
         if reply.won and reply.record is not None:
             if reply.record.result == write.result:
                 return KeepOutcome.KEPT
             # The store wrote an error about its missing room over the reason. Write the reason again.
             corrected = protocol.keeping(reply.record, None, write.error)
             if corrected is not None:
-                yield from _asked(partial(store.swap, corrected, reply.record), clock)
+                verb = partial(store.swap, corrected, reply.record)
+                yield from retry_transient(verb, clock, patience(clock))
             return KeepOutcome.NO_ROOM
     return KeepOutcome.LET_GO
-
-
-def _asked(verb: Callable[[], Steps[Reply]], clock: Clock) -> Steps[Reply]:
-    return retry_transient(verb, clock, patience(clock))
 
 
 class Keeper(Generic[M]):
