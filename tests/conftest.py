@@ -90,6 +90,14 @@ def schema(postgres):
     return f"{postgres.url}?schema=ledger_{next(_NUMBERS)}"
 
 
+@pytest.fixture
+def moved(postgres):
+    """The URL of an empty ledger with a clock of its own, and what moves that by some seconds."""
+    schema = f"ledger_{next(_NUMBERS)}"
+    url = f"{postgres.url}?schema={schema}&options=-csearch_path%3D{schema},pg_catalog"
+    return url, postgres.own_clock(schema)
+
+
 @pytest.fixture(scope="session")
 def _proxy(dynoxide):
     proxy = Proxy(dynoxide.port)

@@ -8,6 +8,8 @@ once = Once("sqlite:///orders.db")
 def charge(order: dict) -> dict: ...
 """
 
+from typing import TYPE_CHECKING
+
 from onceward.claim.claim import Claim
 from onceward.claim.replays import CallOutcome
 from onceward.claim.running import current
@@ -32,7 +34,9 @@ from onceward.errors import (
     UnknownStatus,
 )
 from onceward.once import Once
-from onceward.stores.ledger import Ledger, NotFound
+
+if TYPE_CHECKING:
+    from onceward.stores.ledger import Ledger, NotFound
 
 __version__ = "0.1.0"
 
@@ -62,3 +66,12 @@ __all__ = [
     "UnknownStatus",
     "current",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in {"Ledger", "NotFound"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from onceward.stores import ledger  # people's work, which no first call does
+
+    globals()[name] = value = getattr(ledger, name)
+    return value

@@ -100,7 +100,7 @@ def test_the_version_is_told(cli):
     ("arguments", "told"),
     [
         (["--key", "line.id"], "no command"),
-        (["cat", "--key", "line.id"], "cat is no file; is it the command?"),
+        (["cat", "--key", "line.id"], "there is no file cat: is it the command?"),
         (["--key", "line.id", "--", "no-such-program"], "no-such-program: no such command"),
         (["--key", "line.id", "--", "./in.ndjson"], "not an executable file"),
         (["--key", "line.id", "--", "./plain"], "a script without a #! line"),
@@ -131,7 +131,7 @@ def test_the_version_is_told(cli):
         (["--key", "line.id", "--store", "mysql://x", "--", "cat"], "names no store"),
         (["gone.ndjson", "--key", "line.id", "--", "cat"], "gone.ndjson: no such file"),
         ([".", "--key", "line.id", "--", "cat"], "a directory"),
-        (["in.ndjson", "--key", "line.id", "--rejects", "in.ndjson", "--", "cat"], "the input itself"),
+        (["in.ndjson", "--key", "line.id", "--rejects", "in.ndjson", "--", "cat"], "that is an input file"),
         (["in.ndjson", "--key", "line.id", "--rejects", "no/such/folder", "--", "cat"], "cannot be written"),
         (["--", "cat"], "--key"),
     ],
@@ -379,10 +379,10 @@ def test_the_commands_of_that_list_name_the_ledger_that_was_looked_at(cli):
 @pytest.mark.parametrize(
     ("key", "then", "command"),
     [
-        ("n:a", "nothing, duplicates are given this result", "clear n:a"),
-        ("n:r", "deliver it again, which runs it", "park n:r"),
+        ("n:a", "nothing: duplicates get this result", "clear n:a"),
+        ("n:r", "deliver it again to run it", "park n:r"),
         ("n:p", "fix the cause", "unpark n:p"),
-        ("n:lapsed", "which takes it over", "park n:lapsed"),
+        ("n:lapsed", "to take it over", "park n:lapsed"),
         ("n:live", "wait for its worker", "park n:live --yes"),
     ],
 )
@@ -461,6 +461,6 @@ def test_pipe_makes_do_with_the_threads_that_there_are(cli):
     cli.write("in.ndjson", *({"id": n} for n in range(20)))
     run = [sys.executable, "-c", code, "pipe", "in.ndjson", "--key", "line.id", "--jobs", "500", "--", "true"]
     done = subprocess.run(run, cwd=cli.folder, env=cli.env, capture_output=True, text=True)
-    assert "threads of 500: give fewer --jobs" in done.stderr
+    assert "of 500 threads: lower --jobs" in done.stderr
     assert "ran 20" in done.stderr
     assert done.returncode == 0

@@ -132,7 +132,7 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
             "memory: cannot be made ahead of its first use. Use a store that can: dynamodb, sqlite",
         ),
         (["--ttl"], "--ttl means nothing for this ledger"),
-        (["--store", "dynamodb://orders", "--ttl", "--print", "terraform"], "--ttl is for a table that is there"),
+        (["--store", "dynamodb://orders", "--ttl", "--print", "terraform"], "--ttl is for a table that exists"),
     ],
 )
 def test_init_refuses_what_there_is_not(cli, arguments, told):

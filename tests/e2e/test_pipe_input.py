@@ -190,7 +190,7 @@ def test_a_store_that_is_locked_for_long_stops_the_run_and_nothing_runs(cli):
     result = cli.run("pipe", "--key", "line.id", *store, "--", "touch", "{line.id}", input=b'{"id":"two"}\n')
     holder.close()
     one_line(result, "another process holds its write lock")
-    assert "stopped, for the ledger failed" in result.stderr
+    assert "stopped because the ledger failed" in result.stderr
     assert not (cli.folder / "two").exists()
 
 
@@ -202,7 +202,7 @@ def test_a_full_disk_stops_the_run(cli):
 
     lines = b"".join(b'{"id":%d}\n' % n for n in range(500))
     run = ("pipe", "--key", "line.id", "--lease", "2", "--", "printf", "%s", "x" * 5000)
-    one_line(cli.run(*run, input=lines, preexec_fn=no_space_left), "stopped, for the ledger failed")
+    one_line(cli.run(*run, input=lines, preexec_fn=no_space_left), "stopped because the ledger failed")
     again = cli.run(*run, input=lines)
     assert again.returncode == 0
     assert len(again.stdout) == 500 * 5000

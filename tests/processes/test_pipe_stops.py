@@ -205,9 +205,9 @@ def test_the_first_signal_lets_the_running_commands_finish(cli, number):
     out, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert len(out.splitlines()) == len(cli.log()) == 4
-    assert b"stopping: what runs is waited for" in err
+    assert b"stopping: waiting for running lines" in err
     assert b"ran 4" in err
-    assert b"interrupted: the same command again does what is left" in err
+    assert b"interrupted; run the same command again to do the rest" in err
     result = cli.run("pipe", "in.ndjson", "--key", "line.id", "--jobs", "20", "--", slow(cli, 0.5), "{line.id}")
     assert sorted(cli.log()) == sorted(EVERY)
     assert "ran 36, replayed 4" in result.stderr

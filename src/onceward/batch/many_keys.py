@@ -62,15 +62,7 @@ class ManyKeys:
         def read(record: object) -> Reading:
             return Reading((record,), *source.read((record,), {}))
 
-        return Batch(
-            self.guards,
-            function,
-            read,
-            name=name,
-            concurrency=concurrency,
-            group=group,
-            **options,
-        )
+        return Batch(self.guards, function, read, name=name, concurrency=concurrency, group=group, **options)
 
     def checkpoint(
         self,
@@ -126,11 +118,11 @@ class ManyKeys:
         """
         from onceward.batch.checkpoint.context import CheckpointContext
         from onceward.batch.checkpoint.items import ItemReader, Limits
-        from onceward.batch.checkpoint.state import Buffer
+        from onceward.batch.checkpoint.state import CheckpointState
 
         guard = self.guards.for_flush(flush, name, {**options, "on_busy": "raise", "final": (), "cache": 0})
         limits = Limits(count, bytes, age).checked()
-        return CheckpointContext(Buffer(guard, ItemReader(key, fingerprint, size), limits), flush, on_done)
+        return CheckpointContext(CheckpointState(guard, ItemReader(key, fingerprint, size), limits), flush, on_done)
 
     def per(
         self,

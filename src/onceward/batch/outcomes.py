@@ -2,8 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-from onceward.claim.held import HeldClaim
-from onceward.core.protocol import Outcome as End
+from onceward.batch.ends import HandledClaim
 from onceward.core.steps import Replay
 
 Status = Literal["done", "replayed", "failed", "busy", "parked", "mismatch", "malformed", "deferred"]
@@ -49,46 +48,20 @@ class BatchOutcome(NamedTuple):
         return self.status in {"done", "replayed"}
 
 
-class Item:
+class Item(HandledClaim, eq=False, kw_only=True):
     """A record in progress."""
 
-    __slots__ = (
-        "args",
-        "begun",
-        "claim",
-        "end",
-        "error",
-        "fingerprint",
-        "first",
-        "group",
-        "index",
-        "key",
-        "outcome",
-        "record",
-        "replay",
-        "trouble",
-        "value",
-    )
+    index: int
+    record: object
+    args: tuple[object, ...] = ()
+    key: str = ""
+    fingerprint: str | None = None
+    group: int | None = None  # its number in this batch
+    first: "Item | None" = None  # the first item with the same key; both share its outcome
+    replay: Replay | None = None  # an earlier record that answers it
+    begun: bool = False  # whether its handler was entered
+    outcome: BatchOutcome | None = None
 
-    def __init__(self, index: int, record: object) -> None:
-        self.index = index
-        self.record = record
-        self.args: tuple[object, ...] = ()
-        self.key = ""
-        self.fingerprint: str | None = None
-        self.group: int | None = None  # its number in this batch
-        self.first: Item | None = None  # the first item with the same key; both share its outcome
-        self.claim: HeldClaim | None = None
-        self.replay: Replay | None = None  # an earlier record that answers it
-        self.begun = False  # whether its handler was entered
-        self.value: object = None
-        self.error: Exception | None = None  # what the handler raised
-        self.end: End | None = None  # how the claim must end, set when the handler returns
-        self.trouble: Exception | None = None  # why the end was not recorded
-        self.outcome: BatchOutcome | None = None
-
-    @property
-    def held(self) -> HeldClaim:
-        """The claim. The item must have one."""
-        assert self.claim is not None
-        return self.claim
+    def differs(self, other: "Item") -> bool:
+        """Return whether another record of this key has another input."""
+        return None not in {self.fingerprint, other.fingerprint} and self.fingerprint != other.fingerprint

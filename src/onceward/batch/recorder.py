@@ -22,13 +22,13 @@ class Ticker:
     """Records pending ends of this process's sync batches, in one thread each. A batch shorter than a tick costs a dict entry."""
 
     def __init__(self) -> None:
-        self._settlers: dict[int, Settler] = {}
+        self._recorders: dict[int, Recorder] = {}
         self._lock = threading.RLock()  # reentrant: a signal handler may run a batch inside another one
         self._running = False
 
-    def watch(self, settler: "Settler") -> None:
-        """Let ``settler`` record what is pending at each tick."""
-        self._settlers[id(settler)] = settler
+    def watch(self, recorder: "Recorder") -> None:
+        """Let ``recorder`` record what is pending at each tick."""
+        self._recorders[id(recorder)] = recorder
         if not self._running:
             self._start()
 
@@ -36,23 +36,23 @@ class Ticker:
         with self._lock:
             if not self._running:
                 # If no thread starts, all is recorded at the end, and the next batch tries again.
-                self._running = started("onceward-settler", self._run)
+                self._running = started("onceward-recorder", self._run)
 
-    def forget(self, settler: "Settler") -> None:
-        """Stop calling ``settler``."""
-        self._settlers.pop(id(settler), None)
+    def forget(self, recorder: "Recorder") -> None:
+        """Stop calling ``recorder``."""
+        self._recorders.pop(id(recorder), None)
 
     def _run(self) -> None:
         idle = 0
         while True:
             time.sleep(LINGER)
-            settlers = list(self._settlers.values())
-            for settler in settlers:
-                settler.tick()
-            idle = 0 if settlers else idle + 1
+            recorders = list(self._recorders.values())
+            for recorder in recorders:
+                recorder.tick()
+            idle = 0 if recorders else idle + 1
             if idle > IDLE:
                 with self._lock:
-                    self._running = bool(self._settlers)
+                    self._running = bool(self._recorders)
                     if not self._running:
                         return
 
@@ -69,7 +69,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-class Settler:
+class Recorder:
     """Records the ends of one batch: in another thread while handlers run, and the rest in the caller's thread."""
 
     def __init__(self, run: Run, store: Store) -> None:
@@ -79,38 +79,38 @@ class Settler:
         # Being recorded. If a recording thread dies, close() records its items.
         self._items: list[Item] = []
 
-    def settle_soon(self) -> None:
+    def record_soon(self) -> None:
         """Record what is pending at the next tick, if more items are left to run."""
-        if not self._watched and self._run.more:
+        if not self._watched and self._run.order.more:
             self._watched = True
             TICKER.watch(self)
 
     def tick(self) -> None:
         """Record what is pending now."""
-        if not self._run.pending or not self._busy.acquire(blocking=False):
+        if not self._run.order.handled or not self._busy.acquire(blocking=False):
             return
-        if not started("onceward-settler", self._settle):
+        if not started("onceward-recorder", self._record):
             self._busy.release()  # no thread started: close() records what is pending
 
     def close(self) -> None:
         """Record what is left. After an interrupt it may be called again."""
-        if self._run.inherited:
+        if self._run.order.inherited:
             return
         TICKER.forget(self)
         with self._busy:
-            settle(lambda: self._run.settling(self._run.take(self._items)), self._store)
+            settle(lambda: self._run.recording(self._run.order.take(self._items)), self._store)
 
-    def _settle(self) -> None:
+    def _record(self) -> None:
         try:
-            drive(self._run.settling(self._run.take(self._items)), self._store)
+            drive(self._run.recording(self._run.order.take(self._items)), self._store)
             self._items = [item for item in self._items if item.outcome is None]
         finally:
             self._busy.release()
-        self._run.tell()
+        self._run.report.tell()
 
 
-class AsyncSettler:
-    """Like :class:`Settler`, in a task."""
+class AsyncRecorder:
+    """Like :class:`Recorder`, in a task."""
 
     def __init__(self, run: Run, store: Store) -> None:
         import asyncio
@@ -118,17 +118,17 @@ class AsyncSettler:
         self._run, self._store = run, store
         self._closed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._items: list[Item] = []  # as in Settler
+        self._items: list[Item] = []  # as in Recorder
         self._interrupt: Exception | None = None
 
-    def settle_soon(self) -> None:
+    def record_soon(self) -> None:
         """Record what is pending within :data:`LINGER`."""
         if self._task is None or self._task.done():
             if self._task is not None:
                 self._hear(self._task)
             import asyncio
 
-            self._task = asyncio.create_task(self._settle())
+            self._task = asyncio.create_task(self._record())
 
     async def close(self) -> None:
         """Record what is left."""
@@ -149,7 +149,7 @@ class AsyncSettler:
             raise self._interrupt
 
     async def _rest(self) -> None:
-        await settle_async(lambda: self._run.settling(self._run.take(self._items)), self._store)
+        await settle_async(lambda: self._run.recording(self._run.order.take(self._items)), self._store)
 
     def _hear(self, task: "asyncio.Task[None]") -> None:
         """Keep the time limit that stopped the task; close() raises it."""
@@ -157,15 +157,15 @@ class AsyncSettler:
         if isinstance(error, Exception):  # a KeyboardInterrupt ends the loop by itself
             self._interrupt = error
 
-    async def _settle(self) -> None:
+    async def _record(self) -> None:
         import asyncio
 
-        while self._run.pending:
+        while self._run.order.handled:
             try:
                 await asyncio.wait_for(self._closed.wait(), LINGER)
             except TimeoutError:
                 await self._rest()  # completes even while the event loop shuts down
                 self._items = [item for item in self._items if item.outcome is None]
-                self._run.tell()
+                self._run.report.tell()
             else:
                 return

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from onceward.batch.recorder import AsyncSettler
+from onceward.batch.recorder import AsyncRecorder
 from onceward.batch.runner import Run
 
 if TYPE_CHECKING:
@@ -28,20 +28,21 @@ async def closed(
     run: Run,
     tasks: "Sequence[asyncio.Task[None]]",
     met: list[BaseException],
-    settler: AsyncSettler,
+    recorder: AsyncRecorder,
     error: BaseException,
 ) -> None:
     """Record what is done after ``error``. It may be called again, after an interrupt or after all is recorded."""
-    if isinstance(error, GeneratorExit):
+    run.order.stop()
+    if isinstance(error, GeneratorExit):  # as above
         return
     stop_all(run, tasks, met, error)
     await joined(run, tasks, met)
-    await settler.close()
+    await recorder.close()
 
 
 def stop_all(run: Run, tasks: "Iterable[asyncio.Task[None]]", met: list[BaseException], error: BaseException) -> None:
     """Begin no more items, cancel ``tasks``, and add ``error`` to ``met``."""
     met.append(error)
-    run.stop()
+    run.order.stop()
     for task in tasks:
         task.cancel()

@@ -1,9 +1,11 @@
 """The claim as a handler sees it. ``lease.py`` and ``held.py`` implement it."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from onceward.core.drivers import Steps
+from onceward.core.protocol import Outcome, parked, released
 from onceward.core.record import Record
 from onceward.keys.ledger_keys import derived_key
 
@@ -73,9 +75,8 @@ class Claim:
 
     @abstractmethod
     async def extend_async(self, seconds: float | None = None) -> None:
-        """As :meth:`extend`, for a coroutine."""
+        """Like :meth:`extend`, for a coroutine."""
 
-    @abstractmethod
     def complete(self, result: object = None) -> None:
         """Record ``result`` for good. Duplicates get it from now on.
 
@@ -85,12 +86,12 @@ class Claim:
             ForkedClaim: this process was forked from the one that made the claim.
             OncewardError: the claim was ended before.
         """
+        self._settle(self._completing(result))
 
-    @abstractmethod
     async def complete_async(self, result: object = None) -> None:
-        """As :meth:`complete`, for a coroutine."""
+        """Like :meth:`complete`, for a coroutine."""
+        await self._settle_async(self._completing(result))
 
-    @abstractmethod
     def release(self, error: str | None = None) -> None:
         """Give the key back for a retry. The record keeps ``error`` for a person to read.
 
@@ -100,18 +101,19 @@ class Claim:
             ForkedClaim: this process was forked from the one that made the claim.
             OncewardError: the claim was ended before.
         """
+        self._settle(self._leaving(released, error, "release it"))
 
-    @abstractmethod
     async def release_async(self, error: str | None = None) -> None:
-        """As :meth:`release`, for a coroutine."""
+        """Like :meth:`release`, for a coroutine."""
+        await self._settle_async(self._leaving(released, error, "release it"))
 
-    @abstractmethod
     def park(self, reason: str | None = None) -> None:
         """Stop retrying the key until an operator clears or unparks it. Raises the errors of :meth:`release`."""
+        self._settle(self._leaving(parked, reason, "park it"))
 
-    @abstractmethod
     async def park_async(self, reason: str | None = None) -> None:
-        """As :meth:`park`, for a coroutine."""
+        """Like :meth:`park`, for a coroutine."""
+        await self._settle_async(self._leaving(parked, reason, "park it"))
 
     @abstractmethod
     def transaction(self, connection: C) -> "Transaction[C]":
@@ -126,7 +128,6 @@ class Claim:
             TypeError: this ledger cannot do that; the message names ledgers that can.
         """
 
-    @abstractmethod
     def transact(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # T is NoneType then
         """Commit ``writes`` and this claim's completion: all of them, or nothing. For ledgers in DynamoDB.
 
@@ -148,7 +149,24 @@ class Claim:
                 next delivery finds out whether the writes were made.
             TypeError, ValueError: this ledger cannot do that, or a write has another form.
         """
+        self._settle(self._completing(result, writes))
+        return result
+
+    async def transact_async(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # as above
+        """Like :meth:`transact`, for a coroutine."""
+        await self._settle_async(self._completing(result, writes))
+        return result
 
     @abstractmethod
-    async def transact_async(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # as above
-        """As :meth:`transact`, for a coroutine."""
+    def _completing(self, result: object, writes: Sequence[object] | None = None) -> Callable[[], Steps[None]]: ...
+
+    @abstractmethod
+    def _leaving(
+        self, outcome: Callable[[str | None], Outcome], text: str | None, doing: str
+    ) -> Callable[[], Steps[None]]: ...
+
+    @abstractmethod
+    def _settle(self, make: Callable[[], Steps[None]]) -> None: ...
+
+    @abstractmethod
+    async def _settle_async(self, make: Callable[[], Steps[None]]) -> None: ...

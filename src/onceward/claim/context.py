@@ -2,17 +2,19 @@
 
 from types import TracebackType
 
+from onceward.claim.called import OVER, RAISED, RETURNED, Call
 from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim
 from onceward.claim.replays import CallOutcome
-from onceward.claim.running import CURRENT
-from onceward.core.drivers import was_settled
-from onceward.errors import Completed, OncewardError
+from onceward.claim.running import CURRENT, is_cut_short
+from onceward.errors import Completed
 
 
 class ClaimContext:
     """What ``once.claim(key)`` returns: enter it with ``with`` or ``async with`` to hold the claim."""
+
+    _block = Call(None, {OVER: True})  # how its block ended
 
     def __init__(self, guard: Guard, key: str) -> None:
         self._guard = guard
@@ -27,14 +29,14 @@ class ClaimContext:
     ) -> None:
         try:  # not in a separate function: an interrupt at its entry would be missed
             try:
-                self._leave(error)
+                self._guard.leave(self._left(error), self._block)
             except BaseException as met:
-                if self._is_cut_short(met):
-                    self._leave(error)
+                if is_cut_short(self._block, met):
+                    self._guard.leave(self._left(error), self._block)
                 raise
         except BaseException as met:  # a second interrupt came before the first was handled
-            if self._is_cut_short(met):
-                self._leave(error)
+            if is_cut_short(self._block, met):
+                self._guard.leave(self._left(error), self._block)
             raise
 
     async def __aenter__(self) -> Claim:
@@ -45,45 +47,20 @@ class ClaimContext:
     ) -> None:
         try:  # as above
             try:
-                await self._leave_async(error)
+                await self._guard.leave_async(self._left(error), self._block)
             except BaseException as met:
-                if self._is_cut_short(met) and not isinstance(met, GeneratorExit):
-                    await self._leave_async(error)
+                if not isinstance(met, GeneratorExit) and is_cut_short(self._block, met):
+                    await self._guard.leave_async(self._left(error), self._block)
                 raise
         except BaseException as met:
-            if self._is_cut_short(met) and not isinstance(met, GeneratorExit):
-                await self._leave_async(error)
+            if not isinstance(met, GeneratorExit) and is_cut_short(self._block, met):
+                await self._guard.leave_async(self._left(error), self._block)
             raise
-
-    def _leave(self, error: BaseException | None) -> None:
-        """End the claim as its block has ended. Call it again after an interrupt."""
-        claim = self._held()
-        if error is None:
-            self._guard.finish(claim, None)
-        elif isinstance(error, Exception):
-            self._guard.fail(claim, error)
-        else:
-            self._guard.drop(claim)
-        self._claim = None
-
-    async def _leave_async(self, error: BaseException | None) -> None:
-        """As :meth:`_leave`, for a coroutine."""
-        claim = self._held()
-        if error is None:
-            await self._guard.finish_async(claim, None)
-        elif isinstance(error, Exception):
-            await self._guard.fail_async(claim, error)
-        else:
-            self._guard.drop(claim)
-        self._claim = None
-
-    def _is_cut_short(self, met: BaseException) -> bool:
-        """Tell whether ``met`` came before the claim was ended."""
-        return self._claim is not None and not isinstance(met, OncewardError) and not was_settled(met)
 
     def _entered(self, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:
         try:
             self._claim = claim = claimed(self._key, entry)
+            self._block = Call(None, {RETURNED: None})
             CURRENT.set(claim)
         except BaseException:  # Python does not call __exit__ for a block that was not entered
             if isinstance(entry, HeldClaim):
@@ -92,10 +69,14 @@ class ClaimContext:
             raise
         return claim
 
-    def _held(self) -> HeldClaim:
+    def _left(self, error: BaseException | None) -> HeldClaim:
+        """Note how the block ended, and return its claim."""
         claim = self._claim
         if claim is None:
             raise RuntimeError("this once.claim(...) was not entered")
+        if error is not None:
+            self._block.pop(RETURNED, None)
+            self._block[RAISED] = error
         CURRENT.set(claim.outer)
         return claim
 

@@ -7,8 +7,9 @@ counts as a failure instead. While the outcome is being recorded, the interrupt 
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from onceward.claim import called, heartbeat
 from onceward.claim.called import OVER, RAISED, RETURNED, Call, ClaimParameter
@@ -17,14 +18,11 @@ from onceward.claim.replays import CallOutcome, Replays, refusal
 from onceward.claim.running import check_free, run_under, run_under_async
 from onceward.core import steps
 from onceward.core.clock import Clock
-from onceward.core.drivers import drive, drive_async, settle, settle_async
+from onceward.core.drivers import Steps, drive, drive_async, settle, settle_async
 from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
 from onceward.core.steps import Bid, Refused, Replay, Won
-from onceward.errors import (
-    LeaseLost,
-    OncewardError,
-)
+from onceward.errors import LeaseLost, OncewardError
 from onceward.observe.events import Event, about, of_claiming, of_memory
 from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores.contract import Store
@@ -33,20 +31,15 @@ if TYPE_CHECKING:
     from onceward.results.codec import Codec
 
 Function = Callable[..., object]
-_SEALED: Final = '{"$onceward":1,"sealed'  # how a sealed result begins
 
 
 class Guard:
-    """The options of one handler, and its way of storing results.
+    """The options of one handler, and its way of storing results: by default, each by its own type.
 
     Args:
-        store: where the records are.
         policy: the options, checked; a ``max_result`` of None becomes the store's.
-        clock: the owner's clock (seconds).
-        codec: how results are stored; by default, each by its own type.
         parameter: the handler's parameter that takes the claim, if it has one.
         name: the namespace of its keys.
-        observers: who hears of what happens.
 
     Raises:
         ValueError: the lease is too short for the store's clock, or the heartbeat is too late for the lease.
@@ -101,11 +94,8 @@ class Guard:
 
         With ``whole`` it returns a :class:`CallOutcome`.
         """
-        if self._caches and (known := self.replays.recall(key, fingerprint)) is not None:
-            if self.observers.given:
-                self.observers.tell(of_memory(key))
-            return known if whole else known.value
-        claim = self.enter(key, fingerprint)
+        entry = self._recalled(key, fingerprint) if self._caches else None
+        claim = entry or self.enter(key, fingerprint)
         match claim:  # not type(claim): an interrupt can come after any call, and the claim would not end
             case CallOutcome():
                 return claim if whole else claim.value
@@ -114,13 +104,13 @@ class Guard:
             if self._parameter is not None:
                 args, kwargs = self._parameter.fill(claim, args, kwargs)
             call = Call(partial(function, *args, **kwargs))
-            failure = run_under(claim, call, self._leave)
+            failure = run_under(claim, call, self.leave)
             if failure is not None:
                 raise failure
             return call[RETURNED] if not whole else CallOutcome(call[RETURNED], claim.record, replayed=False)
         except BaseException as error:
             if not call:  # the handler has not begun
-                self._leave(claim, Call(None, {RAISED: error}))
+                self.leave(claim, Call(None, {RAISED: error}))
             raise
         finally:
             call = None  # else the exception, its traceback and this frame would keep each other alive
@@ -135,12 +125,9 @@ class Guard:
         *,
         whole: bool = False,
     ) -> object:
-        """As :meth:`call`; awaits what ``function`` returns, if it can be awaited."""
-        if self._caches and (known := self.replays.recall(key, fingerprint)) is not None:
-            if self.observers.given:
-                self.observers.tell(of_memory(key))
-            return known if whole else known.value
-        claim = await self.enter_async(key, fingerprint)
+        """Like :meth:`call`; awaits what ``function`` returns, if it can be awaited."""
+        entry = self._recalled(key, fingerprint) if self._caches else None
+        claim = entry or await self.enter_async(key, fingerprint)
         match claim:  # as above
             case CallOutcome():
                 return claim if whole else claim.value
@@ -149,42 +136,24 @@ class Guard:
             if self._parameter is not None:
                 args, kwargs = self._parameter.fill(claim, args, kwargs)
             call = Call(partial(function, *args, **kwargs))
-            failure = await run_under_async(claim, call, self._leave_async)
+            failure = await run_under_async(claim, call, self.leave_async)
             if failure is not None:
                 raise failure
             return call[RETURNED] if not whole else CallOutcome(call[RETURNED], claim.record, replayed=False)
         except BaseException as error:
             if not call:  # as above
-                await self._leave_async(claim, Call(None, {RAISED: error}))
+                await self.leave_async(claim, Call(None, {RAISED: error}))
             raise
         finally:
             call = None  # as above
 
-    def _leave(self, claim: HeldClaim, call: Call) -> BaseException | None:
-        """End ``claim`` as the handler ended, and return its exception. Call it again after an interrupt."""
-        failure = called.failure(call)
-        if failure is None:
-            self.finish(claim, call[RETURNED])
-        elif isinstance(failure, Exception):
-            self.fail(claim, failure)
-        else:
-            self.drop(claim)
-        call[OVER] = True
-        return failure
+    def _recalled(self, key: str, fingerprint: str | None) -> CallOutcome[object] | None:
+        known = self.replays.recall(key, fingerprint)
+        if known is not None and self.observers.given:
+            self.observers.tell(of_memory(key))
+        return known
 
-    async def _leave_async(self, claim: HeldClaim, call: Call) -> BaseException | None:
-        """As :meth:`_leave`, for a coroutine."""
-        failure = called.failure(call)
-        if failure is None:
-            await self.finish_async(claim, call[RETURNED])
-        elif isinstance(failure, Exception):
-            await self.fail_async(claim, failure)
-        else:
-            self.drop(claim)
-        call[OVER] = True
-        return failure
-
-    # --- enter, finish and fail, sync and async -------------------------------------------------------------------
+    # --- claim and end, sync and async ----------------------------------------------------------------------------
 
     def enter(self, key: str, fingerprint: str | None, *, value: bool = True) -> HeldClaim | CallOutcome[object]:
         """Claim ``key`` and start to renew it, or return the recorded answer.
@@ -199,103 +168,92 @@ class Guard:
         try:
             outcome = drive(steps.claim(self.store, bid, value=value), self.store)
             if isinstance(outcome, Won):
-                if told:
-                    self._tell(outcome, since)
-                return self._won(outcome, told=told)
+                return self._won(outcome, since, told=told)
         except OncewardError:
             raise
         except BaseException:
-            try:
-                settle(lambda: steps.abandon(self.store, bid), self.store)
-            except Exception:  # the caller must see the interrupt; the lease ends by itself
-                pass
+            with suppress(Exception):  # the caller must see the interrupt; the lease ends by itself
+                settle(partial(steps.abandon, self.store, bid), self.store)
             raise
         return self.answer(outcome, since, told=told)
 
     async def enter_async(
         self, key: str, fingerprint: str | None, *, value: bool = True
     ) -> HeldClaim | CallOutcome[object]:
-        """As :meth:`enter`, for a coroutine."""
+        """Like :meth:`enter`, for a coroutine."""
         bid = self.bid(key, fingerprint)
         told = self.observers.are_listening()
         since = self.clock() if told or self._caches else 0.0
         try:
             outcome = await drive_async(steps.claim(self.store, bid, value=value), self.store)
             if isinstance(outcome, Won):
-                if told:
-                    self._tell(outcome, since)
-                return self._won(outcome, told=told)
+                return self._won(outcome, since, told=told)
         except (OncewardError, GeneratorExit):  # a closed coroutine must not await
             raise
         except BaseException:
-            try:
-                await settle_async(lambda: steps.abandon(self.store, bid), self.store)
-            except Exception:
-                pass
+            with suppress(Exception):  # as above
+                await settle_async(partial(steps.abandon, self.store, bid), self.store)
             raise
         return self.answer(outcome, since, told=told)
 
-    def finish(self, claim: HeldClaim, value: object) -> None:
-        """Record ``value``, unless the handler has ended the claim itself.
+    def leave(self, claim: HeldClaim, call: Call) -> BaseException | None:
+        """End ``claim`` as ``call`` ended, unless its handler did. After an interrupt, call it again.
+
+        Returns:
+            The handler's exception, or None. It is an interrupt if it is no ``Exception``.
 
         Raises:
-            LeaseLost, ResultNotRecorded, ForkedClaim: as their docs say.
+            LeaseLost, ResultNotRecorded, ForkedClaim: the handler returned, and that is not recorded.
         """
+        failure = called.failure(call)
         try:
-            if claim.settled is not None:
-                claim.check_own()
-            else:
+            if (steps_of_end := self._end(claim, call, failure)) is not None:
                 since = self.clock() if self._caches else 0.0
-                settle(claim.success(value), self.store)
-                if self._caches:
-                    self.replays.remember(claim.record, self.policy.retention, since)
-                claim.warn()
+                settle(steps_of_end, self.store)
+                if failure is None:
+                    self._completed(claim, since)
         finally:
             heartbeat.HEARTBEAT.forget(claim)
             if claim.story is not None:
                 claim.story.tell()
+        call[OVER] = True
+        return failure
 
-    async def finish_async(self, claim: HeldClaim, value: object) -> None:
-        """As :meth:`finish`, for a coroutine."""
+    async def leave_async(self, claim: HeldClaim, call: Call) -> BaseException | None:
+        """Like :meth:`leave`, for a coroutine."""
+        failure = called.failure(call)
         try:
-            if claim.settled is not None:
-                claim.check_own()
-            else:
+            if (steps_of_end := self._end(claim, call, failure)) is not None:
                 since = self.clock() if self._caches else 0.0
-                await settle_async(claim.success(value), self.store)
-                if self._caches:
-                    self.replays.remember(claim.record, self.policy.retention, since)
-                claim.warn()
+                await settle_async(steps_of_end, self.store)
+                if failure is None:
+                    self._completed(claim, since)
         finally:
             heartbeat.HEARTBEAT.forget(claim)
             if claim.story is not None:
                 claim.story.tell()
+        call[OVER] = True
+        return failure
 
-    def fail(self, claim: HeldClaim, error: Exception) -> None:
-        """Record that the handler raised ``error``, unless it ended the claim itself. Raises only interrupts."""
-        try:
-            if claim.settled is None and not claim.inherited:
-                if claim.paused is not None:
-                    claim.paused()  # an interrupt kept its transaction from ending
-                claim.handled()
-                settle(lambda: claim.failing(error), self.store)
-        finally:
-            heartbeat.HEARTBEAT.forget(claim)
-            if claim.story is not None:
-                claim.story.tell()
+    def _end(self, claim: HeldClaim, call: Call, failure: BaseException | None) -> Callable[[], Steps[None]] | None:
+        """Return a maker of the steps that end ``claim``; None if there are none."""
+        if failure is None:
+            if claim.settled is None:
+                return claim.success(call[RETURNED])
+            claim.check_own()
+        elif not isinstance(failure, Exception):
+            self.drop(claim)
+        elif claim.settled is None and not claim.inherited:
+            if claim.paused is not None:
+                claim.paused()  # an interrupt kept its transaction from ending
+            claim.handled()
+            return partial(claim.failing, failure)
+        return None
 
-    async def fail_async(self, claim: HeldClaim, error: Exception) -> None:
-        """As :meth:`fail`, for a coroutine."""
-        try:
-            if claim.settled is None and not claim.inherited:
-                if claim.paused is not None:
-                    claim.paused()  # as in fail()
-                claim.handled()
-                await settle_async(lambda: claim.failing(error), self.store)
-        finally:
-            heartbeat.HEARTBEAT.forget(claim)
-            if claim.story is not None:
-                claim.story.tell()
+    def _completed(self, claim: HeldClaim, since: float) -> None:
+        if self._caches:
+            self.replays.remember(claim.record, self.policy.retention, since)
+        claim.warn()
 
     def drop(self, claim: HeldClaim) -> None:
         """Leave an interrupted handler's key claimed until its lease ends: its work may still go on."""
@@ -304,7 +262,7 @@ class Guard:
         claim.let_go()
         heartbeat.HEARTBEAT.forget(claim)
         if claim.paused is not None and not claim.inherited:
-            claim.paused()  # as in fail()
+            claim.paused()  # as in _end()
         claim.tell()
 
     def bid(self, key: str, fingerprint: str | None) -> Bid:
@@ -318,11 +276,8 @@ class Guard:
     def answer(self, outcome: Replay | Refused, since: float, *, told: bool) -> CallOutcome[object]:
         """Return what a duplicate gets, or raise why it gets nothing, and tell observers."""
         if told or (isinstance(outcome, Refused) and outcome.verdict is Verdict.PARKED):
-            self._tell(outcome, since)
+            self.observers.tell(*self.events_of(outcome, since))
         return self.replays.answer(outcome, since)
-
-    def _tell(self, outcome: Won | Replay | Refused, since: float) -> None:
-        self.observers.tell(*self.events_of(outcome, since))
 
     def events_of(self, outcome: Won | Replay | Refused, since: float) -> list[Event]:
         """Return the events of a claim that was asked for at ``since``; 0 means that nobody listened."""
@@ -330,7 +285,9 @@ class Guard:
         event = of_claiming(outcome, self.clock() - since if since else None, error)
         return [] if event is None else [event]
 
-    def _won(self, outcome: Won, *, told: bool) -> HeldClaim:
+    def _won(self, outcome: Won, since: float, *, told: bool) -> HeldClaim:
+        if told:
+            self.observers.tell(*self.events_of(outcome, since))
         if self.clock() >= outcome.until:  # this worker was stopped or cut off after it asked
             self.observers.tell(about("lost", outcome.record))
             raise LeaseLost(outcome.record.key, "begin its handler")

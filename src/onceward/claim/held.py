@@ -1,6 +1,7 @@
 """How a claim ends: the handler's verbs, and their steps, which guards drive themselves."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from onceward.claim.called import NotBegun
@@ -8,6 +9,7 @@ from onceward.claim.lease import Lease
 from onceward.core import protocol, steps
 from onceward.core.drivers import Steps, settle, settle_async
 from onceward.core.protocol import Outcome
+from onceward.core.record import COMPLETED
 from onceward.core.steps import Lost, Settled
 from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded
 from onceward.results.outcomes import (
@@ -24,46 +26,11 @@ from onceward.results.outcomes import (
 if TYPE_CHECKING:
     from onceward.claim.transaction import Transaction
 
-T = TypeVar("T")
 C = TypeVar("C")
 
 
 class HeldClaim(Lease):
     """A claim that this process holds. Its handler sees a :class:`Claim`."""
-
-    __slots__ = ()
-
-    def complete(self, result: object = None) -> None:
-        """See :class:`Claim`."""
-        self._begin_end()
-        self._settle(self.success(result))
-        self.warn()
-
-    async def complete_async(self, result: object = None) -> None:
-        """See :class:`Claim`."""
-        self._begin_end()
-        await self._settle_async(self.success(result))
-        self.warn()
-
-    def release(self, error: str | None = None) -> None:
-        """See :class:`Claim`."""
-        self._begin_end()
-        self._settle(lambda: self.leaving(protocol.released(self._noted(error)), "release it"))
-
-    async def release_async(self, error: str | None = None) -> None:
-        """See :class:`Claim`."""
-        self._begin_end()
-        await self._settle_async(lambda: self.leaving(protocol.released(self._noted(error)), "release it"))
-
-    def park(self, reason: str | None = None) -> None:
-        """See :class:`Claim`."""
-        self._begin_end()
-        self._settle(lambda: self.leaving(protocol.parked(self._noted(reason)), "park it"))
-
-    async def park_async(self, reason: str | None = None) -> None:
-        """See :class:`Claim`."""
-        self._begin_end()
-        await self._settle_async(lambda: self.leaving(protocol.parked(self._noted(reason)), "park it"))
 
     def transaction(self, connection: C) -> "Transaction[C]":
         """See :class:`Claim`."""
@@ -71,44 +38,38 @@ class HeldClaim(Lease):
 
         return Transaction.of_claim(self, connection)
 
-    def transact(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # T is NoneType then
-        """See :class:`Claim`."""
-        from onceward.stores.capabilities import TRANSACT
+    def _completing(self, result: object, writes: Sequence[object] | None = None) -> Callable[[], Steps[None]]:
+        commit = None
+        if writes is not None:
+            from onceward.stores.capabilities import TRANSACT
 
-        commit = TRANSACT.needed(self.store)(writes)
+            commit = TRANSACT.needed(self.store)(writes)
         self._begin_end()
-        self._settle(self.success(result, commit))
-        self.warn()
-        return result
+        return self.success(result, commit)
 
-    async def transact_async(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # as above
-        """See :class:`Claim`."""
-        from onceward.stores.capabilities import TRANSACT
-
-        commit = TRANSACT.needed(self.store)(writes)
+    def _leaving(
+        self, outcome: Callable[[str | None], Outcome], text: str | None, doing: str
+    ) -> Callable[[], Steps[None]]:
         self._begin_end()
-        await self._settle_async(self.success(result, commit))
-        self.warn()
-        return result
+        return lambda: self.leaving(outcome(text and noted(storable(text), self.policy)), doing)
 
     def _settle(self, make: Callable[[], Steps[None]]) -> None:
         try:
             settle(make, self.store)
         finally:
             self.tell()
+        self.warn()
 
     async def _settle_async(self, make: Callable[[], Steps[None]]) -> None:
         try:
             await settle_async(make, self.store)
         finally:
             self.tell()
+        self.warn()
 
     def _begin_end(self) -> None:
         self._check_free()
         self._ended = None  # an earlier try to end it does not count
-
-    def _noted(self, text: str | None) -> str | None:
-        return text and noted(storable(text), self.policy)
 
     # --- by the guard -----------------------------------------------------------------------------------------------
 
@@ -126,22 +87,22 @@ class HeldClaim(Lease):
             if outcome is None and tries > 2:
                 outcome = protocol.completed(None, "the encoding of the result was interrupted")
             if outcome is None:
-                outcome = completion(self.codec, self.policy, result)
+                outcome = self.completion(result)
             return self.completing(outcome, result) if commit is None else self._committing(outcome, commit)
 
         return recording
 
     def warn(self) -> None:
-        """Warn of a result that was not stored. Call it after the recording: a filter can turn the warning into an error."""
-        if self.record.result is None:
+        """Warn of a completion without its result. Call it after the recording: a filter can make the warning an error."""
+        if self.record.result is None and self.settled == COMPLETED:
             warn_of_missing(self.record)
 
     def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:
-        """Record a completion. The handler has succeeded, so no error here may look like its failure.
+        """Record a completion; raises LeaseLost or ResultNotRecorded, never what looks like the handler's failure.
 
-        If the store does not take the result within one lease, it is left out. After one more lease, raise ResultNotRecorded.
+        If the store does not take the result within one lease, it is left out. It has one more lease for the rest.
         """
-        end = self._end(outcome)
+        end = self._end(outcome)  # not within the try: an ended claim is no failed exchange
         try:
             ended = yield from end
         except OncewardError as error:
@@ -161,7 +122,7 @@ class HeldClaim(Lease):
         try:
             ended = yield from end
         finally:
-            self._ending = False
+            self.ending = False
         self.ended(ended, outcome, "commit its effect")
 
     def failing(self, error: Exception) -> Steps[None]:
@@ -180,7 +141,7 @@ class HeldClaim(Lease):
             self.telling.raised = None  # else the exception, its traceback and the claim would keep each other alive
 
     def completed_in_vain(self, error: Exception) -> bool:
-        """Tell whether ``error`` says that the handler completed this claim itself, but the result was not recorded."""
+        """Return whether ``error`` says that the handler completed this claim itself, but the result was not recorded."""
         return isinstance(error, ResultNotRecorded) and error.key == self.record.key
 
     def completion(self, result: object) -> Outcome:
@@ -221,19 +182,13 @@ class HeldClaim(Lease):
 
     def _end(self, outcome: Outcome, commit: steps.Commit | None = None) -> Steps[Settled | Lost]:
         self._check_open()
-        self._ending = True
+        self.ending = True
         return steps.end(
             self.store,
             self.record,
             outcome,
             self.policy,
             clock=self.clock,
-            until=self._two_leases if outcome.result is None or commit is not None else self._one_lease,
+            until=partial(self.limit, 2 if outcome.result is None or commit is not None else 1),
             commit=commit,
         )
-
-    def _one_lease(self) -> float:
-        return self.limit(1)
-
-    def _two_leases(self) -> float:
-        return self.limit(2)

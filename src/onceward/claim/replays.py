@@ -1,6 +1,5 @@
 """What a duplicate gets: the recorded result or exception, from the ledger or this process's memory, or why not."""
 
-from math import inf
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
 
 from onceward.core.clock import Clock
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from onceward.results.codec import Codec
 
 _SEALED: Final = '{"$onceward":1,"sealed'  # how a sealed result begins
-
 
 T = TypeVar("T")
 
@@ -45,7 +43,7 @@ class CallOutcome(Generic[T]):
     @property
     def recorded_at(self) -> float | None:
         """When the value was recorded (seconds, on the ledger's clock, as in a record); None when the call was skipped."""
-        return last_change(self._record, inf) if self._record.status == COMPLETED else None
+        return last_change(self._record, float("inf")) if self._record.status == COMPLETED else None
 
     def __repr__(self) -> str:
         return (
@@ -62,13 +60,7 @@ class _Known(NamedTuple):
 
 
 class Replays:
-    """Answers duplicates as one guard's options say.
-
-    Args:
-        policy: the options.
-        clock: the owner's clock (seconds).
-        codec: how results are stored; by default, each by its own type.
-    """
+    """Answers duplicates as one guard's ``policy`` says. Without a ``codec``, each result is stored by its own type."""
 
     def __init__(self, policy: Policy, clock: Clock, codec: "Codec | None" = None) -> None:
         from onceward.results import codec as codecs  # msgspec is loaded with the first guard, not with onceward

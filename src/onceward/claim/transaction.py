@@ -1,19 +1,20 @@
-"""An effect in the ledger's own database that commits together with its record: both, or neither."""
+"""An effect in the ledger's own database that commits together with its record: both, or neither.
+
+The methods of ``with`` and ``async with`` are here, and the body runs between them. The logic is in ``joined.py``.
+"""
 
 import contextlib
-from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from onceward.claim import forks, heartbeat
+from onceward.claim import forks
 from onceward.claim.claim import Claim
+from onceward.claim.joined import Joined
 from onceward.claim.running import CURRENT
-from onceward.core import protocol, steps
-from onceward.core.drivers import Steps, drive
-from onceward.core.steps import Bid, Lost, Refused, Won
-from onceward.errors import Completed, ForkedClaim, LeaseLost, OncewardError, Parked, ResultNotRecorded, StoreError
-from onceward.observe.events import Event
-from onceward.stores.capabilities import TRANSACTION, Session
+from onceward.core.whole import drive_whole, drive_whole_async, shielded
+from onceward.errors import OncewardError, Parked, StoreError
+from onceward.results.outcomes import warn_of_missing
+from onceward.stores.capabilities import TRANSACTION, TransactionState
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
@@ -21,62 +22,47 @@ if TYPE_CHECKING:
     from onceward.claim.held import HeldClaim
 
 C = TypeVar("C")
-_OPEN: dict[int, int] = {}  # id(connection) to id() of the Transaction that began there last
 
 
 class Transaction(Generic[C]):
-    """A transaction that ends with the completion of a key.
+    """A transaction that ends with the completion of a key. Enter it with ``with``, or ``async with`` for an async connection.
 
     Attributes:
         connection: where the body writes its effect. The body must not commit or roll back.
         result: what duplicates get; set it in the body.
     """
 
-    _entered = False  # and not left
+    _joined: Joined | None = None
+    _abandoned = False  # nobody waits for its beginning any more
 
     def __init__(self, store: Store, connection: C, guard: "Guard | None", key: str) -> None:
         self._join = TRANSACTION.needed(store)
         self.connection = connection
         self.result: object = None
-        self._held: HeldClaim
         self._store = store
         self._guard = guard  # None when the claim was made before the transaction
         self._key = key
-        self._session: Session
-        self._bid: Bid | None = None
+        self._before: HeldClaim | None = None  # that claim
         self._outer: HeldClaim | None = None
         self._process = forks.generation
-        self._events: list[Event] = []  # told after the transaction, as are those of the claims
-        self._told: list[HeldClaim] = []
 
     @property
     def claim(self) -> Claim:
         """The claim. Its ``fence``, ``attempt`` and ``key()`` are useful in the body."""
         return self._held
 
-    def __del__(self) -> None:
-        """Roll back if an interrupt came when the block ended: otherwise the file stays locked for everybody.
+    @property
+    def _held(self) -> "HeldClaim":
+        joined = self._inside
+        if joined.held is None:
+            raise RuntimeError("this transaction was refused")
+        return joined.held
 
-        It can run at any moment, in any thread, and when the interpreter exits.
-        """
-        if self._entered:
-            with contextlib.suppress(Exception):
-                self.undo()
-
-    def undo(self) -> None:
-        """Roll back if this transaction is still open, but no later one on its connection.
-
-        The driver may refuse it outside the connection's own thread. In a forked child, the transaction is the parent's.
-        """
-        if forks.generation != self._process or not self._entered:
-            return
-        if _OPEN.get(id(self.connection)) == id(self) and self._session.is_open:
-            with contextlib.suppress(StoreError):
-                if self._session.unmark():  # else it is another transaction
-                    self._end(self._session.rollback)
-        if not self._session.is_open:
-            self._entered = False
-            self._held.paused = None
+    @property
+    def _inside(self) -> Joined:
+        if self._joined is None:
+            raise RuntimeError("this transaction was not entered")
+        return self._joined
 
     @classmethod
     def of_key(cls, guard: "Guard", key: str, connection: C) -> "Transaction[C]":
@@ -87,202 +73,136 @@ class Transaction(Generic[C]):
     def of_claim(cls, claim: "HeldClaim", connection: C) -> "Transaction[C]":
         """Return a transaction of the effect and completion of a held claim."""
         made = cls(claim.store, connection, None, claim.record.key)
-        made._held = claim
+        made._before = claim
         return made
 
     def __enter__(self) -> Self:
-        if self._guard is None:
-            self._held.check_own()
-        self._session = session = self._join(self.connection)
+        joined = self._prepared(awaited=False)
         try:
-            self._execute(session.begin)
-            if self._guard is None:
-                self._check_held()
-            else:
-                self._held = self._claim(self._guard)
-            self._execute(session.mark)
-            _OPEN[id(self.connection)] = id(self)
-            self._outer = CURRENT.get()
-            self._entered = True
-            self._held.paused = self.undo if self._guard is None else _nothing
-            CURRENT.set(self._held)
-        except Parked:
-            # The refused claim may have parked the key: keep that write.
-            self._end(self._session.commit)
-            self._tell()
-            raise
-        except BaseException:
-            self._end(self._session.rollback)
-            self._entered = False
-            if hasattr(self, "_held") and self._held.paused:  # interrupted at the last moment
-                self._held.paused = None
-                CURRENT.set(self._outer)
-            if not self._told or self._guard is None:  # else a claim was made and rolled back
-                self._tell()
+            drive_whole(joined.enter(), joined)
+            CURRENT.set(joined.held)
+        except BaseException as error:
+            self.undo()
+            self._refused(joined, error)
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        CURRENT.set(self._outer)
+        joined = self._inside
+        if self._is_parents(error):
+            return
         try:
-            self._leave(error)
+            drive_whole(joined.leave(error, self.result), joined)
+            if joined.committed:
+                warn_of_missing(self._held.record, 3)
         finally:
-            if not self._held.inherited and (error is None or isinstance(error, Exception)):
-                self._tell()
+            if error is None or isinstance(error, Exception):
+                joined.tell()
 
-    def _leave(self, error: BaseException | None) -> None:
+    async def __aenter__(self) -> Self:
+        joined = self._prepared(awaited=True)
         try:
-            CURRENT.set(self._outer)
-            if self._held.inherited:  # so is the connection: any use of it here would harm the parent's
-                if error is None:
-                    self._held.check_own()
-                return
-            if self._ended_early():
-                self._park_after_early_end(error)
-            elif error is None:
-                self._commit()
-            else:
-                self._end(self._session.rollback)
-                self._record_failure(error)
+            await shielded(self._enter_async(joined), self._abandon)
+            CURRENT.set(joined.held)
+        except BaseException as error:
+            is_open = joined.session.state is TransactionState.OPEN
+            if is_open and not isinstance(error, GeneratorExit):  # cancelled when it had just begun
+                await shielded(drive_whole_async(joined.undo(), joined), joined.session.cut)
+            self._refused(joined, error)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        CURRENT.set(self._outer)
+        joined = self._inside
+        if self._is_parents(error):
+            return
+        if isinstance(error, GeneratorExit):  # a closed coroutine must not await
+            self.undo()
+            return
+        try:
+            await shielded(drive_whole_async(joined.leave(error, self.result), joined), joined.session.cut)
+            if joined.committed:
+                warn_of_missing(self._held.record, 3)
         finally:
-            self._end(self._session.rollback)  # if an interrupt came before it was ended
-            self._entered = False
-            _OPEN.pop(id(self.connection), None)
-            self._held.paused = None
-            if self._held.inherited:
-                pass
-            elif self._held.settled is None and self._guard is not None:
-                self._held.let_go()  # it was made in the transaction, and rolled back with it
-            elif self._held.settled is None:
-                heartbeat.HEARTBEAT.watch(self._held)  # its beats were paused meanwhile
+            if error is None or isinstance(error, Exception):
+                joined.tell()
 
-    def _claim(self, guard: "Guard") -> "HeldClaim":
-        bid = self._bid = guard.bid(self._key, None)
-        # Do not wait: no other run can end while this transaction holds the file.
-        bid = self._bid = bid._replace(policy=bid.policy._replace(on_busy="raise"))
-        told, since = guard.observers.are_listening(), bid.clock()
-        outcome = drive(steps.claim(self._store, bid), self._session)
-        if told or isinstance(outcome, Refused):
-            self._events = guard.events_of(outcome, since)
-        if isinstance(outcome, Won):
-            claim = guard.held(outcome, bid.policy, told=told)
-            self._told.append(claim)
-            return claim
-        raise Completed(self._key, guard.replays.answer(outcome, bid.clock()).value)
+    async def _enter_async(self, joined: Joined) -> None:
+        await drive_whole_async(joined.enter(), joined)
+        if self._abandoned:
+            self.undo()
 
-    def _check_held(self) -> None:
-        """Check that the claim is mine now. Nobody can take it over while the transaction holds the file."""
-        claim = self._held
-        if claim.settled is not None:
-            raise OncewardError(f"{self._key}: this claim was ended before ({claim.settled})")
-        asked = [(claim.record, claim.policy.lease)]
-        (outcome,) = drive(steps.heartbeat(self._store, asked, [claim.policy], claim.clock), self._session)
-        if isinstance(outcome, Lost):
-            claim.renewed(outcome)
-            raise LeaseLost(self._key, "begin its transaction")
+    def _abandon(self) -> None:
+        self._abandoned = True
+        self._inside.session.cut()
 
-    def _ended_early(self) -> bool:
-        """Tell whether the body ended the transaction, even if it has begun another one since."""
-        if not self._session.is_open:
-            return True
-        if self._session.unmark():
+    def _prepared(self, *, awaited: bool) -> Joined:
+        if self._before is not None:
+            self._before.check_own()
+            if self._before.settled is not None:
+                raise OncewardError(f"{self._key}: this claim was ended before ({self._before.settled})")
+        session = self._join(self.connection)
+        if session.awaited is not awaited:
+            raise TypeError(
+                f"{self._key}: this connection is for coroutines: enter its transaction with `async with`"
+                if session.awaited
+                else f"{self._key}: this connection blocks: enter its transaction with `with`, not `async with`"
+            )
+        self._outer = CURRENT.get()
+        place = id(self.connection)
+        # Not for a claim that the transaction makes: no guard ends it, and the reference would delay __del__.
+        undo = _nothing if self._before is None else self.undo
+        self._joined = Joined(session, place, self._store, self._guard, self._key, self._before, undo)
+        return self._joined
+
+    def _refused(self, joined: Joined, error: BaseException) -> None:
+        """Clean up and tell observers: the body does not run."""
+        CURRENT.set(self._outer)
+        if not joined.entered or joined.session.state is not TransactionState.OPEN:
+            joined.forget()
+        if isinstance(error, Parked) or self._guard is None or joined.held is None:
+            joined.tell()  # else a claim was made and rolled back
+
+    def _is_parents(self, error: BaseException | None) -> bool:
+        """Tell whether this is a forked child. Any use of the connection here would harm the parent's transaction."""
+        if not self._held.inherited:
             return False
-        self._end(self._session.rollback)
+        self._inside.forget()
+        if error is None:
+            self._held.check_own()
         return True
 
-    def _commit(self) -> None:
-        held = self._held.record
-        try:
-            drive(self._held.success(self.result)(), self._session)
-            self._execute(self._session.commit)
-        except BaseException as error:
-            if not self._was_committed():
-                self._held.reopened(held)
-                self._record_failure(error)
-                if isinstance(error, ResultNotRecorded):
-                    raise StoreError(f"{error}. The effect was rolled back with it") from error
-                raise
-            if not isinstance(error, OncewardError):
-                raise  # an interrupt
-        self._held.warn()
+    def __del__(self) -> None:
+        """Roll back if an interrupt came when the block ended: otherwise the row or file stays locked for everybody.
 
-    def _was_committed(self) -> bool:
-        """After a commit that raised, roll back. If there is nothing to roll back, ask the ledger for the result."""
-        if self._session.is_open or self._held.settled is None:
-            with contextlib.suppress(StoreError):  # the caller must see the commit's error
-                self._end(self._session.rollback)
-            return False
-        # The database may have rolled back by itself, an interrupt came after the commit, or the disk failed during it.
-        mine = self._held.record
-        try:
-            held = drive(self._store.load(mine.key), self._store).record
-        except OncewardError:
-            return False  # the next write of the claim finds out
-        return held is not None and (held.owner, held.fence, held.beat) == (mine.owner, mine.fence, mine.beat)
+        It can run at any moment, in any thread, and when the interpreter exits.
+        """
+        if self._joined is not None and self._joined.entered:
+            with contextlib.suppress(Exception):
+                self.undo()
 
-    def _record_failure(self, error: BaseException) -> None:
-        """Count the attempt of a body that raised. Its effect is undone, so the key needs no other protection."""
-        if self._guard is None or not isinstance(error, Exception):
-            return  # a claim made before the transaction is ended by its own guard
-        try:
-            self._again(lambda claim: claim.failing(error))
-        except Exception as trouble:  # the body's own exception goes on, with a note
-            error.add_note(f"onceward: and then {trouble}")
+    def undo(self) -> None:
+        """Roll back if this transaction is still open, but no later one on its connection.
 
-    def _park_after_early_end(self, error: BaseException | None) -> None:
-        reason = "the body committed or rolled back the transaction itself, so its effect may or may not stand"
-        if self._guard is None:
-            self._held.paused = None
-            self._held.park(reason)
-        else:
-            self._again(lambda claim: claim.leaving(protocol.parked(reason), "park it"))
-        raise OncewardError(
-            f"{self._key}: {reason}, without the record. The key is parked: look at the effect, then `onceward clear` or "
-            "`onceward unpark` it. Leave commit and rollback to the with statement (executescript() commits, too)"
-        ) from error
-
-    def _again(self, ending: "Callable[[HeldClaim], Steps[object]]") -> None:
-        """Claim the key again in a separate transaction, and end it with ``ending(claim)``."""
-        assert self._bid is not None
-        assert self._guard is not None
-        self._execute(self._session.begin)
-        try:
-            outcome = drive(steps.claim(self._store, self._bid), self._session)
-            if isinstance(outcome, Won):
-                claim = self._guard.held(outcome, self._bid.policy, told=self._held.story is not None)
-                if claim.story is not None and self._held.story is not None:
-                    claim.story.began = self._held.story.began
-                drive(ending(claim), self._session)
-                self._told.append(claim)
-            self._execute(self._session.commit)
-        finally:
-            self._end(self._session.rollback)  # unless it is committed
-
-    def _tell(self) -> None:
-        """Tell observers what has happened. Nothing is locked now, so they can use the ledger."""
-        events, self._events = self._events, []
-        if self._guard is not None:
-            self._guard.observers.tell(*events)
-        for claim in (*self._told, *([self._held] if self._guard is None else [])):
-            claim.tell()
-
-    def _end(self, ending: Callable[[], None]) -> None:
-        """End the transaction, if there is one, by the session's commit or rollback."""
-        if forks.generation != self._process:
-            return  # the connection is the parent's: any use of it here could undo what others commit meanwhile
-        try:
-            if self._session.is_open:
-                ending()
-        finally:
-            if self._session.is_open:  # a commit that failed
-                self._session.rollback()
-
-    def _execute(self, step: Callable[[], None]) -> None:
-        if forks.generation != self._process:
-            raise ForkedClaim(self._key)
-        step()
+        The driver may refuse it outside the connection's own thread. In a forked child, the transaction is the parent's.
+        """
+        joined = self._joined
+        if joined is None or forks.generation != self._process or not joined.entered:
+            return
+        with contextlib.suppress(StoreError):
+            if not joined.session.awaited:
+                drive_whole(joined.undo(), joined)
+            elif joined.is_last():
+                joined.session.cut()
+        if joined.session.state is not TransactionState.OPEN:
+            joined.forget()
 
 
 def _nothing() -> None:
-    """Serve as ``paused`` of a claim that no guard ends: the transaction ends it."""
+    pass

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from onceward import terminal
-from onceward.cli import demo, doctor, init, migrate, operate, pipe, redrive, scans, sqs
+from onceward.cli import demo, doctor, init, operate, pipe, redrive, scans, sqs
 
 app = typer.Typer(
     name="onceward",
@@ -54,7 +54,7 @@ app.command("sqs", help=_flowing(sqs.HELP))(sqs.sqs)
 for _command in (
     demo.demo,
     init.init,
-    migrate.migrate,
+    init.migrate,
     scans.ls,
     operate.show,
     operate.clear,

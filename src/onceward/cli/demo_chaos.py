@@ -1,4 +1,4 @@
-"""The demo's controller: starts workers, kills and pauses them in the middle of their work, and starts others."""
+"""The demo's controller: starts workers, kills and pauses them in the middle of their work, and replaces them."""
 
 import random
 import signal
@@ -13,12 +13,7 @@ KILL_EVERY, PAUSE_EVERY = 0.5, 0.9  # seconds, on average
 
 
 class Chaos:
-    """Worker processes, all of them children of this one.
-
-    Attributes:
-        kills: how many were killed.
-        pauses: how many were stopped, and went on as zombies.
-    """
+    """Worker processes, and how many were killed, or paused to go on as zombies."""
 
     def __init__(self, folder: Path, queue: DemoQueue, workers: int, work: float) -> None:
         self.kills = self.pauses = 0
@@ -58,7 +53,6 @@ class Chaos:
                 self.kill()
 
     def kill(self) -> None:
-        """Kill all that are left."""
         for worker in self._workers:
             worker.kill()
             worker.wait()
@@ -74,7 +68,7 @@ class Chaos:
                 del self._paused[worker.pid]
 
     def _busy_one(self) -> "subprocess.Popen[bytes] | None":
-        """Return a worker in the middle of a message, None when there is none; one worker is always left alone."""
+        """Return a worker in the middle of a message, or None. One worker is always left alone."""
         free = [w for w in self._workers if w.pid not in self._paused]
         busy = [w for w in free if w.poll() is None and self._queue.is_working(w.pid)]
         return random.choice(busy) if busy and len(free) > 1 else None

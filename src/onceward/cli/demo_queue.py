@@ -5,12 +5,11 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 QUEUE, LEDGER = "queue.db", "ledger.db"
 LEASE = 1.0  # seconds that a worker's claim holds
 VISIBILITY = 0.8  # seconds after which a delivery that was not acknowledged is delivered again
-PAUSE = 1.7  # seconds that a worker is stopped: past its lease, and until its successor has had time to finish
+PAUSE = 1.7  # seconds that a worker is paused: longer than its lease, so that its successor can finish
 
 _SCHEMA = (
     "CREATE TABLE deliveries (id INTEGER PRIMARY KEY, message TEXT NOT NULL, visible_at REAL NOT NULL)",
@@ -20,20 +19,8 @@ _SCHEMA = (
 )
 
 
-class DemoDelivery(NamedTuple):
-    """One handing over of a message."""
-
-    id: int
-    message: str
-
-
 class DemoQueue:
-    """A connection to the queue.
-
-    Args:
-        folder: where its file is.
-        worker: the process that uses it.
-    """
+    """A connection of the process ``worker`` to the queue."""
 
     def __init__(self, folder: Path, worker: int = 0) -> None:
         self._db = connected(folder / QUEUE)
@@ -53,44 +40,35 @@ class DemoQueue:
         self._db.execute("COMMIT")
         return len(twice)
 
-    def receive(self) -> DemoDelivery | None:
-        """Return the next visible message and hide it from others for a while; None when there is none."""
+    def receive(self) -> tuple[int, str] | None:
+        """Return the delivery's number and its message, and hide it from others for a while; None when there is none."""
         now = time.time()
         self._db.execute("BEGIN IMMEDIATE")
-        row = self._db.execute(
+        row: tuple[int, str] | None = self._db.execute(
             "SELECT id, message FROM deliveries WHERE visible_at <= ? ORDER BY id LIMIT 1", (now,)
         ).fetchone()
         if row is not None:
             self._db.execute("UPDATE deliveries SET visible_at = ? WHERE id = ?", (now + VISIBILITY, row[0]))
-            self._tell("delivered")
+            self.tell("delivered")
         self._db.execute("COMMIT")
-        return None if row is None else DemoDelivery(*row)
+        return row
 
-    def acknowledge(self, delivery: DemoDelivery) -> None:
-        """Delete a message for good."""
-        self._db.execute("DELETE FROM deliveries WHERE id = ?", (delivery.id,))
+    def acknowledge(self, delivery: int) -> None:
+        self._db.execute("DELETE FROM deliveries WHERE id = ?", (delivery,))
 
     def left(self) -> int:
-        """Return how many deliveries are not acknowledged."""
         return int(self._db.execute("SELECT count(*) FROM deliveries").fetchone()[0])
 
     def tell(self, kind: str) -> None:
-        """Write down what happened to this worker."""
-        self._tell(kind)
+        self._db.execute("INSERT INTO events (kind, worker) VALUES (?, ?)", (kind, self._worker))
 
     def told(self) -> dict[str, int]:
-        """Return how often each kind of event happened."""
         return dict(self._db.execute("SELECT kind, count(*) FROM events GROUP BY kind"))
 
     def is_working(self, worker: int) -> bool:
         """Tell whether a worker is in the middle of a message."""
-        last = self._db.execute(
-            "SELECT kind FROM events WHERE worker = ? ORDER BY id DESC LIMIT 1", (worker,)
-        ).fetchone()
-        return last is not None and last[0] == "claimed"
-
-    def _tell(self, kind: str) -> None:
-        self._db.execute("INSERT INTO events (kind, worker) VALUES (?, ?)", (kind, self._worker))
+        last = "SELECT kind FROM events WHERE worker = ? ORDER BY id DESC LIMIT 1"
+        return bool(self._db.execute(last, (worker,)).fetchone() == ("claimed",))
 
 
 def connected(path: Path) -> sqlite3.Connection:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from onceward import Busy, Completed, LeaseLost, Once
-from onceward.cli.demo_queue import LEASE, LEDGER, DemoDelivery, DemoQueue, connected
+from onceward.cli.demo_queue import LEASE, LEDGER, DemoQueue, connected
 
 
 def work(folder: Path, seconds: float) -> None:
@@ -17,33 +17,34 @@ def work(folder: Path, seconds: float) -> None:
     once = Once(f"sqlite:///{folder / LEDGER}?timeout=30", lease=LEASE, on_busy=3 * LEASE)
     effects = connected(folder / LEDGER)
     while queue.left():
-        delivery = queue.receive()
-        if delivery is None:
+        received = queue.receive()
+        if received is None:
             time.sleep(0.02)
             continue
+        delivery, message = received
         try:
-            handle(once, delivery, queue, effects, seconds)
+            handle(once, message, queue, effects, seconds)
             queue.tell("effect")
         except Completed:
             queue.tell("replayed")
         except LeaseLost:
             queue.tell("refused")
-            continue  # this worker was a zombie: the message is another's now
+            continue  # this worker was a zombie: another worker has the message now
         except Busy:
             queue.tell("busy")
             continue
         queue.acknowledge(delivery)
 
 
-def handle(once: Once, delivery: DemoDelivery, queue: DemoQueue, effects: sqlite3.Connection, seconds: float) -> None:
+def handle(once: Once, message: str, queue: DemoQueue, effects: sqlite3.Connection, seconds: float) -> None:
     """Claim the message, work on it, and commit the effect together with the record."""
-    with once.claim(delivery.message, name="demo") as claim:
+    with once.claim(message, name="demo") as claim:
         queue.tell("claimed")
         time.sleep(seconds * random.uniform(0.5, 1.5))
         with claim.transaction(effects):
             effects.execute(
                 "INSERT INTO effects (message, worker, attempt) VALUES (?, ?, ?)",
-                (delivery.message, os.getpid(), claim.attempt),
+                (message, os.getpid(), claim.attempt),
             )
 
 

@@ -9,6 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Option
 
 from onceward import terminal
 from onceward.aws.doctor.diagnosis import diagnosis
@@ -28,26 +29,23 @@ _COLOURS: dict[Level, str] = {
 }
 
 QueueOption = Annotated[
-    str | None,
-    typer.Option(metavar="QUEUE", help="The queue that is consumed: its URL, ARN or name.", show_default=False),
+    str | None, Option(metavar="QUEUE", help="The queue: its URL, ARN or name.", show_default=False)
 ]
 LedgerOption = Annotated[
     str | None,
-    typer.Option(
-        "--store", metavar="URL", envvar="ONCEWARD_STORE", help="The ledger of its consumers.", show_default=False
+    Option(
+        metavar="URL", envvar="ONCEWARD_STORE", help="The ledger that the queue's consumers use.", show_default=False
     ),
 ]
-LeaseOption = Annotated[float, typer.Option(metavar="S", help="The guard's lease=, in seconds.")]
-RetentionOption = Annotated[
-    str, typer.Option(metavar="S", help="The guard's retention=, in seconds, or none for one that never ends.")
-]
+LeaseOption = Annotated[float, Option(metavar="S", help="The guard's lease=, in seconds.")]
+RetentionOption = Annotated[str, Option(metavar="S", help="The guard's retention=, in seconds; none if it never ends.")]
 AttemptsOption = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="The guard's max_attempts=.", show_default="no limit")
+    int | None, Option(min=1, metavar="N", help="The guard's max_attempts=.", show_default="no limit")
 ]
 FunctionOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME", help="The Lambda function that consumes the queue.", show_default="those that are mapped"
+    Option(
+        metavar="NAME", help="The Lambda function that consumes the queue.", show_default="all that are mapped to it"
     ),
 ]
 
@@ -68,7 +66,7 @@ def doctor(
     when doctor could not read a setting that you named. "skipped" means that doctor could not read this setting.
     """
     if queue is None and store is None:
-        refuse("name what to look at: --queue, --store, or both", USAGE)
+        refuse("say what to check: --queue, --store, or both", USAGE)
     if function is not None and queue is None:
         refuse("--function needs --queue: doctor looks at the event source mappings of that queue", USAGE)
     try:
@@ -112,7 +110,7 @@ def _as_text(finding: Finding) -> str:
 def _show(findings: list[Finding]) -> None:
     """Write a table, the worst first."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    for heading in ("", "check", "what is so, why that matters, and what to do"):
+    for heading in ("", "check", "what doctor found, why it matters, and what to do"):
         table.add_column(heading)
     for finding in findings:
         told = Text(terminal.line(finding.says))

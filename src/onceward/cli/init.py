@@ -1,26 +1,42 @@
-"""The command that makes a ledger, or prints how: init."""
+"""The commands that make a ledger, or bring it up to this version: init and migrate."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from onceward import terminal
-from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, opened, refuse, said
+from onceward.cli.ledgers import (
+    DEFAULT_STORE,
+    TROUBLE,
+    USAGE,
+    JsonOption,
+    StoreOption,
+    looking_at,
+    opened,
+    refuse,
+    said,
+)
 from onceward.core.drivers import drive
 from onceward.errors import OncewardError
-from onceward.stores.capabilities import PROVISION, TEMPLATE
+from onceward.stores.capabilities import MIGRATE, PROVISION, TEMPLATE
+from onceward.stores.contract import Part
 
 PitrOption = Annotated[
-    bool, typer.Option("--pitr", help="DynamoDB: with point-in-time recovery, which is charged by the table's size.")
+    bool, Option("--pitr", help="DynamoDB: switch point-in-time recovery on. AWS charges for it by the table's size.")
 ]
 TtlOption = Annotated[
     bool,
-    typer.Option(
-        "--ttl", help="DynamoDB: switch TTL on also in a table that has items, of which it deletes the expired."
-    ),
+    Option("--ttl", help="DynamoDB: switch TTL on even if the table has items. TTL deletes items that have expired."),
 ]
 PrintOption = Annotated[
-    str | None, typer.Option("--print", metavar="F", help="DynamoDB: print it as cloudformation or terraform instead.")
+    str | None,
+    Option(
+        "--print",
+        metavar="F",
+        help="Print how, and make nothing. DynamoDB: cloudformation or terraform; PostgreSQL: sql.",
+    ),
 ]
 
 
@@ -31,9 +47,9 @@ def init(
     print_: PrintOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make the ledger, such as a DynamoDB table on demand with its TTL, or an SQLite file. It does not change what exists.
+    """Make the ledger, such as an SQLite file, tables in PostgreSQL, or a DynamoDB table (on demand, with a TTL). What exists stays as it is.
 
-    A DynamoDB table with items gets a TTL only if you pass --ttl, because the TTL would delete items of others, too.
+    A DynamoDB table with items gets a TTL only if you pass --ttl, because TTL would also delete items that are not onceward's.
     """
     once = opened(store)
     options = {name for name, given in (("pitr", pitr), ("ttl", ttl)) if given}
@@ -49,10 +65,25 @@ def init(
         refuse(str(error), USAGE)
     finally:
         once.close()
-    if json:
-        told = {"store": once.store.url, "parts": [part._asdict() for part in parts]}
-        typer.echo(terminal.json(told))
-    elif not parts:
-        typer.echo(f"{terminal.line(once.store.url)} needs nothing made")
-    else:
-        typer.echo("\n".join(f"{'made' if made else 'was there'}: {terminal.line(what)}" for what, made in parts))
+    lines = [f"{'made' if part.made else 'was there'}: {part.what}" for part in parts]
+    _tell(once.store.url, parts, lines or [f"{once.store.url} needs nothing made"], json=json)
+
+
+def migrate(store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
+    """Add to a ledger what this version needs and an earlier version did not make. The records stay as they are.
+
+    Earlier versions can still use the ledger. A worker adds the same things by itself on first use. If your workers have no
+    right to alter the ledger, run this command before you deploy them.
+    """
+    with looking_at(store) as ledger:
+        needed = MIGRATE.of(ledger.store)
+        parts = [] if needed is None else drive(needed(), ledger.store)
+    url = ledger.store.url
+    _tell(
+        url, parts, [f"added: {part.what}" for part in parts if part.made] or [f"{url} needs no migration"], json=json
+    )
+
+
+def _tell(url: str, parts: Sequence[Part], lines: Sequence[str], *, json: bool) -> None:
+    told = terminal.json({"store": url, "parts": [part._asdict() for part in parts]})
+    typer.echo(told if json else "\n".join(map(terminal.line, lines)))

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Annotated, NoReturn
 
 import typer
+from typer import Option
 
 from onceward.errors import OncewardError, StoreError
 from onceward.once import Once
@@ -17,12 +18,9 @@ DEFAULT_STORE = "sqlite:///onceward.db"
 USAGE, TROUBLE, INTERRUPTED = 2, 1, 130
 
 StoreOption = Annotated[
-    str,
-    typer.Option(
-        "--store", metavar="URL", envvar="ONCEWARD_STORE", help="The ledger, as sqlite:///PATH or dynamodb://TABLE."
-    ),
+    str, Option(metavar="URL", envvar="ONCEWARD_STORE", help="The ledger, as sqlite:///PATH or dynamodb://TABLE.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON to the standard output.")]
+JsonOption = Annotated[bool, Option("--json", help="Write JSON to the standard output.")]
 
 
 def refuse(text: str, status: int, *more: str) -> NoReturn:
@@ -39,19 +37,13 @@ def opened(url: str) -> Once:
         refuse(str(error), USAGE)
 
 
-def existing(url: str) -> Once:
-    """As :func:`opened`, but refuses to make a ledger that does not exist."""
+@contextmanager
+def looking_at(url: str) -> Iterator[Ledger]:
+    """Open an existing ledger. Its errors end the command with one line."""
     once = opened(url)
     found = FOUND.of(once.store)
     if found is not None and not found():
         refuse(f"there is no ledger at {once.store.url}; name one with --store or ONCEWARD_STORE", TROUBLE)
-    return once
-
-
-@contextmanager
-def looking_at(url: str) -> Iterator[Ledger]:
-    """Open an existing ledger. Its errors end the command with one line."""
-    once = existing(url)
     try:
         yield once.ledger
     except OncewardError as error:
@@ -64,7 +56,7 @@ def looking_at(url: str) -> Iterator[Ledger]:
 
 
 def said(error: OncewardError) -> str:
-    """Return what an error says, and what to look at when no server answered."""
+    """Return an error's text. If no server answered, say what to check."""
     if isinstance(error, StoreError) and error.transient and isinstance(error.__cause__, OSError):
-        return f"{error}. Try again; if it stays so, check the endpoint and the region in --store (or AWS_ENDPOINT_URL and AWS_REGION)"
+        return f"{error}. Try again. If that does not help, check the endpoint and the region in --store (or AWS_ENDPOINT_URL and AWS_REGION)"
     return str(error)

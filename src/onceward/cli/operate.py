@@ -2,49 +2,50 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
+from json import dumps
 from typing import Annotated, TypeVar
 
 import typer
+from typer import Argument, Option
 
 from onceward.aws.dead_letters.unparking import unpark_to
 from onceward.aws.sqs.queue import Queue
-from onceward.cli.finding import records_of
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, details
 from onceward.core.record import Record
-from onceward.errors import Busy
+from onceward.errors import Busy, OncewardError
+from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.contract import Damaged
 from onceward.stores.ledger import KeepsMessage, Ledger, NotFound
 from onceward.terminal import line, quoted
 
 T = TypeVar("T")
-_LISTED = 20  # records that have one key, when it is not told which of them is meant
+_LISTED = 20  # records that `show` lists when several have the client's key
 
-KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The key as `onceward ls` shows it.")]
+KeyArgument = Annotated[str, Argument(metavar="KEY", help="The key as `onceward ls` shows it.")]
 AnyKeyArgument = Annotated[
     str,
-    typer.Argument(metavar="KEY", help="The key as `onceward ls` shows it, or the client's own, as of an HTTP header."),
-]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it even if a worker holds the key.")]
-ClearOption = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do it even if a worker holds the key, or the key keeps a message.")
-]
-ToOption = Annotated[
-    str | None,
-    typer.Option(
-        "--to", metavar="QUEUE", help="The queue to send its message to: URL, ARN or name.", show_default=False
+    Argument(
+        metavar="KEY", help="The key as `onceward ls` shows it, or the client's own, such as that of an HTTP header."
     ),
 ]
-ReasonOption = Annotated[str, typer.Option(metavar="TEXT", help="The reason that callers of this key are told.")]
+YesOption = Annotated[bool, Option("--yes", "-y", help="Do it even if a worker holds the key.")]
+ClearOption = Annotated[
+    bool, Option("--yes", "-y", help="Do it even if a worker holds the key, or the key keeps a message.")
+]
+ToOption = Annotated[
+    str | None, Option(metavar="QUEUE", help="The queue to send its message to: URL, ARN or name.", show_default=False)
+]
+ReasonOption = Annotated[str, Option(metavar="TEXT", help="The reason that callers of this key are told.")]
 
 
 def show(key: AnyKeyArgument, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
-    """Show what is recorded of a key, and what you can do next.
+    """Show the record of a key, and what you can do next.
 
-    If the ledger has no such key, it is searched as a client's own key: the key of an HTTP request, without the namespace and
-    the scope that the ledger adds. This reads the whole ledger. If several records have it, their keys are listed.
+    If the ledger has no such key, onceward looks for it as a client's own key, such as that of an HTTP request: without the
+    namespace and the scope. This reads the whole ledger. If several records have it, their keys are listed.
     """
     with looking_at(store) as ledger:
         options = "" if store == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(store)}"
@@ -56,7 +57,7 @@ def _found(ledger: Ledger, key: str, options: str) -> tuple[Record, float]:
     try:
         return ledger.show(key)
     except NotFound:
-        found = list(islice(records_of(ledger, key), _LISTED + 1))
+        found = list(islice(_records_of(ledger, key), _LISTED + 1))
         if not found:
             raise
     if len(found) > 1:
@@ -64,6 +65,29 @@ def _found(ledger: Ledger, key: str, options: str) -> tuple[Record, float]:
         others = ["  and others"] if len(found) > _LISTED else []
         refuse(f"{key}: several records have this key; show one of them:", TROUBLE, *more, *others)
     return found[0]
+
+
+def _records_of(ledger: Ledger, key: str) -> Iterator[tuple[Record, float]]:
+    """Yield each record of the client's ``key``, in any namespace, with the store's time. This reads the whole ledger.
+
+    A ledger's key is the namespace, a colon, and the client's key. Over HTTP a path and a scope follow, each after a colon.
+    A tuple is written (a,b): its first part is compared.
+    """
+    forms = _forms(key)
+    around = (("", ":"), ("(", ","), ("(", ")"))
+    beginnings = tuple(f"{before}{form}{after}" for form in forms for before, after in around)
+    for record, now in ledger.records():
+        rest = record.key.partition(":")[2]
+        if rest in forms or rest.startswith(beginnings):
+            yield record, now
+
+
+def _forms(key: str) -> set[str]:
+    """Return the forms of a key in the ledger: plain, quoted as JSON, or the digest of a long text."""
+    try:
+        return {key, dumps(key), ledger_key("", key)[1:]}
+    except OncewardError:  # it is empty
+        return {key}
 
 
 def clear(
@@ -110,7 +134,9 @@ def _send_again(ledger: Ledger, key: str, to: str, *, json: bool) -> None:
     except ValueError as error:
         refuse(str(error), USAGE)
     try:
-        _tell(unpark_to(ledger, key, queue), f"its message is sent to {queue.name}, and it is unparked", json=json)
+        _tell(
+            unpark_to(ledger, key, queue), f"its message was sent to {queue.name}, and the key is unparked", json=json
+        )
     finally:
         queue.close()
 
@@ -125,19 +151,19 @@ def _asking(change: Callable[[bool, bool], T], what: str, *, live: bool = False,
         return _asking(change, what, live=True, message=message)
     except KeepsMessage as keeps:
         _confirm(
-            line(str(keeps)), what, "the message will be lost, and `onceward unpark KEY --to QUEUE` sends it again"
+            line(str(keeps)), what, "the message will be lost. `onceward unpark KEY --to QUEUE` sends it again instead"
         )
         return _asking(change, what, live=live, message=True)
 
 
 def _confirm(why: str, what: str, then: str) -> None:
     if not sys.stdin.isatty():
-        refuse(f"{why}; --yes does it all the same, and {then}", TROUBLE)
-    if not typer.confirm(f"{why}. {what} all the same? {then[0].upper()}{then[1:]}", err=True):
+        refuse(f"{why}. Pass --yes to do it anyway: {then}", TROUBLE)
+    if not typer.confirm(f"{why}. {what} anyway? {then[0].upper()}{then[1:]}", err=True):
         refuse("nothing was changed", TROUBLE)
 
 
 def _tell(record: Record | Damaged, text: str, *, json: bool) -> None:
     if json and isinstance(record, Damaged):
-        record = record._replace(seen=None)  # what only its store understands
+        record = record._replace(seen=None)  # only its store understands it
     typer.echo(as_json(record) if json else f"{quoted(record.key)}: {line(text)}")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from typer import Argument, Option
 
 from onceward.cli.ledgers import DEFAULT_STORE, USAGE, StoreOption, opened, refuse
 from onceward.cli.pipe_report import PipeReport
@@ -42,42 +43,39 @@ UUID that is the same on every attempt: pass it to services that take idempotenc
 Example: [bold]onceward pipe orders.ndjson --key line.id -- ./charge.sh --amount '{line.amount}'[/bold]
 
 Exit status: [bold]0[/bold] every line is done; [bold]1[/bold] some failed, are parked or busy; [bold]2[/bold] usage;
-[bold]3[/bold] all are done but malformed lines; [bold]4[/bold] the ledger failed; [bold]130[/bold] interrupted;
+[bold]3[/bold] all but malformed lines are done; [bold]4[/bold] the ledger failed; [bold]130[/bold] interrupted;
 [bold]141[/bold] the reader of the output is gone.
 """
 
 FilesArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="FILE", help="NDJSON files; none, or -, is the standard input.")
+    list[str] | None, Argument(metavar="FILE", help="NDJSON files. Without one, or for -, the standard input.")
 ]
 KeyOption = Annotated[
     str,
-    typer.Option(
-        "--key",
+    Option(
         metavar="JMESPATH",
-        help=r"What identifies a line: line.id, or \[line.shop, line.id]. With --call, the function's parameter stands for line.",
+        help=r"What identifies a line: line.id, or \[line.shop, line.id]. With --call, use the name of the function's parameter.",
     ),
 ]
 JobsOption = Annotated[
-    int, typer.Option("--jobs", "-j", min=1, max=MOST_JOBS, metavar="N", help="Lines to handle at a time.")
+    int, Option("--jobs", "-j", min=1, max=MOST_JOBS, metavar="N", help="Lines to handle at a time.")
 ]
 LeaseOption = Annotated[
-    float, typer.Option(metavar="S", help="Seconds until another run may take over the keys of a killed one.")
+    float, Option(metavar="S", help="Seconds until another run may take over the keys of a killed run.")
 ]
 AttemptsOption = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Failures after which a key is parked.", show_default="no limit")
+    int | None, Option(min=1, metavar="N", help="Failures after which a key is parked.", show_default="no limit")
 ]
 WaitOption = Annotated[
     float | None,
-    typer.Option(
-        min=0, metavar="S", help="Seconds to wait for a key that another worker holds.", show_default="lease + 5"
-    ),
+    Option(min=0, metavar="S", help="Seconds to wait for a key that another worker holds.", show_default="lease + 5"),
 ]
-NameOption = Annotated[str, typer.Option(metavar="NAME", help="The namespace of the keys: one for each command.")]
-NewOption = Annotated[bool, typer.Option("--new-only", help="Print nothing for lines that were done before.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object per line, and a summary at the end.")]
-RejectsOption = Annotated[str | None, typer.Option(metavar="FILE", help="Append malformed lines to FILE, as they are.")]
+NameOption = Annotated[str, Option(metavar="NAME", help="The namespace of the keys. Give each command its own.")]
+NewOption = Annotated[bool, Option("--new-only", help="Print nothing for lines that were done before.")]
+JsonOption = Annotated[bool, Option("--json", help="Print one JSON object per line, and a summary at the end.")]
+RejectsOption = Annotated[str | None, Option(metavar="FILE", help="Append malformed lines to FILE, as they are.")]
 CallOption = Annotated[
-    str | None, typer.Option(metavar="MODULE:FUNCTION", help="Call a Python function instead of a command.")
+    str | None, Option(metavar="MODULE:FUNCTION", help="Call a Python function instead of a command.")
 ]
 
 
@@ -117,7 +115,7 @@ def pipe(
         report = PipeReport(stop, as_json=as_json, new_only=new_only)
         end = engine.run(sources, reporter=report, rejects=rejects, stop=stop)
         report.summary(end.text)
-        unwritten = report.broken is not None and end.why != "unread"  # it broke at the summary
+        unwritten = report.broken is not None and end.why != "unread"  # it broke while the summary was written
         status = LEFT if unwritten else STATUS[end.why]
         if end.running:
             os._exit(status)  # a called function still runs; its key stays claimed to the end of its lease
@@ -127,9 +125,9 @@ def pipe(
             USAGE,
             f"  before: {taken.before}",
             f"  now:    {handler.target}",
-            "Give --name to keep the two apart, so that each runs once per key, or",
+            "To run both, each once per key, give --name. To go on under the same keys, run",
             f"  onceward clear {quoted(taken.key)} --store {quoted(once.store.url)}",
-            "to go on under the same keys: what the one has done, the other will not do.",
+            "The new command then skips the keys that the old one has done.",
         )
     except OncewardError as error:
         refuse(str(error), LEDGER_FAILED)
@@ -144,7 +142,7 @@ def _check_command(call: str | None, argv: Sequence[str], sources: Sequence[str]
         raise ValueError("give a command after -- or --call MODULE:FUNCTION, not both")
     if call is None and not argv:
         missing = next((name for name in sources if name != STDIN and not Path(name).exists()), None)
-        hint = "" if missing is None else f" ({missing} is no file; is it the command?)"
+        hint = "" if missing is None else f" (there is no file {missing}: is it the command?)"
         raise ValueError(f"no command: put it after --, as in: onceward pipe FILE --key line.id -- ./charge.sh{hint}")
 
 
@@ -159,8 +157,8 @@ def _check_files(sources: Sequence[str], rejects: str | None) -> None:
         if path.is_dir():
             raise ValueError(f"{name}: a directory; name the files in it")
         if not os.access(path, os.R_OK):
-            raise ValueError(f"{name}: this user may not read it")
+            raise ValueError(f"{name}: you have no right to read it")
         if taken is not None and taken.exists() and taken.samefile(path):
-            raise ValueError(f"--rejects {rejects}: that is the input itself")
+            raise ValueError(f"--rejects {rejects}: that is an input file")
     if taken is not None and (taken.is_dir() or not os.access(taken if taken.exists() else taken.parent, os.W_OK)):
         raise ValueError(f"--rejects {rejects}: cannot be written")

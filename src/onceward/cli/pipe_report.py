@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 from onceward.cli.progress import shown
 from onceward.consumers.stop import Stop
-from onceward.pipe.attempt import LineOutcome, has_text
+from onceward.pipe.attempt import LineOutcome
 from onceward.pipe.jobs import LineJob
 from onceward.pipe.lines import STDIN, Line
 from onceward.pipe.reporter import Reporter
@@ -17,13 +17,7 @@ _CHUNK = 64 * 1024
 
 
 class PipeReport(Reporter):
-    """Writes to the standard output and error; never mixes the output of two lines.
-
-    Args:
-        stop: hears the signals of this process once the run begins.
-        as_json: one JSON object per line instead of the output itself.
-        new_only: leave out what was recorded before.
-    """
+    """Writes to the standard output and error; never mixes the output of two lines."""
 
     def __init__(self, stop: Stop, *, as_json: bool, new_only: bool) -> None:
         super().__init__()
@@ -40,12 +34,10 @@ class PipeReport(Reporter):
         sys.stdout = sys.stderr  # what a called function prints is no result
 
     def show(self, job: LineJob, outcome: LineOutcome) -> None:
-        """Write what became of a line."""
         if outcome.unstored:
             self._unstored += outcome.kind == "ran"
             self._missing += outcome.kind == "replayed"
-        if has_text(outcome.errors):
-            assert outcome.errors is not None
+        if outcome.errors is not None:
             self._pass_on(outcome.errors)
         if self._new_only and outcome.kind == "replayed":
             outcome = outcome._replace(output=None)
@@ -62,7 +54,6 @@ class PipeReport(Reporter):
         self._update()
 
     def reject(self, read: Line, reason: str) -> None:
-        """Write that nothing can be done with a line."""
         self._shown.say(f"{_place(read.file, read.number)}: malformed: {line(reason)}\n")
         if self._as_json:
             self._out(_object(read.file, read.number, None, LineOutcome("malformed", reason)))
@@ -74,7 +65,6 @@ class PipeReport(Reporter):
             self._shown.say(f"onceward: {line(text)}\n")
 
     def tick(self) -> None:
-        """Show the progress."""
         with self.lock:
             self._update()
 
@@ -85,7 +75,7 @@ class PipeReport(Reporter):
         if self._unstored:
             self.say(f"{self._unstored} output(s) were too large to be recorded; their duplicates will print nothing")
         if self._missing:
-            self.say(f"{self._missing} duplicate(s) printed nothing, for their output was too large to be recorded")
+            self.say(f"{self._missing} duplicate(s) printed nothing, because their output was too large to be recorded")
         told = ", ".join(f"{kind} {count}" for kind, count in self.counts.items())
         self.say(f"{told} in {seconds:.1f} s{f'; {end}' if end else ''}")
         if self._as_json:

@@ -4,7 +4,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from rich.console import Console
 from rich.file_proxy import FileProxy
@@ -15,27 +14,11 @@ from onceward.terminal import decoded, drawn, lines, write_all
 FIRST_LINE, LAST_LINE = 2.0, 60.0  # seconds until the first line, and between lines at most
 
 
-class Shown(Protocol):
-    """Shows a run while it goes on. The caller must let in one thread at a time."""
+class Shown:
+    """Shows a run while it goes on: for logs, a line after two seconds, then at intervals that double up to a minute.
 
-    def start(self) -> None:
-        """Begin."""
-
-    def update(self, read: int, text: str) -> None:
-        """Show how many bytes are read and what became of the lines."""
-
-    def out(self, chunks: Iterable[bytes]) -> None:
-        """Write to the standard output; raises OSError."""
-
-    def say(self, text: str) -> None:
-        """Write to the standard error."""
-
-    def stop(self) -> None:
-        """End."""
-
-
-class PlainProgress:
-    """For logs: a line after two seconds, then at intervals that double up to a minute."""
+    The caller must let in one thread at a time.
+    """
 
     def __init__(self, total: int | None) -> None:
         self._total = total
@@ -43,11 +26,10 @@ class PlainProgress:
         self._next = 0.0
 
     def start(self) -> None:
-        """Begin to count."""
         self._next = time.monotonic() + self._every
 
     def update(self, read: int, text: str) -> None:
-        """Write a line if it is time."""
+        """Show how many bytes are read and what became of the lines."""
         if time.monotonic() < self._next:
             return
         share = f"{100 * read / self._total:.0f}% read, " if self._total else ""
@@ -56,22 +38,22 @@ class PlainProgress:
         self._next = time.monotonic() + self._every
 
     def out(self, chunks: Iterable[bytes]) -> None:
-        """Write as it is, and to a terminal filtered."""
+        """Write to the standard output, filtered when that is a terminal; raises OSError."""
         for chunk in (text.encode() for text in decoded(chunks)) if os.isatty(1) else chunks:
             write_all(1, chunk)
 
     def say(self, text: str) -> None:
-        """Write it, filtered."""
+        """Write to the standard error, filtered."""
         try:
             write_all(2, lines(text).encode())
         except OSError:
             pass  # nobody is left to be told
 
     def stop(self) -> None:
-        """Nothing is left to be done."""
+        pass
 
 
-class BarProgress:
+class _Bar(Shown):
     """For people: a bar that stays below all that is written."""
 
     def __init__(self, total: int | None) -> None:
@@ -89,7 +71,6 @@ class BarProgress:
         self._shared = os.isatty(1)  # else the output goes elsewhere, and cannot disturb the bar
 
     def start(self) -> None:
-        """Show it."""
         self._progress.start()
         # rich puts what is printed meanwhile above the bar, past the filter of the standard streams.
         for stream in {sys.stdout, sys.stderr}:
@@ -97,11 +78,9 @@ class BarProgress:
                 stream.write = _filtered(stream.write)  # type: ignore[method-assign, assignment]  # of this one object
 
     def update(self, read: int, text: str) -> None:
-        """Move it on."""
         self._progress.update(self._task, completed=read, description=text)
 
     def out(self, chunks: Iterable[bytes]) -> None:
-        """Write above the bar, when both are on the terminal."""
         if self._shared:
             self._above("".join(decoded(chunks)))
         else:
@@ -109,11 +88,9 @@ class BarProgress:
                 write_all(1, chunk)
 
     def say(self, text: str) -> None:
-        """Write above the bar, filtered."""
         self._above(lines(text))
 
     def stop(self) -> None:
-        """Take it away."""
         self._progress.stop()
 
     def _above(self, text: str) -> None:
@@ -127,4 +104,4 @@ def _filtered(write: Callable[[str], int]) -> Callable[[str], int]:
 
 def shown(total: int | None) -> Shown:
     """Return the progress that suits this standard error."""
-    return BarProgress(total) if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else PlainProgress(total)
+    return _Bar(total) if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else Shown(total)

@@ -16,11 +16,11 @@ _ROW = "{:<11}  {:>8}  {:>11}  {:>11}  {:<32}  {:<20}  {}"
 
 _NEXT = {
     NextStep.WAIT: "wait for its worker; `onceward park KEY --yes` or `onceward clear KEY --yes` refuses that worker's result",
-    NextStep.TAKE_OVER: "deliver it again, which takes it over; or stop that with `onceward park KEY`",
-    NextStep.FORGOTTEN: "its next delivery runs again; `onceward purge` deletes what is expired",
-    NextStep.DONE: "nothing, duplicates are given this result; `onceward clear KEY` lets the next delivery run again",
-    NextStep.AGAIN: "deliver it again, which runs it; or stop that with `onceward park KEY`",
-    NextStep.UNPARK: "fix the cause, then `onceward unpark KEY` lets its next delivery run; `onceward clear KEY` forgets all of it",
+    NextStep.TAKE_OVER: "deliver it again to take it over, or stop that with `onceward park KEY`",
+    NextStep.FORGOTTEN: "its next delivery runs again; `onceward purge` deletes expired records",
+    NextStep.DONE: "nothing: duplicates get this result; `onceward clear KEY` lets the next delivery run again",
+    NextStep.AGAIN: "deliver it again to run it, or stop that with `onceward park KEY`",
+    NextStep.UNPARK: "fix the cause, then `onceward unpark KEY` lets its next delivery run; `onceward clear KEY` forgets the key",
     NextStep.SEND: "fix the cause, then `onceward unpark KEY --to QUEUE` sends its message again",
     NextStep.UPGRADE: "look at it with the version of onceward that wrote it: this one does not know its status, or a feature that it needs",
 }
@@ -49,12 +49,12 @@ def row(record: Record, now: float) -> str:
 
 
 def details(record: Record, now: float, options: str = "") -> str:
-    """Return a record as one field per line, its times as seen from the store's present.
+    """Return a record as one field per line.
 
     Args:
         record: the record.
         now: the store's time.
-        options: what the commands that can be next need besides the key.
+        options: the options of the next commands, besides the key.
     """
     told = {
         "key": quoted(record.key),
@@ -77,7 +77,7 @@ def details(record: Record, now: float, options: str = "") -> str:
 
 
 def _recorded(record: Record) -> dict[str, str | None]:
-    """Return the result, or the message that is kept in its place, part by part."""
+    """Return the result, or the parts of the message that is kept in its place."""
     text = message_in(record)
     if text is None:
         return {"result": record.result}
@@ -95,7 +95,7 @@ def _recorded(record: Record) -> dict[str, str | None]:
 
 
 def relative(time: float, now: float) -> str:
-    """Return a time beside the present: ``12 s ago``, ``in 3 h``."""
+    """Return a time relative to now: ``12 s ago``, ``in 3 h``."""
     seconds = abs(time - now)
     size, unit = next((step for step in _STEPS if seconds >= step[0]), _STEPS[-1])
     span = f"{seconds / size:.0f} {unit}"

@@ -2,32 +2,30 @@
 
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from onceward import terminal
-from onceward.aws.dead_letters.redrive import Redrive, UnfitQueues, namespaces
+from onceward.aws.dead_letters.redrive import Backlog, Fate, Redrive, UnfitQueues, namespaces
 from onceward.aws.sqs.queue import Queue
 from onceward.cli.ledgers import DEFAULT_STORE, TROUBLE, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.progress import shown
 from onceward.consumers.stop import Stop
 from onceward.errors import OncewardError
 from onceward.once import Once
+from onceward.stores.ledger import Ledger
 from onceward.terminal import line, quoted
-
-if TYPE_CHECKING:
-    from onceward.aws.dead_letters.redrive import Backlog, Fate
-    from onceward.stores.ledger import Ledger
 
 _OUTCOMES = ("moved", "finished", "dropped", "refused", "filtered", "failed")
 _WOULD = {"moved": "would move", "finished": "would finish", "dropped": "would drop"}  # in a dry run
 
-DlqArgument = Annotated[str, typer.Argument(metavar="DLQ", help="The dead-letter queue: its URL, ARN or name.")]
-ToOption = Annotated[str, typer.Option("--to", metavar="QUEUE", help="Where its messages go: URL, ARN or name.")]
+DlqArgument = Annotated[str, Argument(metavar="DLQ", help="The dead-letter queue: its URL, ARN or name.")]
+ToOption = Annotated[str, Option(metavar="QUEUE", help="Where its messages go: URL, ARN or name.")]
 NameOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="NAMESPACE",
         help="What the consumer's keys start with in the ledger: its name=, or its handler's module and name.",
         show_default="the only one in the ledger",
@@ -35,46 +33,44 @@ NameOption = Annotated[
 ]
 KeyOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="JMESPATH",
-        help="The consumer's key=, with body for its parameter.",
+        help="The consumer's key=, with body instead of its parameter.",
         show_default="its default, the message id",
     ),
 ]
 WhereOption = Annotated[
     str | None,
-    typer.Option(metavar="JMESPATH", help="Only messages for which this is true, as body.amount.", show_default="all"),
+    Option(metavar="JMESPATH", help="Only messages for which this is true, such as body.amount.", show_default="all"),
 ]
 UnwrapOption = Annotated[
-    Literal["sns"] | None, typer.Option(help="The consumer's unwrap=: the messages are in SNS's envelopes.")
+    Literal["sns"] | None, Option(help="The consumer's unwrap=: the messages are in SNS's envelopes.")
 ]
 FingerprintOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="JMESPATH",
-        help="The consumer's fingerprint=, with body for its parameter; body when that is True.",
+        help="The consumer's fingerprint=, with body instead of its parameter; body if it is True.",
         show_default="none",
     ),
 ]
 CompletedOption = Annotated[
     Literal["keep", "drop", "rerun"],
-    typer.Option(
-        help="What to do with a message whose key is completed: keep it; drop it, because its effect is made; or rerun it: clear "
+    Option(
+        help="What to do with a message whose key is completed: keep it; drop it, because it has taken effect; or rerun it: clear "
         "its key and move it."
     ),
 ]
 DryOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be done, and change nothing. SQS counts a receive.")
+    bool, Option("--dry-run", help="Show what would be done, and change nothing. SQS still counts a receive.")
 ]
 LimitOption = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Stop after N messages have left.", show_default="all")
+    int | None, Option(min=1, metavar="N", help="Stop after N messages have left the queue.", show_default="all")
 ]
 VisibilityOption = Annotated[
-    int, typer.Option(min=1, max=43200, metavar="S", help="Seconds that messages stay hidden if this is killed.")
+    int, Option(min=1, max=43200, metavar="S", help="Seconds that messages stay hidden if this is killed.")
 ]
-YesOption = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask before completed messages are dropped or rerun.")
-]
+YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask before completed messages are dropped or rerun.")]
 
 
 def redrive(
@@ -104,7 +100,7 @@ def redrive(
             source, target = Queue(dlq), Queue(to)
             found = _namespace(ledger, store) if name is None else name
             run = Redrive(
-                _once(ledger),
+                Once(ledger.store),
                 source,
                 target,
                 name=found,
@@ -134,15 +130,14 @@ def redrive(
 
 
 class _Told:
-    """Tells what becomes of the messages, and counts."""
+    """Shows what becomes of the messages, and counts."""
 
     def __init__(self, name: str, *, dry_run: bool, json: bool) -> None:
         self._name, self._dry_run, self._json = name, dry_run, json
         self._counts = dict.fromkeys(_OUTCOMES, 0)
         self._without = 0  # messages without a record
 
-    def all(self, run: "Redrive", waiting: "Backlog") -> int:
-        """Do it, and return the exit status."""
+    def all(self, run: Redrive, waiting: Backlog) -> int:
         stop = Stop()
         stop.listen()
         shows = shown(waiting.visible)
@@ -172,7 +167,7 @@ class _Told:
         stays = self._counts["refused"] + self._counts["failed"]
         return TROUBLE if stays or stop.asked else 0
 
-    def _line(self, fate: "Fate") -> str:
+    def _line(self, fate: Fate) -> str:
         what = f"would be {fate.outcome}" if self._dry_run and fate.gone else fate.outcome
         record = fate.record
         error = "" if record is None or not record.error else f"; last error: {record.error}"
@@ -182,9 +177,7 @@ class _Told:
     def _summary(self) -> str:
         words = _WOULD if self._dry_run else {}
         told = ", ".join(f"{words.get(outcome, outcome)} {count}" for outcome, count in self._counts.items() if count)
-        return (
-            f"{'a dry run: nothing was changed; ' if self._dry_run else ''}{told or 'no message there to be received'}"
-        )
+        return f"{'a dry run: nothing was changed; ' if self._dry_run else ''}{told or 'no message could be received'}"
 
     def _hint(self) -> None:
         if self._without and self._without == self._counts["moved"]:
@@ -195,7 +188,7 @@ class _Told:
             )
 
 
-def _namespace(ledger: "Ledger", url: str) -> str:
+def _namespace(ledger: Ledger, url: str) -> str:
     names, whole = namespaces(ledger)
     if len(names) == 1 and whole:
         return names.pop()
@@ -206,24 +199,21 @@ def _namespace(ledger: "Ledger", url: str) -> str:
     )
 
 
-def _once(ledger: "Ledger") -> "Once":
-    return Once(ledger.store)
-
-
 def _confirm(completed: str, dlq: str) -> None:
     what = "are deleted" if completed == "drop" else "run again"
     if not sys.stdin.isatty():
-        refuse(f"messages of {dlq} whose keys are completed {what}; --yes says that this is wanted", USAGE)
+        refuse(f"messages of {dlq} whose keys are completed {what}. Pass --yes if you want that", USAGE)
     if not typer.confirm(f"Messages of {dlq} whose keys are completed {what}. Go on?", err=True):
         refuse("nothing was changed", TROUBLE)
 
 
-def _as_json(fate: "Fate") -> str:
-    told: dict[str, object] = {
+def _as_json(fate: Fate) -> str:
+    record = None if fate.record is None else fate.record._asdict()
+    told = {
         "message": fate.message.id,
         "outcome": fate.outcome,
         "reason": fate.reason,
         "key": fate.key,
-        "record": None if fate.record is None else fate.record._asdict(),
+        "record": record,
     }
     return terminal.json(told)

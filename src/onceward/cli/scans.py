@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 from urllib.parse import quote, unquote
 
 import typer
+from typer import Option
 
 from onceward import terminal
 from onceward.cli.ledgers import DEFAULT_STORE, INTERRUPTED, USAGE, JsonOption, StoreOption, looking_at, refuse
@@ -15,16 +16,15 @@ from onceward.core.protocol import STATUSES
 from onceward.core.views import VIEWS, last_change
 from onceward.stores.contract import Damaged
 
-PrefixOption = Annotated[str, typer.Option(metavar="P", help="Only keys that start with P.")]
+PrefixOption = Annotated[str, Option(metavar="P", help="Only keys that start with P.")]
 _STATUSES = [*sorted(STATUSES), *VIEWS]
-StatusOption = Annotated[str | None, typer.Option(metavar="S", help=f"Only {', '.join(_STATUSES)}.")]
+StatusOption = Annotated[str | None, Option(metavar="S", help=f"Only {', '.join(_STATUSES)}.")]
 NamespacesOption = Annotated[
-    bool,
-    typer.Option("--namespaces", help="Count the records of each namespace, and show its last write."),
+    bool, Option("--namespaces", help="Count the records of each namespace, and show its last write.")
 ]
-LimitOption = Annotated[int | None, typer.Option(min=0, metavar="N", help="At most N records.", show_default="all")]
+LimitOption = Annotated[int | None, Option(min=0, metavar="N", help="At most N records.", show_default="all")]
 AfterOption = Annotated[
-    str | None, typer.Option(metavar="TOKEN", help="Continue where an earlier command ended.", show_default="the start")
+    str | None, Option(metavar="TOKEN", help="Continue where an earlier command ended.", show_default="the start")
 ]
 
 
@@ -106,10 +106,7 @@ def _namespaces(store: str, prefix: str, status: str | None, *, json: bool) -> N
 
 
 def purge(
-    store: StoreOption = DEFAULT_STORE,
-    limit: LimitOption = None,
-    after: AfterOption = None,
-    json: JsonOption = False,
+    store: StoreOption = DEFAULT_STORE, limit: LimitOption = None, after: AfterOption = None, json: JsonOption = False
 ) -> None:
     """Delete the expired records now. Writes do the same, a few at a time. In DynamoDB the TTL does it within days.
 

@@ -7,6 +7,7 @@ import threading
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from onceward.aws.sqs.worker import SqsWorker
 from onceward.batch.outcomes import BatchOutcome
@@ -34,47 +35,41 @@ as AWS's own tools find them: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_SQS.
 Example: [bold]onceward sqs orders --call shop:charge --key order.id --store dynamodb://ledger[/bold]
 
 Exit status: [bold]0[/bold] stopped, or empty and all done; [bold]1[/bold] empty, but some failed, are parked or busy;
-[bold]2[/bold] usage; [bold]3[/bold] empty, all done but malformed messages; [bold]4[/bold] the queue or the ledger failed;
+[bold]2[/bold] usage; [bold]3[/bold] empty, and all but malformed messages are done; [bold]4[/bold] the queue or the ledger failed;
 [bold]130[/bold] interrupted while functions were running; [bold]141[/bold] the reader of the output is gone.
 """
 
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Its URL, ARN or name.", show_default=False)]
+QueueArgument = Annotated[str, Argument(metavar="QUEUE", help="Its URL, ARN or name.", show_default=False)]
 CallOption = Annotated[
-    str, typer.Option("--call", metavar="MODULE:FUNCTION", help="The function; its module may lie in this directory.")
+    str, Option(metavar="MODULE:FUNCTION", help="The function; its module may lie in this directory.")
 ]
 KeyOption = Annotated[
     str | None,
-    typer.Option(
-        "--key",
-        metavar="JMESPATH",
-        help="What identifies a message: order.id for def charge(order).",
-        show_default="its id",
+    Option(
+        metavar="JMESPATH", help="What identifies a message: order.id for def charge(order).", show_default="its id"
     ),
 ]
 FingerprintOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="JMESPATH",
         help="What must not change under one key; order is the whole message for def charge(order).",
         show_default="nothing is compared",
     ),
 ]
 UnwrapOption = Annotated[
-    Literal["sns"] | None, typer.Option(help="The messages are in SNS's envelopes: take them out.", show_default=False)
+    Literal["sns"] | None, Option(help="The messages are in SNS's envelopes: take them out.", show_default=False)
 ]
 NameOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="The namespace of the keys.", show_default="the function's full name"),
+    str | None, Option(metavar="NAME", help="The namespace of the keys.", show_default="the function's full name")
 ]
-ConcurrencyOption = Annotated[
-    int, typer.Option("--concurrency", "-c", min=1, max=1000, metavar="N", help="Calls at a time.")
-]
+ConcurrencyOption = Annotated[int, Option("--concurrency", "-c", min=1, max=1000, metavar="N", help="Calls at a time.")]
 LeaseOption = Annotated[
-    float, typer.Option(metavar="S", help="Seconds until another worker may take over the keys of a killed one.")
+    float, Option(metavar="S", help="Seconds until another worker may take over the keys of a killed worker.")
 ]
 AttemptsOption = Annotated[
     int | None,
-    typer.Option(
+    Option(
         min=1,
         metavar="N",
         help="Calls after which a key is parked.",
@@ -83,19 +78,17 @@ AttemptsOption = Annotated[
 ]
 VisibilityOption = Annotated[
     int | None,
-    typer.Option(
+    Option(
         metavar="S", help="Seconds until the messages of a killed worker come again.", show_default="the queue's own"
     ),
 ]
-WaitOption = Annotated[float, typer.Option(metavar="S", help="Seconds that a poll waits for a message, up to 20.")]
+WaitOption = Annotated[float, Option(metavar="S", help="Seconds that a poll waits for a message, up to 20.")]
 GraceOption = Annotated[
     float | None,
-    typer.Option(
-        metavar="S", help="Seconds to wait for running calls when stopped.", show_default="as long as it takes"
-    ),
+    Option(metavar="S", help="Seconds to wait for running calls when stopped.", show_default="as long as it takes"),
 ]
-EmptyOption = Annotated[bool, typer.Option("--until-empty", help="End when the queue has no more messages to give.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object per message, and per line of the log.")]
+EmptyOption = Annotated[bool, Option("--until-empty", help="End when the queue has no more messages to give.")]
+JsonOption = Annotated[bool, Option("--json", help="Write one JSON object per message, and per line of the log.")]
 
 
 def sqs(
@@ -175,7 +168,7 @@ def _run(worker: SqsWorker, report: SqsReport, *, until_empty: bool) -> tuple[in
         while not ended.wait(_TICK):
             if worker.stopping and not told:
                 report.say(
-                    "stopping: what runs, and the poll under way, are waited for; a second signal interrupts them"
+                    "stopping: waiting for running calls and the poll under way; a second signal interrupts them"
                 )
                 told = True
             report.tick(worker.in_flight)

@@ -21,9 +21,6 @@ _WINDOW = 5.0  # seconds over which the rate is taken
 class SqsReport:
     """Counts and prints. Many threads may use it.
 
-    Args:
-        as_json: one JSON object per message, and per line of the log, on the standard output.
-
     Attributes:
         counts: messages by what became of them. A message that comes again counts again.
         broken: why the standard output cannot be written; None while it can.
@@ -47,14 +44,12 @@ class SqsReport:
             sys.stdout = sys.stderr
 
     def outcome(self, outcome: BatchOutcome) -> None:
-        """Count what became of a message."""
         with self._lock:
             self.counts[outcome.status] += 1
             if self.as_json:
                 self._out(_object(outcome))
 
     def log(self, level: str, text: str, trace: str | None) -> None:
-        """Pass on a line of the log."""
         with self._lock:
             if self.as_json:
                 self._out(json({"log": level, "text": text, "traceback": trace}).encode() + b"\n")
@@ -70,7 +65,6 @@ class SqsReport:
             self._shown.say(f"onceward: {line(text)}\n")
 
     def tick(self, in_flight: int) -> None:
-        """Show the figures of this moment."""
         with self._lock:
             now, done = time.monotonic(), self.counts["done"] + self.counts["replayed"]
             self._recent.append((now, done))

@@ -26,11 +26,7 @@ class Backoff(NamedTuple):
 def time_away(outcome: "BatchOutcome", receives: int, backoff: Backoff, *, dead_letters: bool) -> float:
     """Return for how many seconds a message that cannot be acknowledged stays away.
 
-    Args:
-        outcome: the message's.
-        receives: how often it has been received.
-        backoff: for failed messages.
-        dead_letters: whether the broker removes messages that were received too often.
+    ``receives`` is how often it was received; ``dead_letters`` as for :class:`onceward.consumers.broker.Broker`.
     """
     if outcome.status == "deferred":
         return 0.0  # an ordered group waits anyway for its failed message, which is still away

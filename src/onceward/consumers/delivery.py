@@ -1,39 +1,35 @@
-"""One decoded record of an event, and the errors about events and records that cannot be read."""
+"""One record of an event, or one message of a queue, as handlers and keys see it."""
 
-import binascii
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
+from onceward.core.policy import Options
 from onceward.errors import OncewardError
 
 if TYPE_CHECKING:
-    from onceward.batch.outcomes import BatchOutcome
-
-KEY_ATTRIBUTE: Final = "onceward-key"  # the SQS message attribute with a message's default key
+    from onceward.keys.reading import KeySource
 
 
-class MalformedEvent(OncewardError):
-    """The event is not from the handler's source. Raised before anything runs."""
+class DeliveryOptions(Options, total=False):
+    """The keywords that all handlers of deliveries take, besides those of :class:`onceward.Policy`.
+
+    Attributes:
+        key: a JMESPath expression (jmespath.org) that begins with a parameter of the function: "order.id" is the ``id`` of
+            the payload for ``def charge(order)``. Or a callable that gets the arguments it names, or the :class:`Delivery`
+            if its parameter is annotated so. By default the source's own key.
+        fingerprint: the same, or True for the whole payload: what must not change under one key.
+        name: the namespace of the keys; by default the function's module and qualified name.
+    """
+
+    key: "KeySource | None"
+    fingerprint: "KeySource | bool | None"
+    name: str | None
 
 
 class MalformedRecord(OncewardError):
     """One record of an event cannot be read: the ``error`` of its outcome, whose status is ``malformed``."""
-
-
-class BatchFailed(OncewardError):
-    """Records of an event failed, so the invocation fails and the event is delivered again.
-
-    Finished records are in the ledger and do not run again.
-
-    Attributes:
-        outcomes: one for each record, in the order of the event.
-    """
-
-    def __init__(self, message: str, outcomes: "Sequence[BatchOutcome]" = ()) -> None:
-        super().__init__(message)
-        self.outcomes = outcomes
 
 
 _UNREAD: Final = object()
@@ -99,99 +95,3 @@ def decoded(body: str | bytes) -> object:
         return body.decode()
     except UnicodeDecodeError:
         return body
-
-
-# --- reading events -------------------------------------------------------------------------------------------------
-
-_WRAPPERS = {
-    "aws:sqs": "on_sqs",
-    "aws:kinesis": "on_kinesis",
-    "aws:dynamodb": "on_dynamodb_stream",
-    "aws:sns": "on_sns",
-    "aws:s3": "on_s3",
-}
-
-
-def deliveries_of(
-    event: object,
-    source: str,
-    read: Callable[[object], "Iterable[Delivery]"],
-    strange: Callable[[object], str | None] = lambda _: None,
-) -> "list[Delivery]":
-    """Return the deliveries of an event of ``source``. Single records of another source become malformed deliveries.
-
-    Args:
-        event: as Lambda gives it.
-        source: the source that its records name.
-        read: makes deliveries from a record; these can have a ``fault``.
-        strange: says why a record of that source is not for this handler; None if it is.
-
-    Raises:
-        MalformedEvent: it has no list of records, or none of them is for this handler.
-    """
-    records = at(event, "Records")
-    if not isinstance(records, list):
-        raise MalformedEvent(
-            f"this handler takes events of {source}, which have a list of Records, and was given {described(event)}; "
-            "nothing has run"
-        )
-    reasons = [_of_another(record, source) or strange(record) for record in records]
-    if reasons and None not in reasons:
-        raise MalformedEvent(f"{reasons[0]}; nothing has run")
-    deliveries: list[Delivery] = []
-    for record, reason in zip(records, reasons, strict=True):
-        for delivery in read(record):
-            if reason is not None:
-                delivery.fault = MalformedRecord(f"{reason}; the handler did not run")
-            deliveries.append(delivery)
-    return deliveries
-
-
-def other_source(source: str, found: str) -> str:
-    """Return what is wrong with a record or event of the source ``found``, and what to do."""
-    other = _WRAPPERS.get(found)
-    right = f"Use onceward.aws.{other}" if other else "Check what invokes the function"
-    return f"this handler takes events of {source}, and was given a record of {found!r}. {right}"
-
-
-def _of_another(record: object, source: str) -> str | None:
-    found = at(record, "eventSource") or at(record, "EventSource")  # SNS writes it with a capital
-    return other_source(source, found) if isinstance(found, str) and found != source else None
-
-
-def described(event: object) -> str:
-    """Describe an event in a few words."""
-    if not isinstance(event, dict):
-        return f"a {type(event).__name__}"
-    return f"a dict with {', '.join(map(repr, list(event)[:8])) or 'nothing'}"
-
-
-def at(value: object, *path: str) -> object:
-    """Return the value at ``path`` in nested dicts; None if a part is missing."""
-    for name in path:
-        if not isinstance(value, dict):
-            return None
-        value = value.get(name)
-    return value
-
-
-def text_at(value: object, *path: str) -> str | None:
-    """Return the str at ``path``; None if it is missing, empty or not a str."""
-    found = at(value, *path)
-    return found if isinstance(found, str) and found else None
-
-
-def needed(value: object, *path: str) -> str:
-    """Return the str at ``path``, which may be empty; raises MalformedRecord if it is missing or not a str."""
-    found = at(value, *path)
-    if not isinstance(found, str):
-        raise MalformedRecord(f"the record has no {'.'.join(path)}, or one that is no text")
-    return found
-
-
-def from_base64(text: str, what: str) -> bytes:
-    """Return the bytes of a base64 text; raises MalformedRecord, which names ``what``."""
-    try:
-        return binascii.a2b_base64(text, strict_mode=True)
-    except ValueError as error:  # binascii.Error, or text that is not ASCII
-        raise MalformedRecord(f"{what} is not base64: {error}") from error

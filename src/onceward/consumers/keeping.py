@@ -1,4 +1,4 @@
-"""Keeps messages in the ledger if there is no dead-letter queue, so that no broker drops one.
+"""Keeps messages in the ledger if there is no dead-letter queue, so that the broker drops none.
 
 A message goes into the parked record of its key. If there is none (the message is malformed, or its key is another input's), it
 gets its own parked record. The worker deletes it from the queue only after it has seen this write succeed:
@@ -20,9 +20,10 @@ from onceward.consumers.delivery import Delivery
 from onceward.core import protocol
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps, drive_async
-from onceward.core.record import Reply, Write
+from onceward.core.record import Write
 from onceward.core.register import Register
-from onceward.core.steps import CLAIM_PATIENCE, fetched, persist
+from onceward.core.retries import patience, retry_transient
+from onceward.core.steps import fetched
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.logs import logger
 from onceward.results.outcomes import describe
@@ -50,7 +51,7 @@ class Place(NamedTuple):
 class KeepOutcome(Enum):
     """The result of keeping a message."""
 
-    KEPT = "it stands in the ledger"
+    KEPT = "the ledger keeps it"
     LET_GO = "its key is not parked any more"
     ANOTHER = "its record keeps another message"
     NO_ROOM = "the ledger has no room for it"
@@ -63,19 +64,12 @@ def keeping(
     alike: Callable[[str, str], bool] = str.__eq__,
     clock: Clock = boottime,
 ) -> Steps[KeepOutcome]:
-    """Keep a message as ``text``. If the store fails, try again for two seconds.
-
-    Args:
-        store: the ledger's.
-        place: where.
-        text: the message.
-        alike: tells whether two texts are of one message.
-        clock: the owner's clock (seconds).
+    """Keep a message as ``text``; ``alike`` tells whether two texts are of one message.
 
     Raises:
-        StoreError: the store did not answer. The message may be kept or not.
+        StoreError: the store did not answer for two seconds. The message may be kept or not.
     """
-    reply = yield from _asked(partial(store.load, place.key), clock)
+    reply = yield from retry_transient(partial(store.load, place.key), clock, patience(clock))
     for _ in range(_TRIES):
         record = reply.record
         if record is not None and protocol.message_in(record) is not None:
@@ -83,7 +77,7 @@ def keeping(
         write: Write | None = None
         if record is None:
             if place.reason is not None:
-                write = protocol.parked_anew(place.key, os.urandom(16).hex(), text, place.reason)
+                write = protocol.parked_message(place.key, os.urandom(16).hex(), text, place.reason)
         else:
             there = protocol.message_in(record)
             if there is not None and not alike(there, text):
@@ -92,46 +86,28 @@ def keeping(
         if write is None:
             break
         verb = partial(store.insert, write) if record is None else partial(store.swap, write, record)
-        reply = yield from _asked(verb, clock)
+        reply = yield from retry_transient(verb, clock, patience(clock))
         if reply.won and reply.record is not None:
             if reply.record.result == write.result:
                 return KeepOutcome.KEPT
             # The store wrote an error about its missing room over the reason. Write the reason again.
             corrected = protocol.keeping(reply.record, None, write.error)
             if corrected is not None:
-                yield from _asked(partial(store.swap, corrected, reply.record), clock)
+                verb = partial(store.swap, corrected, reply.record)
+                yield from retry_transient(verb, clock, patience(clock))
             return KeepOutcome.NO_ROOM
     return KeepOutcome.LET_GO
 
 
-def _asked(verb: Callable[[], Steps[Reply]], clock: Clock) -> Steps[Reply]:
-    limit = clock() + CLAIM_PATIENCE
-    try:
-        return (yield from verb())
-    except Exception as error:
-        return (yield from persist(error, verb, clock, lambda: limit))
-
-
 class Keeper(Generic[M]):
-    """Keeps the messages of a broker without dead letters.
-
-    Args:
-        batch: handles them. Its guard's policy must have a ``max_attempts``.
-        broker: theirs.
-    """
+    """Keeps the messages of a broker without dead letters. The policy of the batch's guard must have a ``max_attempts``."""
 
     def __init__(self, batch: "Batch", broker: Broker[M]) -> None:
         self._batch = batch
         self._broker = broker
 
     def place(self, outcome: "BatchOutcome", delivery: Delivery, receives: int) -> Place | None:
-        """Return where to keep a message now; None if it stays in the queue, or is done.
-
-        Args:
-            outcome: the message's.
-            delivery: the message.
-            receives: how often it has been received.
-        """
+        """Return where to keep a message that was received ``receives`` times; None if it stays in the queue, or is done."""
         if outcome.status == "parked" and outcome.key is not None:
             return Place(outcome.key)
         limit = self._batch.guard.policy.max_attempts

@@ -56,7 +56,7 @@ class Polls(Generic[M]):
 
     Args:
         receive: receives at most that many messages; blocks.
-        taken: is given messages to begin; after a stop, to give back.
+        taken: gets messages to begin, or after a stop to give back.
         most: the most messages that one ``receive`` returns.
         concurrency: how many handlers run at a time.
         typical: returns how many seconds a handler takes; 0 if unknown.

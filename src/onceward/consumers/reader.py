@@ -32,9 +32,8 @@ class DeliveryReader:
     Args:
         function: its first parameter gets the payload, converted to the annotation. A parameter annotated ``Delivery`` gets
             the delivery, one annotated ``Claim`` the claim (which is not filled in here).
-        key: a JMESPath expression that begins with a parameter; or a callable that gets the arguments it names, or the
-            delivery if its parameter is annotated so; None for the delivery's own key.
-        fingerprint: the same, or True for the whole payload; None for none.
+        key: see :class:`DeliveryOptions`; None for the delivery's own key.
+        fingerprint: the same; None for none.
 
     Raises:
         TypeError, ValueError: nothing supplies one of the function's parameters, or an option does not fit.
@@ -78,8 +77,7 @@ def default_key(_delivery: Delivery) -> object:
     """Return the default key of a delivery; raises KeyMissing if it has none."""
     if _delivery.key is None:
         raise KeyMissing(
-            f"this record of {_delivery.source} lacks what its key is made of by default; give key=, and see in "
-            "docs/lambda.md what that is"
+            f"this record of {_delivery.source} lacks the parts of its default key, which docs/lambda.md lists; give key="
         )
     return _delivery.key
 
@@ -117,12 +115,12 @@ def _arguments(function: Callable[..., object], claim: str | None) -> list[_Argu
             done = True
         if parameter.default is parameter.empty and not several:
             raise TypeError(
-                f"{called(function)} takes {name!r}, which nobody gives it: a handler takes the payload, and by place a parameter "
-                "annotated Delivery"
+                f"{called(function)} takes {name!r}, but no value is there for it: a handler takes the payload, and parameters annotated "
+                "Delivery"
             )
         if wants_delivery:
             raise TypeError(
-                f"{called(function)} takes the Delivery as {name!r}, which cannot be given by place: put it after the payload"
+                f"{called(function)} takes the Delivery as {name!r}, which must be positional: put it right after the payload"
             )
     return found
 
@@ -156,8 +154,8 @@ def _payload(function: Callable[..., object], name: str, annotation: object) -> 
                 ready.append(_converter(function, hint(function, name)))
             except NameError as error:
                 raise TypeError(
-                    f"{called(function)}: its annotations name {error.name!r}, which is not defined when it is called; import "
-                    "it at run time, or leave the annotation out"
+                    f"{called(function)}: its annotations name {error.name!r}, which is not defined at the call; import it at run "
+                    "time, or leave the annotation out"
                 ) from error
         return ready[0](delivery)
 
@@ -175,7 +173,7 @@ def _converter(function: Callable[..., object], annotation: object) -> Payload:
             return convert(delivery)
         except Exception as error:
             raise MalformedRecord(
-                f"the payload is not what {called(function)} takes, {annotation!r}, and it did not run: {error}"
+                f"the payload does not fit {called(function)}, which takes {annotation!r} and did not run: {error}"
             ) from error
 
     return checked
@@ -193,7 +191,7 @@ def _conversion(function: Callable[..., object], annotation: object) -> Payload:
         decoder = msgspec.json.Decoder(cast("type[object]", annotation), dec_hook=_from_builtin)
     except TypeError as error:
         raise TypeError(
-            f"{called(function)}: a payload cannot be made a {annotation!r}: {error.__cause__ or error}. Annotate the parameter "
+            f"{called(function)}: a payload cannot be converted to {annotation!r}: {error.__cause__ or error}. Annotate the parameter "
             "with a type that msgspec or pydantic decodes (dict, dataclass, Struct, TypedDict, a model), or Delivery, or not "
             "at all"
         ) from error

@@ -30,7 +30,7 @@ class StoppableBatch(Batch):
     async def _work_through_async(self, run: "Run") -> None:
         runs: set[Run] = self.__dict__.setdefault("_runs", set())
         if self.stopped:
-            run.stop()
+            run.order.stop()
         runs.add(run)
         try:
             await super()._work_through_async(run)
@@ -42,20 +42,16 @@ class StoppableBatch(Batch):
         self.stopped = True
         gate = self._gate()
         for run in self.__dict__.get("_runs", ()):
-            run.stop()
-            for _ in range(run.width):
+            run.order.stop()
+            for _ in range(run.order.width):
                 gate.release()  # wakes the records that wait, so that they see the stop
 
 
 class Serving(Generic[M]):
     """One run of a worker. It belongs to one event loop.
 
-    Args:
-        broker: where messages come from; it is open.
-        batch: handles them, and calls :meth:`told` with each outcome.
-        backoff: for messages that failed.
-        grace: seconds that running handlers have after a stop; None waits until they end.
-        until_empty: stop when there are no more messages.
+    The arguments are those of its :class:`onceward.consumers.worker.Worker`. The broker is open, and the batch calls :meth:`told`
+    with each outcome.
     """
 
     def __init__(
@@ -182,7 +178,7 @@ class Serving(Generic[M]):
         try:
             await self._batch.run_async(list(taken))
         except Exception:  # it is logged, and nothing is lost
-            _log.exception("a batch failed as a whole; its messages are given back")
+            _log.exception("a whole batch failed; its messages are given back")
         finally:
             for delivery, message in taken.items():
                 if self.held.pop(delivery, None) is not None:  # it was cancelled before it began

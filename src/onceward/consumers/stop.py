@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -31,9 +32,7 @@ class Stop:
 
     def listen(self) -> None:
         """Handle this process's signals from now on. A signal ignored at its start, as by nohup, stays ignored."""
-        for number in SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, self._hear)
+        _handle(self._hear, self._force)
 
     def ask(self) -> None:
         """Begin nothing new."""
@@ -43,13 +42,12 @@ class Stop:
         except BlockingIOError:
             pass  # 64 KiB of wake-up calls are waiting already
 
-    def _hear(self, number: int, _frame: FrameType | None) -> None:
-        if not self.signalled:
-            self.signalled = True
-            self.ask()
-            return
+    def _hear(self) -> None:
+        self.signalled = True
+        self.ask()
+
+    def _force(self) -> None:
         self.forced = True
-        signal.signal(number, signal.SIG_DFL)
         self.on_force()
 
 
@@ -59,24 +57,30 @@ def signals(stop: Callable[[], None], interrupt: Callable[[], None]) -> Iterator
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    before = _handle(stop, interrupt)
+    try:
+        yield
+    finally:
+        for number, was in before.items():
+            signal.signal(number, was)
+
+
+def _handle(first: Callable[[], None], second: Callable[[], None]) -> dict[signal.Signals, Any]:
+    """Call ``first`` at the first signal and ``second`` at the second; return the handlers from before."""
     heard = False
 
     def hear(_number: int, _frame: FrameType | None) -> None:
         nonlocal heard
         if not heard:
             heard = True
-            stop()
+            first()
             return
         for one in before:
             signal.signal(one, signal.SIG_DFL)
-        interrupt()
+        second()
 
     # A signal ignored at the process's start, as by nohup, stays ignored.
     before = {number: was for number in SIGNALS if (was := signal.getsignal(number)) is not signal.SIG_IGN}
     for number in before:
         signal.signal(number, hear)
-    try:
-        yield
-    finally:
-        for number, was in before.items():
-            signal.signal(number, was)
+    return before

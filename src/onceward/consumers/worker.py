@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, Unpack
 
 from onceward.consumers.backoff import Backoff
 from onceward.consumers.broker import Broker
+from onceward.consumers.delivery import DeliveryOptions
 from onceward.consumers.reader import DeliveryReader
 from onceward.consumers.serving import Serving, StoppableBatch
 from onceward.consumers.stop import signals
@@ -24,6 +25,17 @@ M = TypeVar("M")
 _PROBE: Final = "onceward.worker"  # the worker loads this key at the start, to check the ledger
 
 
+PAUSES: Final = (1.0, 900.0)  # seconds: the first and the longest pause after a failure
+
+
+class WorkerOptions(DeliveryOptions, total=False):
+    """The keywords of all workers, see :class:`Worker`."""
+
+    concurrency: int
+    backoff: tuple[float, float]
+    grace: float | None
+
+
 class Worker(Generic[M]):
     """Handles the messages of a broker, each once.
 
@@ -36,9 +48,9 @@ class Worker(Generic[M]):
         once: the ledger and the defaults of the policy.
         broker: where messages come from. Do not share it with another worker.
         handler: takes the payload. A plain function is called in threads.
-        key: a JMESPath expression that begins with a parameter of the handler, or a callable; by default the delivery's own key.
-        fingerprint: the same, or True for the whole payload: what must not change under one key.
-        name: the namespace of the keys; by default the handler's module and qualified name.
+        key: see :class:`onceward.consumers.delivery.DeliveryOptions`.
+        fingerprint: the same.
+        name: the same.
         concurrency: how many handlers run at a time.
         backoff: the first and the longest pause after a failure, in seconds.
         grace: seconds after a stop before running handlers are interrupted, which leaves their keys claimed; None waits
@@ -61,7 +73,7 @@ class Worker(Generic[M]):
         fingerprint: "KeySource | bool | None" = None,
         name: str | None = None,
         concurrency: int = 10,
-        backoff: tuple[float, float] = (1.0, 900.0),
+        backoff: tuple[float, float] = PAUSES,
         grace: float | None = None,
         **options: Unpack[Options],
     ) -> None:

@@ -7,30 +7,17 @@ The common case ends in that exchange. For the rest (a key to park, a lost race,
 from collections.abc import Callable, Sequence
 
 from onceward.core.clock import Clock
-from onceward.core.drivers import Sleep, Steps
+from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome, Verdict, decide, is_mine, last_write, unclaimed
-from onceward.core.record import Record, Reply
+from onceward.core.record import Record
 from onceward.core.register import Answered, KeyLocked, Register
-from onceward.core.steps import (
-    CLAIM_PATIENCE,
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
-    Bid,
-    Lost,
-    Refused,
-    Replay,
-    Settled,
-    Won,
-    belief,
-    claim,
-)
+from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, LONGEST_PAUSE, jittered, patience
+from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won, belief, claim
 from onceward.core.writes import first_claim, locked, next_claim
 from onceward.errors import OncewardError, StoreError
 
 Claimed = Won | Replay | Refused | Exception
-
-
 Verb = Callable[[Sequence[int]], Steps[list[Answered]]]  # one exchange for the keys with these numbers
 
 
@@ -39,6 +26,8 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
 
     Answers are in the order of the bids; a key that fails has its error there. Results kept elsewhere are not fetched.
     """
+    if not bids:
+        return []
     outcomes: dict[int, Claimed] = {}
     writes = [first_claim(bid.key, bid.owner, bid.fingerprint, bid.policy) for bid in bids]
     verb: Verb = lambda asked: store.insert_many([writes[number] for number in asked])
@@ -69,10 +58,10 @@ def _claims(
     """Ask for the bids ``asked`` together. Note what is decided in ``outcomes``, and return what the other bids met."""
     clock = bids[0].clock
     # The keys that are won wait for those that are throttled, and must not lose their lease meanwhile.
-    patience = min(CLAIM_PATIENCE, bids[0].policy.lease / 4)
+    seconds = min(CLAIM_PATIENCE, bids[0].policy.lease / 4)
     asking: Verb = lambda asked: _busy_if_locked(verb(asked), [bids[number] for number in asked])
     try:
-        answers = yield from _answers(asking, asked, clock, _patient(clock, patience))
+        answers = yield from _answers(asking, asked, clock, patience(clock, seconds))
     except OncewardError as error:
         if getattr(error, "transient", False):
             outcomes.update(dict.fromkeys(asked, error))  # each alone would wait as long, and fail
@@ -127,13 +116,13 @@ def end_many(
         if getattr(error, "transient", False):
             raise
         return [None] * len(ends)  # the store refuses one; ending each alone finds out which
-    return [_ended(answers[number][1]) for number in range(len(pairs))]
-
-
-def _ended(reply: Answered) -> Settled | StoreError | None:
-    if isinstance(reply, StoreError):
-        return reply if reply.transient else None
-    return Settled(reply.record) if reply.won and reply.record is not None else None
+    ended: list[Settled | Lost | StoreError | None] = [None] * len(ends)
+    for number, (_, reply) in answers.items():
+        if isinstance(reply, StoreError):
+            ended[number] = reply if reply.transient else None
+        elif reply.won and reply.record is not None:
+            ended[number] = Settled(reply.record)
+    return ended
 
 
 def give_back(
@@ -183,41 +172,19 @@ def _answers(
             replies = [error if isinstance(error, StoreError) else StoreError(str(error))] * len(todo)
         if failure is None or answers:
             answers.update({number: (sent, reply) for number, reply in zip(todo, replies, strict=True)})
-            todo = [number for number in todo if type(reply := answers[number][1]) is not Reply and _transient(reply)]
+            todo = [number for number in todo if getattr(answers[number][1], "transient", False)]
             if not todo or clock() + pause >= until():
                 return answers
         elif not getattr(failure, "transient", False) or clock() + pause >= until():
             raise failure
-        yield _moment(pause)
+        yield jittered(pause)
         pause = min(pause * 2, LONGEST_PAUSE)
-
-
-def _transient(answer: object) -> bool:
-    return getattr(answer, "transient", False) is True
-
-
-def _moment(seconds: float) -> Sleep:
-    import random
-
-    return Sleep(seconds * (0.5 + random.random() / 2))
-
-
-def _patient(clock: Clock, seconds: float) -> Callable[[], float]:
-    """Return the limit for retries: ``seconds`` from now, but at least one retry after a slow first try."""
-    began, limit = clock(), 0.0
-
-    def until() -> float:
-        nonlocal limit
-        limit = limit or max(began + seconds, clock() + 2 * FIRST_PAUSE)
-        return limit
-
-    return until
 
 
 def abandon_many(store: Register, bids: Sequence[Bid]) -> Steps[None]:
     """Give back what an interrupted ``claim_many`` may have won, as ``steps.abandon`` does for one key."""
-    clock = bids[0].clock
     claimed = yield from claim_many(store, bids)
     won = [(one.record, bid.policy) for one, bid in zip(claimed, bids, strict=True) if isinstance(one, Won)]
-    limit = clock() + CLAIM_PATIENCE
-    yield from give_back(store, won, clock, lambda: limit)
+    if won:
+        clock = bids[0].clock
+        yield from give_back(store, won, clock, patience(clock))

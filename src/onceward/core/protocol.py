@@ -34,7 +34,7 @@ NEEDS: frozenset[str] = frozenset()  # the features that this version knows
 class Look(NamedTuple):
     """What a worker knows when it decides."""
 
-    held: Record | None
+    held: Record
     now: float
     owner: str
     fingerprint: str | None
@@ -50,61 +50,38 @@ class Rule(NamedTuple):
     verdict: Verdict
 
 
-def _differs(look: Look) -> bool:
-    held = look.held
-    return (
-        held is not None
-        and look.fingerprint is not None
-        and held.fingerprint is not None
-        and look.fingerprint != held.fingerprint
-    )
+def _is_expired(k: Look) -> bool:
+    return k.held.expires_at is not None and max(k.held.expires_at, k.held.lease_until) <= k.now
 
 
-def _used_up(look: Look) -> bool:
-    limit = look.policy.max_attempts
-    return limit is not None and look.held is not None and look.held.attempts >= limit
+def _differs(k: Look) -> bool:
+    return k.fingerprint is not None and k.held.fingerprint is not None and k.fingerprint != k.held.fingerprint
 
 
-# The first rule that holds decides. `h and` is for mypy: the first row already excludes None.
+def _used_up(k: Look) -> bool:
+    return k.policy.max_attempts is not None and k.held.attempts >= k.policy.max_attempts
+
+
+NO_RECORD = Rule("absent", "no record", lambda _: True, Verdict.START)
+# The first rule that holds decides about a record.
 RULES: tuple[Rule, ...] = (
-    Rule("absent", "no record", lambda k: k.held is None, Verdict.START),
-    Rule(
-        "any other status",
-        "not known to this version",
-        lambda k: bool((h := k.held) and h.status not in STATUSES),
-        Verdict.UNKNOWN,
-    ),
-    Rule(
-        "any",
-        "needs a feature not known to this version",
-        lambda k: bool((h := k.held) and h.needs and unknown_needs(h)),
-        Verdict.UNKNOWN,
-    ),
+    Rule("any other status", "not known to this version", lambda k: k.held.status not in STATUSES, Verdict.UNKNOWN),
+    Rule("any", "needs a feature not known to this version", lambda k: bool(unknown_needs(k.held)), Verdict.UNKNOWN),
     Rule(
         IN_PROGRESS,
         "same owner as mine",
-        lambda k: bool((h := k.held) and h.owner == k.owner and h.status == IN_PROGRESS),
+        lambda k: k.held.owner == k.owner and k.held.status == IN_PROGRESS,
         Verdict.WON,
     ),
-    Rule(
-        "any",
-        "expired, with no live lease",
-        lambda k: bool((h := k.held) and h.expires_at is not None and max(h.expires_at, h.lease_until) <= k.now),
-        Verdict.START,
-    ),
+    Rule("any", "expired, with no live lease", _is_expired, Verdict.START),
     Rule("any", "fingerprint differs", _differs, Verdict.MISMATCH),
-    Rule(COMPLETED, "", lambda k: bool((h := k.held) and h.status == COMPLETED), Verdict.REPLAY),
-    Rule(PARKED, "", lambda k: bool((h := k.held) and h.status == PARKED), Verdict.PARKED),
-    Rule(
-        IN_PROGRESS,
-        "lease live",
-        lambda k: bool((h := k.held) and h.status == IN_PROGRESS and k.now < h.lease_until),
-        Verdict.BUSY,
-    ),
+    Rule(COMPLETED, "", lambda k: k.held.status == COMPLETED, Verdict.REPLAY),
+    Rule(PARKED, "", lambda k: k.held.status == PARKED, Verdict.PARKED),
+    Rule(IN_PROGRESS, "lease live", lambda k: is_live(k.held, k.now), Verdict.BUSY),
     Rule(
         IN_PROGRESS,
         'lease lapsed, on_lapse="park"',
-        lambda k: bool((h := k.held) and h.status == IN_PROGRESS and k.policy.on_lapse == "park"),
+        lambda k: k.held.status == IN_PROGRESS and k.policy.on_lapse == "park",
         Verdict.PARK,
     ),
     Rule("IN_PROGRESS or RELEASED", "attempts used up", _used_up, Verdict.PARK),
@@ -118,7 +95,7 @@ def unknown_needs(record: Record) -> list[str]:
 
 
 def is_known(record: Record) -> bool:
-    """Tell whether this version knows what a record means. If not, it must not change the record."""
+    """Return whether this version knows what a record means. If not, it must not change the record."""
     return record.status in STATUSES and not unknown_needs(record)
 
 
@@ -132,6 +109,8 @@ def decide(held: Record | None, now: float, owner: str, fingerprint: str | None,
         fingerprint: the fingerprint of its input, or None to ask for none.
         policy: the guard's options.
     """
+    if held is None:
+        return NO_RECORD.verdict
     look = Look(held, now, owner, fingerprint, policy)
     for rule in RULES:
         if rule.holds(look):
@@ -140,7 +119,7 @@ def decide(held: Record | None, now: float, owner: str, fingerprint: str | None,
 
 
 def has_taken_over(won: Record, before: Record | None) -> bool:
-    """Tell whether a claim replaced one whose lease had ended; ``before`` is the replaced record."""
+    """Return whether a claim replaced one whose lease had ended; ``before`` is the replaced record."""
     return before is not None and before.status == IN_PROGRESS and won.attempts > 1
 
 
@@ -254,7 +233,7 @@ def judge(held: Record | None, owner: str, status: str) -> Ending:
 
 
 def is_mine(held: Record | None, owner: str) -> bool:
-    """Tell whether ``owner`` still has the claim."""
+    """Return whether ``owner`` still has the claim."""
     return held is not None and held.owner == owner and held.status == IN_PROGRESS and not unknown_needs(held)
 
 
@@ -296,7 +275,7 @@ def keeping(record: Record, message: str | None, reason: str | None = None) -> W
     return next_version(record, PARKED, result=message, error=reason or record.error, keep=None)
 
 
-def parked_anew(key: str, owner: str, message: str, reason: str) -> Write:
+def parked_message(key: str, owner: str, message: str, reason: str) -> Write:
     """Return the write that parks a key that has no record, and keeps a message in it."""
     claim = first_claim(key, owner, None, Policy())
     return ended(claim, PARKED, message, reason)._replace(attempts=0, keep=None, worker=None)
@@ -306,15 +285,15 @@ def parked_anew(key: str, owner: str, message: str, reason: str) -> Write:
 
 
 def is_live(record: Record, now: float) -> bool:
-    """Tell whether a worker holds this key at the store's time ``now``. An unknown record can be held, too."""
+    """Return whether a worker holds this key at the store's time ``now``. An unknown record can be held, too."""
     return (record.status == IN_PROGRESS or not is_known(record)) and now < record.lease_until
 
 
 def is_lapsed(record: Record, now: float) -> bool:
-    """Tell whether the worker that claimed this key has vanished, at the store's time ``now``."""
+    """Return whether the worker that claimed this key has vanished, at the store's time ``now``."""
     return record.status == IN_PROGRESS and now >= record.lease_until
 
 
 def is_expired(record: Record, now: float) -> bool:
-    """Tell whether garbage collection can delete this record at the store's time ``now``, if no worker holds it."""
+    """Return whether garbage collection can delete this record at the store's time ``now``, if no worker holds it."""
     return record.expires_at is not None and record.expires_at <= now

@@ -12,21 +12,20 @@ version then tells whether the first write was made. No step reads a status: ``p
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 from onceward.core.clock import Clock, boottime
-from onceward.core.drivers import Sleep, Steps
+from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
 from onceward.core.protocol import Ending, Outcome, Verdict, decide, is_mine, judge, last_write, unclaimed
 from onceward.core.record import IN_PROGRESS, PARKED, Elsewhere, Record, Reply, Write
 from onceward.core.register import KeyLocked, Register
+from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, patience, retry_transient
 from onceward.core.writes import ended, first_claim, lapsed, locked, next_claim, next_version
-from onceward.errors import OncewardError, StoreError
+from onceward.errors import StoreError
 
 if TYPE_CHECKING:
     from onceward.core.waiting import Watch
-
-T = TypeVar("T")
 
 
 class Bid(NamedTuple):
@@ -90,27 +89,6 @@ class Effect(NamedTuple):
 
     outcome: Outcome
     commit: Commit
-
-
-# --- asking again -------------------------------------------------------------------------------------------------
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between tries, doubled each time, jittered by half
-CLAIM_PATIENCE = 2.0  # seconds of failing exchanges before a claim gives up, which is safe: the handler has not run
-
-
-def persist(error: Exception, verb: Callable[[], Steps[T]], clock: Clock, until: Callable[[], float]) -> Steps[T]:
-    """Drive ``verb()`` again after ``error``, while errors are transient and the clock is below ``until()``."""
-    import random
-
-    pause = FIRST_PAUSE
-    while getattr(error, "transient", False) and clock() + pause < until():
-        yield Sleep(pause * (0.5 + random.random() / 2))
-        pause = min(pause * 2, LONGEST_PAUSE)
-        try:
-            return (yield from verb())
-        except Exception as again:
-            error = again
-    raise error
 
 
 def belief(store: Register, policy: Policy, sent: float, reply: Reply, record: Record, *, lease: float) -> float:
@@ -214,7 +192,7 @@ def _insisted(
     try:
         if isinstance(error, KeyLocked):
             raise error
-        return (yield from persist(error, verb, clock, lambda: limit))
+        return (yield from retry_transient(verb, clock, lambda: limit, error))
     except KeyLocked:
         return locked(first)
 
@@ -229,18 +207,13 @@ def fetched(record: Record, clock: Clock) -> Steps[Record]:
     result = record.result
     if type(result) is not Elsewhere:
         return record
-    limit = clock() + CLAIM_PATIENCE
-    try:
-        text = yield from result.fetch()
-    except OncewardError as error:  # asked again, or raised there
-        text = yield from persist(error, result.fetch, clock, lambda: limit)
-    return record._replace(result=text)
+    return record._replace(result=(yield from retry_transient(result.fetch, clock, patience(clock))))
 
 
 def heartbeat(
     store: Register, claims: Sequence[tuple[Record, float]], policy_of: Sequence[Policy], clock: Clock
 ) -> Steps[list[Won | Lost]]:
-    """As :func:`renewals`, but raises the error of a claim that could not be renewed."""
+    """Like :func:`renewals`, but raises the error of a claim that could not be renewed."""
     renewed = yield from renewals(store, claims, policy_of, clock)
     for one in renewed:
         if isinstance(one, StoreError):
@@ -308,7 +281,7 @@ def end(
         try:
             reply = yield from verb()
         except Exception as error:
-            reply = yield from persist(error, verb, clock, until)
+            reply = yield from retry_transient(verb, clock, until, error)
         held = reply.record
         if reply.won and held is not None:
             return tuple.__new__(Settled, (held,))  # as above
@@ -331,15 +304,12 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
     It claims again with the same bid. Either it meets its own record, or it changes the record that the interrupted request
     had seen. If that request still arrives, it finds another version and does nothing.
     """
-    limit = bid.clock() + CLAIM_PATIENCE
+    until = patience(bid.clock)
     outcome = yield from claim(store, bid._replace(policy=bid.policy._replace(on_busy="raise")), value=False)
     held = outcome.record if isinstance(outcome, Won) else None
     while held is not None and is_mine(held, bid.owner):
         verb = partial(store.swap, unclaimed(held, bid.policy), held)
-        try:
-            reply = yield from verb()
-        except Exception as error:
-            reply = yield from persist(error, verb, bid.clock, lambda: limit)
+        reply = yield from retry_transient(verb, bid.clock, until)
         if reply.won:
             return
         held = reply.record

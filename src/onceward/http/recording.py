@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from onceward.claim import heartbeat
+from onceward.claim.called import RAISED, RETURNED, Call
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim
 from onceward.core.drivers import Steps, settle, settle_async
@@ -46,6 +47,7 @@ class Recording:
         self._guard = guard
         self._claim = claim
         self._outcome = outcome
+        self._call = Call(None, {RAISED if isinstance(outcome, Exception) else RETURNED: outcome})
         self._within = within
         self._make: Make = partial(claim.failing, outcome) if isinstance(outcome, Exception) else claim.success(outcome)
 
@@ -68,25 +70,21 @@ class Recording:
         """Record the outcome, for as long as the answer can wait.
 
         Raises:
-            LeaseLost, ResultNotRecorded: as :meth:`Guard.finish` does.
+            LeaseLost, ResultNotRecorded: as :meth:`Guard.leave` does.
         """
         if self._within is not None and self._claim.settled is None:
             with self:
                 settle(self._make, self)
-        elif isinstance(self._outcome, Exception):
-            self._guard.fail(self._claim, self._outcome)
         else:
-            self._guard.finish(self._claim, self._outcome)
+            self._guard.leave(self._claim, self._call)
 
     async def settle_async(self) -> None:
         """As :meth:`settle`, for a coroutine."""
         if self._within is not None and self._claim.settled is None:
             with self:
                 await settle_async(self._make, self)
-        elif isinstance(self._outcome, Exception):
-            await self._guard.fail_async(self._claim, self._outcome)
         else:
-            await self._guard.finish_async(self._claim, self._outcome)
+            await self._guard.leave_async(self._claim, self._call)
 
     def __enter__(self) -> None:
         """Begin the first try, which ends in time."""

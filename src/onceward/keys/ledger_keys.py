@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from typing import cast
+from typing import Any
 
 from onceward.errors import KeyMissing
 
@@ -189,40 +189,38 @@ def _int(key: int) -> str:
     return int.__repr__(key) if key.bit_length() < 10_000 else f"int:{key:x}"
 
 
-def _float(key: object, name: str) -> str:
-    number = float.__float__(cast("float", key))  # a subclass can have its own repr
+def _float(key: Any, name: str) -> str:
+    number = float.__float__(key)  # a subclass can have its own repr
     if number - number != 0:
         raise KeyMissing(f"{name}: the key, or a part of it, is {number}, which is no number to tell inputs apart by")
     return repr(number)
 
 
-def _bytes(key: object, name: str) -> str:
-    data = bytes(memoryview(key))  # type: ignore[arg-type]  # the table gives it bytes only
+def _bytes(key: Any, name: str) -> str:
+    data = bytes(memoryview(key))
     if not data:
         raise KeyMissing(f"{name}: the key, or a part of it, is empty bytes")
     return f"bytes:{_sha256(data).hex()}"
 
 
-def _sequence(key: object, name: str) -> str:
-    items: Sequence[object] = key  # type: ignore[assignment]  # the table gives it lists and tuples only
+def _sequence(key: Any, name: str) -> str:
     # the most common parts first
-    parts = [part if type(part) is str and _PLAIN(part) else _form(part, name) for part in items]
+    parts = [part if type(part) is str and _PLAIN(part) else _form(part, name) for part in key]
     if not parts:
         raise KeyMissing(f"{name}: the key is an empty sequence")
     return f"({','.join(parts)})"
 
 
-def _mapping(key: object, name: str) -> str:
-    items: dict[object, object] = key  # type: ignore[assignment]  # the table gives it dicts only
-    if not items:
+def _mapping(key: Any, name: str) -> str:
+    if not key:
         raise KeyMissing(f"{name}: the key is an empty mapping")
-    return "{" + ",".join(sorted(f"{_form(k, name)}:{_form(v, name)}" for k, v in items.items())) + "}"
+    return "{" + ",".join(sorted(f"{_form(k, name)}:{_form(v, name)}" for k, v in key.items())) + "}"
 
 
-_FORMS: dict[type, Callable[[object, str], str]] = {
+_FORMS: dict[type, Callable[[Any, str], str]] = {
     str: _str,
     bool: lambda key, _: "true" if key else "false",
-    int: lambda key, _: _int(cast("int", key)),
+    int: lambda key, _: _int(key),
     float: _float,
     bytes: _bytes,
     bytearray: _bytes,

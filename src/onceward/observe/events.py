@@ -120,11 +120,7 @@ def about(kind: Kind, record: Record) -> Event:
     return Event(kind, key, key.partition(":")[0], record.attempts, record.fence, record.worker, route=_ROUTE.get())
 
 
-_REFUSED: Final[dict[Verdict, Kind]] = {
-    Verdict.BUSY: "busy",
-    Verdict.MISMATCH: "mismatch",
-    Verdict.PARKED: "parked",
-}
+_REFUSED: Final[dict[Verdict, Kind]] = {Verdict.BUSY: "busy", Verdict.MISMATCH: "mismatch", Verdict.PARKED: "parked"}
 
 
 def of_memory(key: str) -> Event:

@@ -69,11 +69,8 @@ def write(event: "Event") -> None:
     error = event.error
     # The text of a handler's own exception may quote the payload, which must not be logged.
     why = str(error) if isinstance(error, str | OncewardError) else type(error).__name__
-    figures_told = f" ({told})" if told else ""
-    log, text = (
-        logger(),
-        f"{event.key or event.name}: {_TEXTS[kind]}{figures_told}{'' if error is None else f': {why}'}",
-    )
+    log = logger()
+    text = f"{event.key or event.name}: {_TEXTS[kind]}{told and f' ({told})'}{'' if error is None else f': {why}'}"
     try:
         log.log(level, "%s", text)
     except Exception:  # a log handler is the user's; a time limit that comes elsewhere goes on

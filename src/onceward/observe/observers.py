@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from onceward.observe import logs
-from onceward.observe.events import Event, Happening, Observer, StoreRequest
+from onceward.observe.events import Event, Happening, Observer
 
 _HERE = threading.local()  # `telling` is true while an observer runs in this thread
 
@@ -25,20 +25,17 @@ class Observers:
 
     def __init__(self, given: Iterable[Observer] = ()) -> None:
         self.given = tuple(given)
-        self.are_listening: Callable[[], bool] = _always if self.given else logs.is_on
+        self.are_listening: Callable[[], bool] = (lambda: True) if self.given else logs.is_on
         self._failed: set[tuple[int, str]] = set()
 
     def tell(self, *events: Event) -> None:
         """Tell observers of events, in order."""
         for event in events:
             logs.write(event)
-            self._pass_on(event)
+            self.pass_on(event)
 
-    def tell_request(self, request: StoreRequest) -> None:
-        """Tell observers of a request to a store. It is not logged."""
-        self._pass_on(request)
-
-    def _pass_on(self, event: Happening) -> None:
+    def pass_on(self, event: Happening) -> None:
+        """Tell observers, but not the log. Requests to a store are not logged."""
         if not self.given or getattr(_HERE, "telling", False):
             return
         try:
@@ -75,8 +72,7 @@ class DeferredObservers(Observers):
         """Keep events until :meth:`__exit__`."""
         self._waiting += events
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None:
         while self._waiting:
@@ -85,10 +81,6 @@ class DeferredObservers(Observers):
             except IndexError:  # another thread took it
                 return
             self._observers.tell(event)
-
-
-def _always() -> bool:
-    return True
 
 
 UNOBSERVED = Observers()  # only the log, for a guard without observers

@@ -1,54 +1,38 @@
 """One attempt at one line."""
 
-import os
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
-from onceward.claim.running import current
+from onceward.claim.claim import Claim
 from onceward.pipe.jobs import LineJob
 from onceward.pipe.output import Output
-
-
-class Failed(Exception):
-    """The handler of a line failed."""
 
 
 class Interrupted(BaseException):
     """The handler was killed; its key stays claimed to the end of its lease."""
 
 
+@dataclass
 class Attempt:
     """What becomes of a job.
 
     Attributes:
-        ran: whether the handler was entered.
+        claim: the claim of the handler; None until the handler runs.
         output: all that it wrote or returned, also what is too large to record.
         errors: what a command wrote to its standard error.
         error: what the handler raised.
         reason: the error in a few words, for people.
-        unstored: whether the result could not be recorded.
-        files: what a command wrote to; closed with the attempt.
+        files: closes the files that a command wrote to. Close it when the outcome has been told.
     """
 
-    def __init__(self, job: LineJob) -> None:
-        self.job = job
-        self.ran = False
-        self.number = 0
-        self.output: Output | None = None
-        self.errors: BinaryIO | None = None
-        self.error: BaseException | None = None
-        self.reason = ""
-        self.unstored = False
-        self.files: list[BinaryIO] = []
-
-    def close(self) -> None:
-        """Close the command's files, once its outcome has been told."""
-        for file in self.files:
-            file.close()
-
-    def begin(self) -> None:
-        """Say that the handler runs now."""
-        self.ran = True
-        self.number = current().attempt
+    job: LineJob
+    claim: Claim | None = None
+    output: Output | None = None
+    errors: BinaryIO | None = None
+    error: BaseException | None = None
+    reason: str = ""
+    files: ExitStack = field(default_factory=ExitStack)
 
     def failed(self, error: BaseException, reason: str = "") -> BaseException:
         """Remember and return what the handler raises."""
@@ -66,8 +50,3 @@ class LineOutcome(NamedTuple):
     errors: BinaryIO | None = None
     unstored: bool = False
     reason: str | None = None
-
-
-def has_text(file: BinaryIO | None) -> bool:
-    """Tell whether anything was written to a file."""
-    return file is not None and file.seek(0, os.SEEK_END) > 0

@@ -1,5 +1,6 @@
 """Running the external command for a line."""
 
+import io
 import os
 import shlex
 import shutil
@@ -12,11 +13,11 @@ from typing import BinaryIO, NoReturn, cast
 from onceward.claim.running import current
 from onceward.consumers.stop import Stop
 from onceward.keys.roots import Roots
-from onceward.pipe.attempt import Attempt, Failed, Interrupted
+from onceward.pipe.attempt import Attempt, Interrupted
 from onceward.pipe.interpreters import code_in
 from onceward.pipe.lines import LINE
 from onceward.pipe.output import Bytes, Output
-from onceward.pipe.template import Template, fill
+from onceward.pipe.template import Template
 from onceward.pipe.watched import Watchdog, WatchdogGone
 from onceward.results.codec import Codec, NotReplayable
 
@@ -26,7 +27,7 @@ _INSTEAD = (
 _TAIL = 800  # bytes of standard error that are recorded; the record takes 1000 characters in all
 
 
-class CommandFailed(Failed):
+class CommandFailed(Exception):
     """The command ended with another status than 0, or could not be started."""
 
 
@@ -35,11 +36,11 @@ class Command:
 
     Args:
         argv: the command and its arguments.
-        stop: when it is forced, what runs is killed.
+        stop: when it is forced, running commands are killed.
         max_result: bytes of output that are recorded.
 
     Raises:
-        ValueError: it cannot be found or executed, or its arguments are not valid.
+        ValueError: the command cannot be found or executed, or its arguments are not valid.
     """
 
     codec: Codec | None = None
@@ -64,15 +65,13 @@ class Command:
 
     def prepare(self, value: object) -> object:
         """Return the arguments for a parsed line; raises KeyMissing."""
-        return fill(self._templates, value)
+        return [template.fill(value) for template in self._templates]
 
     def handle(self, attempt: Attempt) -> object:
         """Run it for one line and return what is to be recorded; raises CommandFailed, or Interrupted when killed."""
-        attempt.begin()
+        attempt.claim = current()
         try:
-            for _ in range(2):
-                attempt.files.append(_temporary())
-            out, err = attempt.files
+            out, err = (attempt.files.enter_context(_temporary()) for _ in range(2))
             status = self._run(attempt, out, err)
         except OSError as error:
             raise attempt.failed(CommandFailed(f"it could not be run: {error}")) from error
@@ -84,10 +83,9 @@ class Command:
 
     def replayed(self, value: object) -> Output:
         """Return the output of an earlier run."""
-        return Bytes.recorded(value)
+        return Bytes(io.BytesIO(value.encode() if isinstance(value, str) else cast("bytes", value)))
 
     def close(self) -> None:
-        """Give back what watches the commands."""
         self._watchdog.close()
 
     def _run(self, attempt: Attempt, out: BinaryIO, err: BinaryIO) -> int:
@@ -127,7 +125,7 @@ class Command:
 
 
 class _TooLarge(tuple[int, int]):
-    """Stands for an output that must not be read into memory. To record it fails, with the reason."""
+    """Stands for an output that is too large to read into memory. Recording it fails, with the reason."""
 
     __slots__ = ()
     _fields = ("size", "limit")
@@ -159,7 +157,7 @@ def _executable(name: str) -> str:
         interpreter = first[2:].split()
         if not interpreter or not os.access(interpreter[0], os.X_OK):
             raise ValueError(
-                f"{name}: its first line asks for {first[2:].decode(errors='replace').strip()}, which is not there"
+                f"{name}: its first line names {first[2:].decode(errors='replace').strip()}, which cannot be run"
             )
     elif first and b"\0" not in first and first.isascii():
         raise ValueError(f"{name}: a script without a #! line; add one, or name its interpreter, as in: -- sh {name}")

@@ -1,24 +1,26 @@
 """One run of the engine: read the lines, hand them to workers, wait for the end, and say how it ended."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from onceward.consumers.stop import Stop
 from onceward.core.policy import Options
-from onceward.errors import Mismatch, StoreError
+from onceward.errors import KeyMissing, Mismatch, ResultWarning, StoreError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.keys.paths import StrictPath
 from onceward.once import Once
 from onceward.pipe.attempt import Interrupted, LineOutcome
-from onceward.pipe.jobs import JobReader, Jobs, LineJob, Malformed
-from onceward.pipe.lines import STDIN, Line, Lines
-from onceward.pipe.rejects import Rejects
+from onceward.pipe.jobs import Jobs, LineJob
+from onceward.pipe.lines import LONGEST, STDIN, Line, Lines, Rejects
 from onceward.pipe.reporter import Reporter
-from onceward.pipe.runner import LineHandler, Runner, Workers
+from onceward.pipe.runner import Handler, Runner, Workers
 
-WAIT_BEYOND = 5.0  # seconds to wait beyond a lease, so that what a killed run left behind has lapsed
-_FORCED = 2.0  # seconds that the workers have to notice that their commands were killed
+WAIT_BEYOND = 5.0  # seconds to wait beyond a lease, so that the leases of a killed run have lapsed
+_FORCED = 2.0  # seconds for the workers to notice that their commands were killed
 _NO_SKIP = "each line has its outcome"
 _HANDLERS = "onceward.pipe"  # the namespace under which each name's handler is remembered
 
@@ -29,8 +31,8 @@ class End(NamedTuple):
     """How a run ended.
 
     Attributes:
-        why: ``done``; ``left``: some lines failed, are parked or busy, or the run stopped early; ``malformed``: all is done
-            but malformed lines; ``ledger``: the ledger failed; ``interrupted``: by a signal; ``unread``: nobody reads the
+        why: ``done``; ``left``: some lines failed, are parked or busy, or the run stopped early; ``malformed``: all but
+            malformed lines are done; ``ledger``: the ledger failed; ``interrupted``: by a signal; ``unread``: nobody reads the
             output any more.
         text: why it stopped before the end of the input; empty when it did not.
         counts: lines by what they came to.
@@ -56,12 +58,16 @@ class NameTaken(ValueError):
         self.before, self.key = before, key
 
 
+class _Malformed(Exception):
+    """The line can never be handled. The text says why."""
+
+
 class Pipe:
     """Handles each line of a stream of NDJSON exactly once per key.
 
     Args:
         once: the ledger.
-        handler: a :class:`Command` or a :class:`Function`; whoever made it closes it.
+        handler: a :class:`Command` or a :class:`Function`. Close it yourself after the run.
         key: a JMESPath that begins with ``line``, or with the parameter of the handler when that is a function.
         name: the namespace of the keys; one name belongs to one handler.
         jobs: lines to handle at a time.
@@ -76,7 +82,7 @@ class Pipe:
     def __init__(
         self,
         once: Once,
-        handler: LineHandler,
+        handler: Handler,
         *,
         key: str,
         name: str = "pipe",
@@ -87,9 +93,7 @@ class Pipe:
     ) -> None:
         options: Options = {"lease": lease, "max_attempts": max_attempts, "retention": None, "on_busy": "raise"}
         self._guard = once.guards.for_keys(name, options, no_skip=_NO_SKIP, codec=handler.codec)
-        self._reader = JobReader(
-            self._guard.name, StrictPath(key, "key", handler.roots), handler.roots, handler.prepare
-        )
+        self._key = StrictPath(key, "key", handler.roots)
         self._once, self._handler, self._jobs = once, handler, jobs
         self._wait = lease + WAIT_BEYOND if wait is None else wait
 
@@ -116,16 +120,33 @@ class Pipe:
         """
         self._own_name()
         runner = Runner(self._guard, self._handler, self._wait)
+        run = _Run(runner, self._job, reporter or Reporter(), Rejects(rejects), stop or Stop())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResultWarning)  # the reporter is told of it
+            return run.run(files, self._jobs)
+
+    def _job(self, line: Line) -> LineJob:
+        """Return the job of a line; raises _Malformed."""
+        if line.data is None:
+            raise _Malformed(f"longer than {LONGEST} bytes")
         try:
-            return _Run(runner, self._reader, reporter or Reporter(), Rejects(rejects), stop or Stop()).run(
-                files, self._jobs
-            )
-        finally:
-            runner.close()
+            value = msgspec.json.decode(line.data)
+        except UnicodeDecodeError as error:
+            raise _Malformed(f"not UTF-8: {error.reason}") from error
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise _Malformed(f"not JSON: {error}") from error
+        try:
+            found = self._key.search(self._handler.roots.named(value))
+            if found is None:
+                raise _Malformed(f"no key: {self._key.expression!r} finds nothing in this line")
+            key = ledger_key(self._guard.name, found)
+            return LineJob(line.file, line.number, line.data, key, self._handler.prepare(value))
+        except (KeyMissing, RecursionError) as error:
+            raise _Malformed(str(error)) from error
 
     def _own_name(self) -> None:
-        """Make sure that no other handler used the keys of this name before."""
-        name, handler = self._reader.name, self._handler
+        """Check that no other handler used the keys of this name before."""
+        name, handler = self._guard.name, self._handler
         key = ledger_key(_HANDLERS, name)
         options: Options = {"lease": 5.0, "retention": None, "on_busy": 10.0}
         guard = self._once.guards.for_keys(_HANDLERS, options, no_skip=_NO_SKIP)
@@ -140,20 +161,21 @@ class Pipe:
 class _Run:
     """Brings lines, workers and reporter together."""
 
-    def __init__(self, runner: Runner, reader: JobReader, reporter: Reporter, rejects: Rejects, stop: Stop) -> None:
-        self._runner, self._reader, self._reporter = runner, reader, reporter
+    def __init__(
+        self, runner: Runner, job_of: Callable[[Line], LineJob], reporter: Reporter, rejects: Rejects, stop: Stop
+    ) -> None:
+        self._runner, self._job_of, self._reporter = runner, job_of, reporter
         self._rejects, self._stop = rejects, stop
         self._trouble: str | None = None
 
     def run(self, files: Sequence[str], workers: int) -> End:
-        """Handle all lines with so many workers at a time."""
         lines = Lines(files, self._stop, self._rejects.add)
         self._reporter.start(lines.total)
         jobs = Jobs(workers, self._stop)
         threads = Workers(workers, self._runner, jobs, self._stop, self._outcome)
         if threads.count < workers:
             self._reporter.say(
-                f"this system gave {threads.count} threads of {workers}: give fewer --jobs, or raise ulimit -u"
+                f"this system allows {threads.count} of {workers} threads: lower --jobs, or raise ulimit -u"
             )
         try:
             if not threads.count:
@@ -174,8 +196,8 @@ class _Run:
             if line.data is not None and not line.data.strip():
                 continue
             try:
-                job = self._reader.job(line)
-            except Malformed as reason:
+                job = self._job_of(line)
+            except _Malformed as reason:
                 self._reject(line, str(reason))
             else:
                 jobs.put(job)
@@ -209,7 +231,7 @@ class _Run:
             if self._stop.forced:
                 return threads.join(_FORCED)
             if self._stop.signalled and not told:
-                self._reporter.say("stopping: what runs is waited for; press ctrl-C again to kill it")
+                self._reporter.say("stopping: waiting for running lines; press ctrl-C again to kill them")
                 told = True
         return True
 
@@ -217,7 +239,7 @@ class _Run:
         broken, counts = self._reporter.broken, self._reporter.counts
         left = counts["failed"] or counts["parked"] or counts["busy"]
         reasons: tuple[tuple[object, Why, str], ...] = (  # the first that holds
-            (isinstance(trouble, StoreError), "ledger", f"stopped, for the ledger failed: {trouble}"),
+            (isinstance(trouble, StoreError), "ledger", f"stopped because the ledger failed: {trouble}"),
             (
                 isinstance(trouble, Interrupted),
                 "left",
@@ -225,9 +247,9 @@ class _Run:
             ),
             (trouble, "left", f"stopped by an error in onceward itself: {trouble!r}"),
             (self._trouble, "left", f"stopped: {self._trouble}"),
-            (isinstance(broken, BrokenPipeError), "unread", "stopped, for nobody reads the output any more"),
-            (broken, "left", f"stopped, for the output cannot be written: {broken}"),
-            (self._stop.signalled, "interrupted", "interrupted: the same command again does what is left"),
+            (isinstance(broken, BrokenPipeError), "unread", "stopped because nobody reads the output any more"),
+            (broken, "left", f"stopped because the output cannot be written: {broken}"),
+            (self._stop.signalled, "interrupted", "interrupted; run the same command again to do the rest"),
             (left, "left", ""),
             (counts["malformed"], "malformed", ""),
         )

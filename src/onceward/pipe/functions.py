@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from pathlib import Path
 from typing import cast
@@ -46,17 +46,14 @@ class Function:
         self.roots: Roots = roots_of(self._function, takes, handler.claim)._replace(fixed=LINE.start)
 
     def prepare(self, value: object) -> object:
-        """Return what the function is given for a parsed line: just that."""
         return value
-
-    def _arguments(self, given: object) -> tuple[tuple[object, ...], Mapping[str, object]]:
-        return ((given,), {}) if self._parameter is None else self._parameter.fill(current(), (given,), {})
 
     def handle(self, attempt: Attempt) -> object:
         """Call it for one line; raises what it raises."""
-        attempt.begin()
+        claim = attempt.claim = current()
         try:
-            args, kwargs = self._arguments(attempt.job.given)
+            given = (attempt.job.given,)
+            args, kwargs = (given, {}) if self._parameter is None else self._parameter.fill(claim, given, {})
             value = self._function(*args, **kwargs)
             if hasattr(value, "__await__"):
                 value = asyncio.run(_awaited(cast("Awaitable[object]", value)))
@@ -71,7 +68,7 @@ class Function:
         return Value(value)
 
     def close(self) -> None:
-        """Nothing is left open."""
+        pass
 
 
 async def _awaited(value: Awaitable[object]) -> object:

@@ -32,7 +32,7 @@ _KNOWN: Final = (
     Interpreter(re.compile(r"node|nodejs|bun"), "ep", "r", ("--eval", "--print")),
     Interpreter(re.compile(r"php[\d.]*"), "rBRE", "d", ("--run",)),
 )
-_JOINING: Final = re.compile(r"ssh|rsh")  # what stands behind the host is joined, for a shell on the other side
+_JOINING: Final = re.compile(r"ssh|rsh")  # they join the words after the host, for a remote shell
 
 
 def code_in(argv: Sequence[str]) -> Iterator[tuple[int, str]]:
@@ -59,7 +59,7 @@ def _given(known: Interpreter, argv: Sequence[str], at: int) -> Iterator[int]:
         elif len(word) > 1 and word[0] in "-+":
             code = next((i for i, letter in enumerate(word) if i and letter in known.code), None)
             if code is not None:
-                yield from (at, at + 1)  # joined, as perl takes it, or in the next argument
+                yield from (at, at + 1)  # in the same argument, as perl allows, or in the next one
                 at += 1
             elif word[-1] in known.others:
                 at += 1

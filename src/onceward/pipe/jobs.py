@@ -1,25 +1,15 @@
-"""Makes a job of a line: its key, and the handler's input."""
+"""The lines that have a key, on their way from the reader to the workers."""
 
 import time
 from collections import deque
-from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Condition
-from typing import NamedTuple
-
-import msgspec
 
 from onceward.consumers.stop import Stop
-from onceward.errors import KeyMissing
-from onceward.keys.ledger_keys import ledger_key
-from onceward.keys.paths import StrictPath
-from onceward.keys.roots import Roots
-from onceward.pipe.lines import LONGEST, Line
+from onceward.pipe.lines import LONGEST
 
 
-class Malformed(Exception):
-    """The line can never be handled. The text says why."""
-
-
+@dataclass(slots=True)
 class LineJob:
     """A line that has a key.
 
@@ -30,60 +20,20 @@ class LineJob:
         give_up: until when to wait for another worker that holds the key; None before one was met.
     """
 
-    __slots__ = ("data", "due", "file", "give_up", "given", "key", "number")
-
-    def __init__(self, line: Line, data: bytes, key: str, given: object) -> None:
-        self.file, self.number = line.file, line.number
-        self.data = data
-        self.key = key
-        self.given = given
-        self.due = 0.0
-        self.give_up: float | None = None
-
-
-class JobReader(NamedTuple):
-    """Makes jobs of lines.
-
-    Attributes:
-        name: the namespace of the keys.
-        key: where the key is in a line.
-        roots: the names that the key may begin with.
-        prepare: returns the handler's input for a parsed line; may raise KeyMissing.
-    """
-
-    name: str
-    key: StrictPath
-    roots: Roots
-    prepare: Callable[[object], object]
-
-    def job(self, line: Line) -> LineJob:
-        """Return the job of a line; raises Malformed."""
-        if line.data is None:
-            raise Malformed(f"longer than {LONGEST} bytes")
-        try:
-            value = msgspec.json.decode(line.data)
-        except UnicodeDecodeError as error:
-            raise Malformed(f"not UTF-8: {error.reason}") from error
-        except (msgspec.MsgspecError, RecursionError) as error:
-            raise Malformed(f"not JSON: {error}") from error
-        try:
-            found = self.key.search(self.roots.named(value))
-            if found is None:
-                raise Malformed(f"no key: {self.key.expression!r} finds nothing in this line")
-            return LineJob(line, line.data, ledger_key(self.name, found), self.prepare(value))
-        except (KeyMissing, RecursionError) as error:
-            raise Malformed(str(error)) from error
+    file: str
+    number: int
+    data: bytes
+    key: str
+    given: object
+    due: float = 0.0
+    give_up: float | None = None
 
 
 class Jobs:
     """The jobs between the reader and the workers: a few fresh ones, and some put aside because their key is busy.
 
     A job whose key another process holds is put aside and tried again later. So two processes on one file share its lines.
-    Both parts are bounded, so memory is constant.
-
-    Args:
-        size: how many fresh jobs to hold.
-        stop: when it is asked, nothing more is handed out.
+    Both parts are bounded, so memory is constant: ``size`` fresh jobs at most. After ``stop`` none is handed out.
     """
 
     _ASIDE, _ASIDE_BYTES = 64, 2 * LONGEST
@@ -101,12 +51,11 @@ class Jobs:
         """Add a fresh job; waits for room, or for the stop."""
         with self._changed:
             while len(self._fresh) >= self._size and not self._stop.asked:
-                self._changed.wait(0.1)  # short, for a signal handler cannot notify
+                self._changed.wait(0.1)  # short, because a signal handler cannot notify
             self._fresh.append(job)
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Say that there will be no more fresh jobs."""
         with self._changed:
             self._open = False
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""NDJSON streams as lines with their file and number, in constant memory."""
+"""NDJSON streams as lines with their file and number, in constant memory; and the file of those that were rejected."""
 
 import io
 import os
@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from onceward.consumers.stop import Stop
 from onceward.keys.roots import fixed
+from onceward.terminal import write_all
 
 LINE: Final = fixed("line", "the parsed line")  # what key paths and a command's arguments begin with
 STDIN = "-"
@@ -22,7 +23,7 @@ Spill = Callable[[bytes], object]
 class Line(NamedTuple):
     """One line with its end, as it stands in the input.
 
-    ``data`` is None when the line is longer than LONGEST: its pieces went to ``spill``.
+    ``data`` is None if the line is longer than LONGEST. Its pieces then went to ``spill``.
     """
 
     file: str
@@ -31,12 +32,7 @@ class Line(NamedTuple):
 
 
 class Lines:
-    """The lines of all ``files`` in their order.
-
-    Args:
-        files: paths; "-" is the standard input.
-        stop: ends a read that waits for more input, and the lines.
-        spill: takes the pieces of a line that is too long.
+    """The lines of all ``files`` in their order, until ``stop``. ``spill`` takes the pieces of a line that is too long.
 
     Attributes:
         total: bytes in all files together, None when one of them is a stream.
@@ -72,6 +68,26 @@ class Lines:
             piece = stream.readline(_CHUNK)
             self.read += len(piece)
         self._spill(piece or b"\n")
+
+
+class Rejects:
+    """Appends malformed lines to the file ``path``, which is opened with the first of them. None keeps none."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._fd = -1
+
+    def add(self, piece: bytes) -> None:
+        """Append a line, or a piece of a line that is too long for memory."""
+        if self._path is None:
+            return
+        if self._fd < 0:
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        write_all(self._fd, piece)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
 
 
 class _Stream(io.RawIOBase):

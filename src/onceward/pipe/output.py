@@ -1,9 +1,8 @@
 """The output of a handled line: a command's bytes, or a function's value."""
 
 import codecs
-import io
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple, Protocol, cast
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -12,29 +11,13 @@ from onceward.terminal import json, lines
 _CHUNK = 64 * 1024
 
 
-class Output(Protocol):
-    """Something to print."""
-
-    def raw(self) -> Iterator[bytes]:
-        """Yield its bytes as they go to the standard output."""
-
-    def json(self) -> Iterator[bytes]:
-        """Yield its bytes as one JSON value."""
-
-
 class Bytes:
     """What a command wrote, in a file, because it may be too large for memory."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
-    @classmethod
-    def recorded(cls, value: object) -> "Bytes":
-        """Return the output that was recorded as ``value``, a str or bytes."""
-        return cls(io.BytesIO(value.encode() if isinstance(value, str) else cast("bytes", value)))
-
     def raw(self) -> Iterator[bytes]:
-        """Yield it as it is."""
         self._file.seek(0)
         while chunk := self._file.read(_CHUNK):
             yield chunk
@@ -85,6 +68,9 @@ class Value(NamedTuple):
             yield lines(msgspec.json.encode(self.value, enc_hook=_plain).decode()).encode()
         except (TypeError, ValueError, msgspec.MsgspecError, RecursionError):
             yield json(repr(self.value)).encode()
+
+
+Output = Bytes | Value
 
 
 def _plain(value: object) -> object:

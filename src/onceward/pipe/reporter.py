@@ -1,4 +1,4 @@
-"""Who is told of a run: the engine calls a reporter, and never writes to a terminal itself."""
+"""The engine tells a reporter what happens, and never writes to a terminal itself."""
 
 import threading
 
@@ -10,7 +10,7 @@ KINDS = ("ran", "replayed", "failed", "parked", "busy", "malformed")
 
 
 class Reporter:
-    """Counts the lines by what became of them. A subclass shows them, too.
+    """Counts the lines by what became of them. A subclass can also show them.
 
     The engine may call it from many threads. ``show`` and ``reject`` run one at a time, under ``lock``.
 

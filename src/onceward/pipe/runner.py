@@ -2,62 +2,29 @@
 
 import threading
 import time
-import warnings
 from collections.abc import Callable
-from typing import Protocol, TextIO
+from typing import NamedTuple
 
 from onceward.claim.guard import Guard
 from onceward.consumers.stop import Stop
-from onceward.errors import Busy, Parked, ResultNotRecorded, ResultUnavailable, ResultWarning, StoreError
-from onceward.keys.roots import Roots
-from onceward.pipe.attempt import Attempt, Interrupted, LineOutcome, has_text
+from onceward.errors import Busy, Parked, ResultNotRecorded, ResultUnavailable, StoreError
+from onceward.pipe.attempt import Attempt, Interrupted, LineOutcome
+from onceward.pipe.commands import Command
+from onceward.pipe.functions import Function
 from onceward.pipe.jobs import Jobs, LineJob
-from onceward.pipe.output import Output
-from onceward.results.codec import Codec
 from onceward.results.outcomes import describe
 
 _LOOK_AGAIN = 0.1  # seconds between looks at a key that another worker holds
 
-
-class LineHandler(Protocol):
-    """A command or a function."""
-
-    target: str
-    identity: str
-    codec: Codec | None
-    roots: Roots
-
-    def prepare(self, value: object) -> object:
-        """Return what it is given for a parsed line; raises KeyMissing."""
-
-    def handle(self, attempt: Attempt) -> object:
-        """Handle one line."""
-
-    def replayed(self, value: object) -> Output:
-        """Return the output that was recorded as ``value``."""
-
-    def close(self) -> None:
-        """Give back what it holds."""
+Handler = Command | Function
 
 
-class Runner:
-    """Runs one handler under one guard.
+class Runner(NamedTuple):
+    """Runs one handler under one guard, which does not wait for a busy key: that job is put aside."""
 
-    Args:
-        guard: it stores results as the handler says; it does not wait for a busy key, which is put aside.
-        handler: what to run.
-        wait: seconds to wait for a key that another worker holds.
-
-    Attributes:
-        close: call it at the end. It restores how warnings are shown.
-    """
-
-    def __init__(self, guard: Guard, handler: LineHandler, wait: float) -> None:
-        self._guard = guard
-        self._handler = handler
-        self._wait = wait
-        self._now = threading.local()
-        self.close = _hear_result_warnings(self._unstored)
+    guard: Guard
+    handler: Handler
+    wait: float  # seconds to wait for a key that another worker holds
 
     def run(self, attempt: Attempt) -> LineOutcome | None:
         """Return what the attempt came to, or None when another worker holds the key: try again later.
@@ -66,27 +33,27 @@ class Runner:
             StoreError: the ledger failed.
             Interrupted: the handler was killed.
         """
-        self._now.attempt = attempt
         try:
-            value = self._guard.call(attempt.job.key, None, self._handler.handle, (attempt,), {})
+            value = self.guard.call(attempt.job.key, None, self.handler.handle, (attempt,), {})
         except Interrupted:
             raise
-        except BaseException as error:  # a called function may raise anything; each has its outcome
+        except BaseException as error:  # a called function may raise anything
             return self._refused(attempt, error)
-        if attempt.ran:
-            return LineOutcome("ran", None, attempt.output, attempt.errors, attempt.unstored)
-        return LineOutcome("replayed", None, self._handler.replayed(value))
+        if attempt.claim is None:
+            return LineOutcome("replayed", None, self.handler.replayed(value))
+        unstored = attempt.claim.record.result is None
+        return LineOutcome("ran", None, attempt.output, attempt.errors, unstored)
 
     def _refused(self, attempt: Attempt, error: BaseException) -> LineOutcome | None:
-        if error is attempt.error:
-            notes = self._last_attempt(attempt)
+        if error is attempt.error and attempt.claim is not None:
+            notes = self._last_attempt(attempt.claim.attempt)
             notes += "".join(f"; {note}" for note in getattr(error, "__notes__", []))
-            errors = attempt.errors if has_text(attempt.errors) else None
-            return LineOutcome("failed", describe(error) + notes, None, errors, reason=attempt.reason + notes)
+            reason = attempt.reason + notes
+            return LineOutcome("failed", describe(error) + notes, None, attempt.errors, reason=reason)
         if isinstance(error, ResultNotRecorded):
             raise StoreError(
-                f"{error.key}: it succeeded, but that could not be recorded until its lease was over, so the next run will "
-                f"run it again: {error.__cause__}"
+                f"{error.key}: it succeeded, but this could not be recorded before its lease ended. The next run will run it "
+                f"again: {error.__cause__}"
             ) from error
         if isinstance(error, StoreError):
             raise error
@@ -98,22 +65,15 @@ class Runner:
             return LineOutcome("replayed", error.reason, unstored=True)
         return LineOutcome("failed", str(error) or repr(error))
 
-    def _last_attempt(self, attempt: Attempt) -> str:
-        limit = self._guard.policy.max_attempts
-        if limit is None:
-            return ""
-        return f" (attempt {attempt.number} of {limit}{', parked' if attempt.number >= limit else ''})"
+    def _last_attempt(self, number: int) -> str:
+        limit = self.guard.policy.max_attempts
+        return "" if limit is None else f" (attempt {number} of {limit}{', parked' if number >= limit else ''})"
 
     def _busy(self, job: LineJob, error: Busy) -> LineOutcome | None:
         now = time.monotonic()
         if job.give_up is None:
-            job.give_up = now + self._wait
+            job.give_up = now + self.wait
         return None if now < job.give_up else LineOutcome("busy", str(error))
-
-    def _unstored(self) -> None:
-        attempt: Attempt | None = getattr(self._now, "attempt", None)
-        if attempt is not None:
-            attempt.unstored = True
 
 
 class Workers:
@@ -157,38 +117,12 @@ class Workers:
                 else:
                     self._report(job, outcome)
             except Interrupted as interrupted:
-                if interrupted.args:  # not by us
+                if interrupted.args:  # something else killed it
                     self.trouble = self.trouble or interrupted
                     self._stop.ask()
             except Exception as error:  # raised again, in the main thread
                 self.trouble = self.trouble or error
                 self._stop.ask()
             finally:
-                attempt.close()
+                attempt.files.close()
                 self._jobs.done(job, again_in=again_in)
-
-
-def _hear_result_warnings(heard: Callable[[], None]) -> Callable[[], None]:
-    """Call ``heard`` in the thread whose result was not stored, instead of warning. Return a function that ends this."""
-    others = warnings.showwarning
-
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        if issubclass(category, ResultWarning):
-            heard()
-        else:
-            others(message, category, filename, lineno, file, line)
-
-    warnings.simplefilter("always", ResultWarning)
-    warnings.showwarning = show
-
-    def end() -> None:
-        warnings.showwarning = others
-
-    return end

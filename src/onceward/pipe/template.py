@@ -1,6 +1,6 @@
-"""Fills ``{jmespath}`` in a command's arguments in from each line, never through a shell."""
+"""Fills values of a line into ``{jmespath}`` in a command's arguments, never through a shell."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
@@ -42,18 +42,13 @@ class Template:
         return "".join(part if isinstance(part, str) else _found(part, value) for part in self._parts)
 
 
-def fill(templates: Sequence[Template], value: object) -> list[str]:
-    """Return all arguments for a parsed line; raises KeyMissing."""
-    return [template.fill(value) for template in templates]
-
-
 def _found(path: StrictPath, value: object) -> str:
     found = path.search({"line": value})
     if found is None:
         raise KeyMissing(f"{{{path.expression}}} finds nothing in this line")
     text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
     if "\0" in text:
-        raise KeyMissing(f"{{{path.expression}}} holds a NUL character, which no argument of a command can")
+        raise KeyMissing(f"{{{path.expression}}} holds a NUL character, which an argument of a command cannot hold")
     return text
 
 

@@ -157,7 +157,6 @@ class CommandWatch:
             os.close(answer)
 
     def kill(self) -> None:
-        """Kill all that run."""
         # None of these is reaped yet, so no number is another process's.
         for pid in self._running:
             try:

@@ -38,11 +38,7 @@ class Watchdog:
     ) -> int:
         """Run a command to its end and return its status, negative for a signal.
 
-        Args:
-            program: its path.
-            argv: its arguments, the first of them its name.
-            environment: its variables.
-            standard: the file descriptors of its standard input, output and error.
+        ``standard`` holds the file descriptors of its standard input, output and error.
 
         Raises:
             OSError: it cannot be started.

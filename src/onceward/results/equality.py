@@ -3,7 +3,7 @@
 import datetime as dt
 import decimal
 from types import MemberDescriptorType
-from typing import cast
+from typing import Any
 
 from onceward.results.classes import field_names, is_model
 from onceward.results.values import canonical, zone_name
@@ -11,37 +11,23 @@ from onceward.results.values import canonical, zone_name
 _PLAIN = frozenset({str, int, bool, type(None), bytes})
 
 
-def same(one: object, other: object) -> bool:
+def same(one: Any, other: Any) -> bool:
     """Compare two values part by part: 1, 1.0 and True are not the same. Raises what a user's ``__eq__`` raises."""
-    if type(one) is type(other) and type(one) in _PLAIN:
-        return one == other
-    return _alike(one, other)
-
-
-def _alike(one: object, other: object) -> bool:
     kind = type(one)
     if kind is not type(other):
         return False
     if kind in _PLAIN:
-        return one == other
+        return bool(one == other)
     if kind in {float, complex, decimal.Decimal}:
         return repr(one) == repr(other)  # NaN equals itself, and -0.0 is not 0.0
     if kind in {list, tuple}:
-        ones: list[object] = one  # type: ignore[assignment]  # cast() is a call, and this runs for each part
-        others: list[object] = other  # type: ignore[assignment]  # as above
-        return len(ones) == len(others) and all(map(_alike, ones, others))
+        return len(one) == len(other) and all(map(same, one, other))
     if kind is dict:
-        pairs: dict[object, object] = one  # type: ignore[assignment]  # as above
-        other_pairs: dict[object, object] = other  # type: ignore[assignment]  # as above
-        return len(pairs) == len(other_pairs) and all(map(_alike, pairs.items(), other_pairs.items()))
+        return len(one) == len(other) and all(map(same, one.items(), other.items()))
     if kind in {set, frozenset}:
-        items: set[object] = one  # type: ignore[assignment]  # as above
-        other_items: set[object] = other  # type: ignore[assignment]  # as above
-        return len(items) == len(other_items) and all(
-            map(_alike, sorted(items, key=canonical), sorted(other_items, key=canonical))
-        )
+        return len(one) == len(other) and all(map(same, sorted(one, key=canonical), sorted(other, key=canonical)))
     if kind in {dt.datetime, dt.time}:
-        return _alike_time(cast("dt.time", one), cast("dt.time", other))
+        return _alike_time(one, other)
     return _alike_object(one, other)
 
 
@@ -54,19 +40,19 @@ def _alike_time(one: "dt.datetime | dt.time", other: "dt.datetime | dt.time") ->
     )
 
 
-def _alike_object(one: object, other: object) -> bool:
+def _alike_object(one: Any, other: Any) -> bool:
     kind = type(one)
     if isinstance(one, tuple):
-        return _alike(tuple(one), tuple(cast("tuple[object, ...]", other))) and _alike_attributes(one, other)
+        return same(tuple(one), tuple(other)) and _alike_attributes(one, other)
     if is_model(kind):
-        if one.__pydantic_fields_set__ != other.__pydantic_fields_set__:  # type: ignore[attr-defined]  # a pydantic model
+        if one.__pydantic_fields_set__ != other.__pydantic_fields_set__:
             return False
         parts = ("__dict__", "__pydantic_extra__", "__pydantic_private__")
         return all(_alike_state(getattr(one, name), getattr(other, name), kind) for name in parts)
     names = field_names(kind)
     if names is None:
         return bool(one == other)
-    if not all(_alike(getattr(one, name), getattr(other, name)) for name in names):
+    if not all(same(getattr(one, name), getattr(other, name)) for name in names):
         return False
     return _alike_attributes(one, other)
 
@@ -76,7 +62,7 @@ def _alike_attributes(one: object, other: object) -> bool:
     for base in type(one).__mro__:
         if "__slots__" in base.__dict__:
             slots = [name for name, slot in base.__dict__.items() if type(slot) is MemberDescriptorType]
-            if not all(_alike(getattr(one, name, None), getattr(other, name, None)) for name in slots):
+            if not all(same(getattr(one, name, None), getattr(other, name, None)) for name in slots):
                 return False
     return _alike_state(getattr(one, "__dict__", None), getattr(other, "__dict__", None), type(one))
 
@@ -85,4 +71,4 @@ def _alike_state(one: dict[str, object] | None, other: dict[str, object] | None,
     """Compare attributes. One that the class can make again, such as a cached_property, may be missing."""
     one, other = one or {}, other or {}
     differing = {name for name in one.keys() ^ other.keys() if not hasattr(getattr(kind, name, None), "__get__")}
-    return not differing and all(_alike(one[name], other[name]) for name in one.keys() & other.keys())
+    return not differing and all(same(one[name], other[name]) for name in one.keys() & other.keys())

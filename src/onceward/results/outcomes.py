@@ -56,13 +56,13 @@ NO_TIME: Final = protocol.completed(
 )
 
 
-def warn_of_missing(record: Record) -> None:
+def warn_of_missing(record: Record, stacklevel: int = 6) -> None:
     """Warn when a completed record has no result to replay."""
     if record.result is None:
         warnings.warn(
             f"{record.key}: completed, but the result is not stored, so duplicates get ResultUnavailable: {record.error}",
             ResultWarning,
-            stacklevel=6,
+            stacklevel=stacklevel,
         )
 
 

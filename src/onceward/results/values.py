@@ -65,24 +65,23 @@ def _sorting(marked: object) -> bytes:
     return msgspec.json.encode(marked, order="deterministic")
 
 
-def tagged(value: object) -> object:
+def tagged(value: Any) -> object:
     """Return ``value`` in JSON's own types, tagged where JSON would change it."""
     kind = type(value)
     if kind is str:
-        return value if _is_text(cast("str", value)) else {"$str": _escapes(cast("str", value))}
+        return value if _is_text(value) else {"$str": _escapes(value)}
     if kind is bool or value is None:
         return value
     if kind is int:
-        return value if -_INT64 <= cast("int", value) < _INT64 else {"$int": _int_text(cast("int", value))}
+        return value if -_INT64 <= value < _INT64 else {"$int": _int_text(value)}
     if kind is float:
-        return value if math.isfinite(cast("float", value)) else {"$float": repr(value)}
+        return value if math.isfinite(value) else {"$float": repr(value)}
     if kind is list:
-        return [tagged(item) for item in cast("list[object]", value)]
+        return [tagged(item) for item in value]
     if kind is dict:
-        items = cast("dict[object, object]", value)
-        if all(type(key) is str and not key.startswith("$") and _is_text(key) for key in items):
-            return {key: tagged(item) for key, item in items.items()}
-        return {"$dict": [[tagged(key), tagged(item)] for key, item in items.items()]}
+        if all(type(key) is str and not key.startswith("$") and _is_text(key) for key in value):
+            return {key: tagged(item) for key, item in value.items()}
+        return {"$dict": [[tagged(key), tagged(item)] for key, item in value.items()]}
     writer = _WRITERS.get(kind)
     if writer is not None:
         return {writer[0]: writer[1](value)}
@@ -101,12 +100,12 @@ def findable(marked: object) -> object:
     return {key: importable_name(item) if key in KINDS else findable(item) for key, item in marked.items()}
 
 
-def _tagged_object(value: object) -> object:
+def _tagged_object(value: Any) -> object:
     kind = type(value)
     if isinstance(value, Enum):
         return {"$enum": own_name(kind), "name": value.name}
     if is_named_tuple(kind):
-        return {"$namedtuple": own_name(kind), "items": [tagged(item) for item in cast("tuple[object, ...]", value)]}
+        return {"$namedtuple": own_name(kind), "items": [tagged(item) for item in value]}
     if is_model(kind):
         return _tagged_model(value, kind)
     names = field_names(kind)
@@ -127,7 +126,7 @@ def _tagged_model(value: Any, kind: Any) -> object:
     return marked if given == fields.keys() else {**marked, "set": sorted(given)}
 
 
-def untagged(value: object) -> object:
+def untagged(value: Any) -> object:
     """Return the value that ``tagged`` had; raises NotReplayable, or what a class's constructor raises."""
     if type(value) is list:
         return [untagged(item) for item in value]
@@ -186,41 +185,6 @@ def model_data(value: object) -> object:
     if is_model(type(value)):
         return value.model_dump(mode="json", by_alias=True)  # type: ignore[attr-defined]  # a pydantic model
     raise TypeError(f"{type(value).__qualname__} cannot be written as JSON")
-
-
-_WRITERS: dict[type, tuple[str, Callable[[object], object]]] = {
-    tuple: ("$tuple", lambda v: [tagged(item) for item in cast("tuple[object, ...]", v)]),
-    set: ("$set", lambda v: _sorted(cast("set[object]", v))),
-    frozenset: ("$frozenset", lambda v: _sorted(cast("frozenset[object]", v))),
-    bytes: ("$bytes", lambda v: _bytes_text(cast("bytes", v))),
-    bytearray: ("$bytearray", lambda v: _bytes_text(bytes(cast("bytearray", v)))),
-    complex: ("$complex", repr),
-    uuid.UUID: ("$uuid", str),
-    decimal.Decimal: ("$decimal", str),
-    dt.datetime: ("$datetime", lambda v: _time_text(cast("dt.datetime", v))),
-    dt.date: ("$date", lambda v: cast("dt.date", v).isoformat()),
-    dt.time: ("$time", lambda v: _time_text(cast("dt.time", v))),
-    dt.timedelta: ("$timedelta", lambda v: [(d := cast("dt.timedelta", v)).days, d.seconds, d.microseconds]),
-}
-
-_READERS: dict[str, Callable[[object], object]] = {
-    "$str": lambda v: _unescaped(cast("str", v)),
-    "$int": lambda v: int(cast("str", v), 0),
-    "$float": lambda v: float(cast("str", v)),
-    "$dict": lambda v: {untagged(key): untagged(item) for key, item in cast("list[list[object]]", v)},
-    "$tuple": lambda v: tuple(untagged(item) for item in cast("list[object]", v)),
-    "$set": lambda v: {untagged(item) for item in cast("list[object]", v)},
-    "$frozenset": lambda v: frozenset(untagged(item) for item in cast("list[object]", v)),
-    "$bytes": lambda v: _bytes_of(cast("dict[str, str]", v)),
-    "$bytearray": lambda v: bytearray(_bytes_of(cast("dict[str, str]", v))),
-    "$complex": lambda v: complex(cast("str", v)),
-    "$uuid": lambda v: uuid.UUID(cast("str", v)),
-    "$decimal": lambda v: decimal.Decimal(cast("str", v)),
-    "$datetime": lambda v: _time_of(dt.datetime, v),
-    "$date": lambda v: dt.date.fromisoformat(cast("str", v)),
-    "$time": lambda v: _time_of(dt.time, v),
-    "$timedelta": lambda v: dt.timedelta(*cast("list[int]", v)),
-}
 
 
 def _sorted(items: "set[object] | frozenset[object]") -> list[object]:
@@ -288,3 +252,38 @@ def _time_of(kind: type[dt.datetime] | type[dt.time], stored: object) -> dt.date
     import zoneinfo
 
     return moment.replace(tzinfo=zoneinfo.ZoneInfo(zone))
+
+
+_WRITERS: dict[type, tuple[str, Callable[[Any], object]]] = {
+    tuple: ("$tuple", lambda v: [tagged(item) for item in v]),
+    set: ("$set", _sorted),
+    frozenset: ("$frozenset", _sorted),
+    bytes: ("$bytes", _bytes_text),
+    bytearray: ("$bytearray", lambda v: _bytes_text(bytes(v))),
+    complex: ("$complex", repr),
+    uuid.UUID: ("$uuid", str),
+    decimal.Decimal: ("$decimal", str),
+    dt.datetime: ("$datetime", _time_text),
+    dt.date: ("$date", dt.date.isoformat),
+    dt.time: ("$time", _time_text),
+    dt.timedelta: ("$timedelta", lambda v: [v.days, v.seconds, v.microseconds]),
+}
+
+_READERS: dict[str, Callable[[Any], object]] = {
+    "$str": _unescaped,
+    "$int": lambda v: int(v, 0),
+    "$float": float,
+    "$dict": lambda v: {untagged(key): untagged(item) for key, item in v},
+    "$tuple": lambda v: tuple(untagged(item) for item in v),
+    "$set": lambda v: {untagged(item) for item in v},
+    "$frozenset": lambda v: frozenset(untagged(item) for item in v),
+    "$bytes": _bytes_of,
+    "$bytearray": lambda v: bytearray(_bytes_of(v)),
+    "$complex": complex,
+    "$uuid": uuid.UUID,
+    "$decimal": decimal.Decimal,
+    "$datetime": lambda v: _time_of(dt.datetime, v),
+    "$date": dt.date.fromisoformat,
+    "$time": lambda v: _time_of(dt.time, v),
+    "$timedelta": lambda v: dt.timedelta(*v),
+}

@@ -8,12 +8,14 @@ takes the store as its first argument::
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from enum import Enum
 from functools import partial
 from importlib import import_module
-from typing import Final, Generic, Protocol, TypeVar, cast
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from onceward.core.drivers import Steps, Transport
 from onceward.core.steps import Commit
+from onceward.errors import StoreError
 from onceward.observe.events import StoreRequest
 from onceward.stores import offering
 from onceward.stores.contract import Part, Store
@@ -55,27 +57,60 @@ class Capability(Generic[C]):
         return found
 
 
+class TransactionState(Enum):
+    """What the connection of a session knows of the transaction."""
+
+    OPEN = "open"
+    ENDED = "not open: somebody has committed it or rolled it back"
+    LOST = "unknown: the connection is lost, or is still waiting for a reply"
+
+
+class Apart(NamedTuple):
+    """A request for the store's own connection, in the middle of a transaction's."""
+
+    request: object
+
+
+class Anew(StoreError):
+    """The database has refused a transaction before its body, because of another one. Begin it anew."""
+
+
+class Ended(StoreError):
+    """The transaction that began here is over, and another one may be open: the body has ended it."""
+
+
 class Session(Transport, Protocol):
-    """The caller's connection: records join its open transaction. Each method raises StoreError if the database refuses."""
+    """The caller's connection: records join its transaction.
+
+    Its verbs are generators of its own requests, as a store's are. They, and an exchange, raise StoreError if the database
+    refuses: a transient one only if the same request can be repeated in the same transaction.
+
+    Attributes:
+        awaited: whether the connection is used by coroutines.
+        exclusive: whether its transaction keeps everybody from every key of the ledger, not only from its own.
+    """
+
+    awaited: bool
+    exclusive: bool
 
     @property
-    def is_open(self) -> bool:
-        """Whether a transaction is open."""
+    def state(self) -> TransactionState:
+        """Whether a transaction is open. It asks nobody."""
 
-    def begin(self) -> None:
-        """Begin a transaction that stops all others from changing the key."""
+    def begin(self) -> Steps[None]:
+        """Begin a transaction. ValueError: the connection is in one, or elsewhere."""
 
-    def mark(self) -> None:
-        """Set the savepoint that :meth:`unmark` looks for."""
+    def began_here(self) -> Steps[bool]:
+        """Return False if the open transaction is not the one that began here. It can undo what was written."""
 
-    def unmark(self) -> bool:
-        """Release the savepoint. Return False if it is gone because its transaction ended."""
+    def commit(self) -> Steps[None]:
+        """Commit. Raises :class:`Ended`, and commits nothing, if it is not the one that began here."""
 
-    def commit(self) -> None:
-        """Commit."""
-
-    def rollback(self) -> None:
+    def rollback(self) -> Steps[None]:
         """Roll back."""
+
+    def cut(self) -> None:
+        """End the transaction without awaiting anything: by closing the connection, if it is awaited."""
 
 
 # Takes a connection, returns its session. ValueError: the connection does not fit this ledger.

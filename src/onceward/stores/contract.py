@@ -4,7 +4,7 @@ A store is a plain atomic register and decides nothing. Each verb is a generator
 ``exchange`` / ``exchange_async`` send one and return its reply. ``onceward.testing.conformance`` checks all of this.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from onceward.core.drivers import Steps
@@ -105,25 +105,18 @@ class OneByOne:
     """The ``*_many`` verbs for a store without a batch request."""
 
     def insert_many(self: Register, writes: Sequence[Write]) -> Steps[list[Answered]]:
-        """Insert each in turn."""
-        replies: list[Answered] = []
-        for write in writes:
-            reply = yield from _alone(self.insert(write))
-            replies.append(reply)
-        return replies
+        return _each(self.insert(write) for write in writes)
 
     def swap_many(self: Register, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
-        """Swap each in turn."""
-        replies: list[Answered] = []
-        for write, seen in pairs:
-            reply = yield from _alone(self.swap(write, seen))
-            replies.append(reply)
-        return replies
+        return _each(self.swap(write, seen) for write, seen in pairs)
 
 
-def _alone(verb: Steps[Reply]) -> Steps[Answered]:
-    """Return the reply or the error, so that one key's error does not stop the others."""
-    try:
-        return (yield from verb)
-    except StoreError as error:
-        return error
+def _each(verbs: Iterable[Steps[Reply]]) -> Steps[list[Answered]]:
+    """Return the reply or the error of each, so that one key's error does not stop the others."""
+    replies: list[Answered] = []
+    for verb in verbs:
+        try:
+            replies.append((yield from verb))
+        except StoreError as error:
+            replies.append(error)
+    return replies

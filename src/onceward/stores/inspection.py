@@ -77,7 +77,6 @@ class InMemory:
         self.url = store.url
 
     def findings(self) -> Iterator[Finding]:
-        """See :class:`Inspected`."""
         yield Finding(
             "error",
             "ledger",

@@ -52,17 +52,14 @@ class MemoryStore(OneByOne, Observed):
         return type(self).exchange(self, request)  # not the object's exchange: an observer would count it twice
 
     def insert(self, write: Write) -> Steps[Reply]:
-        """Write if the key is absent."""
         reply: Reply = yield partial(self._insert, write)
         return reply
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        """Write if the record is still the version seen."""
         reply: Reply = yield partial(self._swap, write, seen)
         return reply
 
     def load(self, key: str) -> Steps[Reply]:
-        """Read one record."""
         reply: Reply = yield partial(self._load, key)
         return reply
 
@@ -72,12 +69,10 @@ class MemoryStore(OneByOne, Observed):
         return page
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
-        """Delete if the record is still the version seen."""
         reply: Reply = yield partial(self._delete, seen)
         return reply
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - it looks at all of them
-        """Delete expired records."""
         gone: int = yield partial(self._purge, limit)
         return Purged(gone, MORE if gone == limit else None)
 
@@ -85,7 +80,6 @@ class MemoryStore(OneByOne, Observed):
         """Do nothing: the records go with the object."""
 
     def action(self, request: object) -> str:
-        """Return what a request does."""
         return cast("partial[object]", request).func.__name__.removeprefix("_")
 
     def _load(self, key: str) -> Reply:

@@ -6,6 +6,7 @@ it runs a new generator through the longer history, and keeps the result.
 """
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from onceward.core import protocol, steps
@@ -45,17 +46,17 @@ class Left(NamedTuple):
     over: bool = False
 
 
+@dataclass
 class Seat:
     """What a worker knows outside its generator: its clock, and the claim it believes it holds."""
 
-    def __init__(self) -> None:
-        self.clock = 0.0
-        self.owner = ""
-        self.holds = False
-        self.until = 0.0
-        self.effects: tuple[int, ...] = ()
-        self.failures = 0
-        self.claiming = False
+    clock: float = 0.0
+    owner: str = ""
+    holds: bool = False
+    until: float = 0.0
+    effects: tuple[int, ...] = ()
+    failures: int = 0
+    claiming: bool = False
 
 
 class Parts(NamedTuple):
@@ -77,18 +78,11 @@ class Casting(NamedTuple):
     deliveries: int
     beats: int
     fails: bool
-    transacts: bool = False
+    transacts: bool
 
 
 class Node:
-    """A worker in one delivery, after one history. Compare by identity.
-
-    Args:
-        cast: its role.
-        before: its state after earlier deliveries.
-        clock: its clock at the start.
-        history: what it was sent since, and when.
-    """
+    """A worker in one delivery, that started from ``before`` at ``clock``, after one history. Compare by identity."""
 
     def __init__(
         self, cast: Casting, before: Left, clock: float, history: tuple[tuple[str, object, float], ...] = ()
@@ -100,7 +94,8 @@ class Node:
         self._next: dict[tuple[str, object, float], Node] = {}
         self.pending: object = None  # what it waits for
         self.trouble: BaseException | None = None
-        self.seat = Seat()
+        owner = f"{cast.number}.{before.delivery + 1}"
+        self.seat = Seat(clock, owner, effects=before.effects, failures=before.failures)
         self.left = before
         self._run()
 
@@ -113,11 +108,7 @@ class Node:
         return self._next[event]
 
     def _run(self) -> None:
-        seat, before = self.seat, self._before
-        seat.clock = self._start
-        seat.effects, seat.failures = before.effects, before.failures
-        seat.owner = f"{self._cast.number}.{before.delivery + 1}"
-        told = None
+        seat, told = self.seat, None
         script = _deliver(self._cast, seat, Bid(KEY, seat.owner, None, self._cast.policy, lambda: seat.clock))
         try:
             pending = next(script)
@@ -133,7 +124,8 @@ class Node:
                     pending = script.send(None)
             self.pending = pending
         except StopIteration as end:
-            told = Told(end.value[0], seat.owner, end.value[1])
+            what, record = end.value
+            told = Told(what, seat.owner, record)
         except Exception as trouble:  # any exception is a finding
             self.trouble = trouble
         self.left = self._left(told)
@@ -146,14 +138,16 @@ class Node:
 
 
 LAST_WORDS = {"completed", "replay", "parked", "refused as parked"}
+Script = Generator[object, object, tuple[str, Record | None]]  # one delivery; it returns what the worker was told
 
 
-def _deliver(cast: Casting, seat: Seat, bid: Bid) -> Generator[object, object, tuple[str, Record | None]]:
-    if cast.transacts:
-        return (yield from _transact(cast.register, seat, bid))
-    seat.claiming = True
+def _deliver(cast: Casting, seat: Seat, bid: Bid) -> Script:
+    seat.claiming = not cast.transacts
+    claim: Steps[Won | Settled | Replay | Refused] = (
+        _transaction(cast.register, bid) if cast.transacts else cast.parts.claim(cast.register, bid)
+    )
     try:
-        outcome = yield from cast.parts.claim(cast.register, bid)
+        outcome = yield from claim
     except StoreError:
         return "store away at the claim", None
     except KeyboardInterrupt:
@@ -169,33 +163,23 @@ def _deliver(cast: Casting, seat: Seat, bid: Bid) -> Generator[object, object, t
         return "replay", outcome.record
     if isinstance(outcome, Refused):
         return ("busy" if outcome.verdict is Verdict.BUSY else "refused as parked"), outcome.record
+    if isinstance(outcome, Settled):
+        seat.effects = (*seat.effects, outcome.record.fence)
+        return "completed", outcome.record
     seat.holds, seat.until = True, outcome.until
     return (yield from _handle(cast, seat, bid, outcome.record))
 
 
-def _transact(register: Register, seat: Seat, bid: Bid) -> Generator[object, object, tuple[str, Record | None]]:
+def _transaction(register: Register, bid: Bid) -> Steps[Settled | Replay | Refused]:
     """Claim, effect and completion in one write, which is itself the effect."""
 
     def commit(write: Write, seen: Record | None) -> Steps[Reply]:
         return register.insert(write) if seen is None else register.swap(write, seen)
 
-    try:
-        outcome = yield from steps.claim(register, bid, steps.Effect(protocol.completed(f"by {bid.owner}"), commit))
-    except StoreError:
-        return "store away at the claim", None
-    except KeyboardInterrupt:
-        return "interrupted", None
-    if isinstance(outcome, Replay):
-        return "replay", outcome.record
-    if isinstance(outcome, Refused):
-        return ("busy" if outcome.verdict is Verdict.BUSY else "refused as parked"), outcome.record
-    seat.effects = (*seat.effects, outcome.record.fence)
-    return "completed", outcome.record
+    return steps.claim(register, bid, steps.Effect(protocol.completed(f"by {bid.owner}"), commit))
 
 
-def _handle(
-    cast: Casting, seat: Seat, bid: Bid, record: Record
-) -> Generator[object, object, tuple[str, Record | None]]:
+def _handle(cast: Casting, seat: Seat, bid: Bid, record: Record) -> Script:
     seat.effects = (*seat.effects, record.fence)
     options = ("complete", "fail") if cast.fails else ("complete",)
     for _ in range(cast.beats):
@@ -221,9 +205,7 @@ def _handle(
     return (yield from _settle(cast, seat, bid, record, outcome))
 
 
-def _settle(
-    cast: Casting, seat: Seat, bid: Bid, record: Record, outcome: Outcome
-) -> Generator[object, object, tuple[str, Record | None]]:
+def _settle(cast: Casting, seat: Seat, bid: Bid, record: Record, outcome: Outcome) -> Script:
     seat.holds = False  # the handler is done and no longer acts on its belief
     try:
         ended = yield from cast.parts.end(

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple, TypeVar
 
 from onceward.core.clock import Clock
@@ -48,47 +48,31 @@ class Bench:
         self.store = make(clock)
         self.other = self.store if again is None else again(self.store, clock)
         self.mode = mode
-        self._advance = advance or clock.advance
+        self.advance = advance or clock.advance  # lets seconds pass on the store's clock
         self._runner = asyncio.Runner() if mode == "async" else None
 
-    def advance(self, seconds: float) -> None:
-        """Let time pass on the store's clock."""
-        self._advance(seconds)
-
     def do(self, steps: Steps[T], store: Store | None = None) -> T:
-        """Drive a verb's steps to the end."""
         target = self.store if store is None else store
         return drive(steps, target) if self._runner is None else self._runner.run(drive_async(steps, target))
 
-    def race(self, attempts: Sequence[Callable[[Store], Steps[T]]]) -> list[T]:
-        """Drive several steps at once, alternating between the two handles: in threads, or as tasks of one loop."""
-        stores = [(self.store, self.other)[i % 2] for i in range(len(attempts))]
+    def race(self, attempt: Callable[[Store, int], Steps[T]], count: int = 8) -> list[T]:
+        """Drive ``count`` steps at once, alternating between the two handles: in threads, or as tasks of one loop."""
+        stores = [(self.store, self.other)[number % 2] for number in range(count)]
         if self._runner is not None:
-            return self._runner.run(_together([drive_async(a(s), s) for a, s in zip(attempts, stores, strict=True)]))
-        results: dict[int, T] = {}
-        start = threading.Barrier(len(attempts))
+            return self._runner.run(_together([drive_async(attempt(s, n), s) for n, s in enumerate(stores)]))
+        start = threading.Barrier(count)
 
-        def run(number: int, attempt: Callable[[Store], Steps[T]], store: Store) -> None:
+        def run(number: int) -> T:
             start.wait()
-            results[number] = drive(attempt(store), store)
+            return drive(attempt(stores[number], number), stores[number])
 
-        threads = [
-            threading.Thread(target=partial(run, number, attempt, store))
-            for number, (attempt, store) in enumerate(zip(attempts, stores, strict=True))
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        expect(len(results) == len(attempts), "exchanges from many threads at once all come back")
-        return [results[number] for number in range(len(attempts))]
+        with ThreadPoolExecutor(count) as pool:
+            return list(pool.map(run, range(count)))
 
     def insert(self, write: Write) -> Reply:
-        """Insert through the store."""
         return self.do(self.store.insert(write))
 
     def swap(self, write: Write, seen: Record) -> Reply:
-        """Swap through the store."""
         return self.do(self.store.swap(write, seen))
 
     def load(self, key: str) -> Record | None:
@@ -97,13 +81,13 @@ class Bench:
 
     def claimed(self, key: str = "key", owner: str = "a", **changes: object) -> Record:
         """Insert a claim and return its record."""
-        record = self.insert(claim_of(key, owner, **changes)).record
-        expect(record is not None, "a won insert returns the record that it made")
-        assert record is not None
-        return record
+        return won(self.insert(claim_of(key, owner, **changes)), "insert")
+
+    def swapped(self, seen: Record, **changes: object) -> Record:
+        """Swap ``seen`` for its next version, with ``changes``, and return the record."""
+        return won(self.swap(next_of(seen, **changes), seen), "swap")
 
     def close(self) -> None:
-        """Close both handles."""
         self.other.close()
         self.store.close()
         if self._runner is not None:
@@ -134,25 +118,20 @@ def claim_of(key: str = "key", owner: str = "a", **changes: object) -> Write:
     return write._replace(**changes)  # type: ignore[arg-type]  # the callers are the checks
 
 
+_KEPT = ["status", "owner", "fence", "attempts", "fingerprint", "result", "error", "created_at", "worker", "needs"]
+
+
 def next_of(record: Record, **changes: object) -> Write:
     """Return the write that follows ``record`` under the same owner, with ``changes`` to its fields."""
-    write = Write(
-        key=record.key,
-        status=record.status,
-        owner=record.owner,
-        fence=record.fence,
-        beat=record.beat + 1,
-        attempts=record.attempts,
-        fingerprint=record.fingerprint,
-        result=record.result,
-        error=record.error,
-        created_at=record.created_at,
-        lease=60.0,
-        keep=600.0,
-        worker=record.worker,
-        needs=record.needs,
-    )
-    return write._replace(**changes)  # type: ignore[arg-type]  # as above
+    kept = {name: getattr(record, name) for name in _KEPT}
+    return claim_of(record.key, **{**kept, "beat": record.beat + 1, **changes})
+
+
+def won(reply: Reply, verb: str) -> Record:
+    """Return the record of a reply; raises NotConforming unless it won."""
+    if not reply.won or reply.record is None:
+        raise NotConforming(f"a won {verb} returns the record that it made")
+    return reply.record
 
 
 def expect(holds: bool, sentence: str) -> None:

@@ -37,7 +37,7 @@ def scan_finds_all(bench: Bench) -> None:
 
 @check
 def scan_by_prefix(bench: Bench) -> None:
-    """Scan finds the keys that start with the prefix, and no others; no character of it is a wildcard."""
+    """Scan finds the keys that start with the prefix, and no others. No character is a wildcard."""
     for key in ("a", "a:1", "a:2", "ab", "b:1", "A:1", "a%", "a%x", "a_", "\u00e4:1", "\u00e4:\U0001f511"):
         bench.claimed(key, "a")
     for prefix in ("a:", "a", "b", "a%", "a_", "\u00e4:", "a:1", "zzz"):
@@ -48,7 +48,7 @@ def scan_by_prefix(bench: Bench) -> None:
 
 @check
 def scan_resumes(bench: Bench) -> None:
-    """Scan resumes where it was although records come, change and go meanwhile."""
+    """Scan goes on where it stopped, even if records were added, changed or deleted meanwhile."""
     records = [bench.claimed(f"key {i:02}", "a") for i in range(12)]
     page = bench.do(bench.store.scan("key", None, 5))
     first = {r.key for r in page.records}
@@ -81,8 +81,7 @@ def scan_tells_the_time(bench: Bench) -> None:
 def delete_is_conditioned(bench: Bench) -> None:
     """Delete removes the record seen, and no other version of it."""
     first = bench.claimed()
-    second = bench.swap(next_of(first), first).record
-    assert second is not None
+    second = bench.swapped(first)
     for stale in (first, second._replace(owner="b")):
         reply = bench.do(bench.store.delete(stale))
         expect((reply.won, reply.record) == (False, second), "a delete of another version is refused, and shows it")
@@ -95,7 +94,7 @@ def delete_is_conditioned(bench: Bench) -> None:
 
 @check
 def purge_deletes_the_expired(bench: Bench) -> None:
-    """Purge deletes expired records only, up to its limit, and tells how many."""
+    """Purge deletes only expired records, up to its limit, and returns how many."""
     for i in range(5):
         bench.claimed(f"old {i}", "a", lease=0.5, keep=0.5)
     kept = [

@@ -25,10 +25,12 @@ from collections.abc import Callable, Sequence
 
 from onceward.core.clock import Clock
 from onceward.stores.contract import Store
-from onceward.testing import checks_ledger, checks_register
+from onceward.testing import checks_batches, checks_ledger, checks_register, checks_time
 from onceward.testing.bench import CHECKS, MODES, Bench, Check, Mode, NotConforming
 
-__all__ = ["CHECKS", "MODES", "Bench", "Check", "Mode", "NotConforming", "checks_ledger", "checks_register", "conform"]
+__all__ = ["CHECKS", "MODES", "Bench", "Check", "Mode", "NotConforming", "conform"]
+
+REGISTERED = (checks_register, checks_time, checks_batches, checks_ledger)  # importing them fills CHECKS
 
 
 def conform(

@@ -9,16 +9,14 @@
 A plan is any callable that takes an :class:`Ask` and returns a :class:`Fault`, or None to let the exchange pass.
 """
 
-import asyncio
 import itertools
 import random
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, TypeVar
 
-from onceward.core.drivers import Steps
+from onceward.core.drivers import Sleep, Steps, drive, drive_async
 from onceward.core.record import IN_PROGRESS, Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.errors import StoreError
@@ -63,14 +61,9 @@ class Ask(NamedTuple):
     @property
     def writes(self) -> list[Write]:
         """The verb's writes; empty if it only reads."""
-        found: list[Write] = []
-        for argument in self.arguments:
-            items = argument if isinstance(argument, list | tuple) and not hasattr(argument, "_fields") else [argument]
-            for item in items:
-                write = item[0] if isinstance(item, tuple) and not hasattr(item, "_fields") and item else item
-                if isinstance(write, Write):
-                    found.append(write)
-        return found
+        members = [m for argument in self.arguments for m in (argument if type(argument) is list else [argument])]
+        written = [member[0] if type(member) is tuple else member for member in members]
+        return [write for write in written if isinstance(write, Write)]
 
 
 Plan = Callable[[Ask], Fault | None]
@@ -155,34 +148,31 @@ class Faults:
         self._late: list[tuple[int, object]] = []
 
     def exchange(self, request: object) -> object:
-        """Send one request through the plan."""
-        ask, fault = self._plan(request)
-        for waiting in self._arriving(ask.number):
-            self.store.exchange(waiting)
-        if fault is None:
-            return self.store.exchange(ask.request)
-        if fault.seconds:
-            (fault.sleep or time.sleep)(fault.seconds)
-        self._refuse_before(ask, fault)
-        reply = self.store.exchange(ask.request)
-        if fault.kind is Kind.FAIL_AFTER:
-            raise fault.error(f"the reply to exchange {ask.number} ({ask.verb}) was lost")
-        return self.store.exchange(ask.request) if fault.kind is Kind.TWICE else reply
+        return drive(self._course(request), self.store)
 
     async def exchange_async(self, request: object) -> object:
-        """Like :meth:`exchange`, but async."""
+        return await drive_async(self._course(request), self.store)
+
+    def _course(self, request: object) -> Steps[object]:
+        """Yield what reaches the store, and return the reply that the caller gets."""
         ask, fault = self._plan(request)
         for waiting in self._arriving(ask.number):
-            await self.store.exchange_async(waiting)
+            _ = yield waiting  # a list, which "yield from" takes, cannot be sent the reply
         if fault is None:
-            return await self.store.exchange_async(ask.request)
-        if fault.seconds:
-            await _pause(fault)
-        self._refuse_before(ask, fault)
-        reply = await self.store.exchange_async(ask.request)
+            return (yield ask.request)
+        if fault.sleep is not None:
+            fault.sleep(fault.seconds)
+        elif fault.seconds:
+            yield Sleep(fault.seconds)
+        if fault.kind is Kind.LATE:
+            with self._lock:
+                self._late.append((ask.number + fault.after, ask.request))
+        if fault.kind in {Kind.FAIL_BEFORE, Kind.LATE}:
+            raise fault.error(f"exchange {ask.number} ({ask.verb}) failed")
+        reply = yield ask.request
         if fault.kind is Kind.FAIL_AFTER:
             raise fault.error(f"the reply to exchange {ask.number} ({ask.verb}) was lost")
-        return await self.store.exchange_async(ask.request) if fault.kind is Kind.TWICE else reply
+        return (yield ask.request) if fault.kind is Kind.TWICE else reply
 
     def _plan(self, request: object) -> tuple[Ask, Fault | None]:
         with self._lock:
@@ -197,49 +187,33 @@ class Faults:
             self._late = [item for item in self._late if item[0] > number]
         return due
 
-    def _refuse_before(self, ask: Ask, fault: Fault) -> None:
-        if fault.kind is Kind.LATE:
-            with self._lock:
-                self._late.append((ask.number + fault.after, ask.request))
-        if fault.kind in {Kind.FAIL_BEFORE, Kind.LATE}:
-            raise fault.error(f"exchange {ask.number} ({ask.verb}) failed")
-
     # --- the verbs: the store's own, each request tagged with where it comes from -----------------------------------
 
     def insert(self, write: Write) -> Steps[Reply]:
-        """Write if the key is absent."""
         return _tagged("insert", (write,), self.store.insert(write))
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        """Write if the record is still the version seen."""
         return _tagged("swap", (write, seen), self.store.swap(write, seen))
 
     def load(self, key: str) -> Steps[Reply]:
-        """Read one record."""
         return _tagged("load", (key,), self.store.load(key))
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
-        """Insert each independently."""
         return _tagged("insert_many", (list(writes),), self.store.insert_many(writes))
 
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
-        """Swap each independently."""
         return _tagged("swap_many", (list(pairs),), self.store.swap_many(pairs))
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-        """Read records in pages."""
         return _tagged("scan", (prefix, after, limit), self.store.scan(prefix, after, limit))
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
-        """Delete if the record is still the version seen."""
         return _tagged("delete", (seen,), self.store.delete(seen))
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
-        """Delete expired records."""
         return _tagged("purge", (limit, after), self.store.purge(limit, after))
 
     def close(self) -> None:
-        """Close the store behind."""
         self.store.close()
 
 
@@ -256,10 +230,3 @@ def _tagged(verb: str, arguments: tuple[object, ...], steps: Steps[T]) -> Steps[
     except StopIteration as end:
         value: T = end.value
         return value
-
-
-async def _pause(fault: Fault) -> None:
-    if fault.sleep is None:
-        await asyncio.sleep(fault.seconds)
-    else:
-        fault.sleep(fault.seconds)

@@ -1,32 +1,19 @@
 """What must always hold: checks on a step and on a state of the explorer. Each yields a sentence per violation."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 from onceward.core.protocol import ABSENT, TRANSITIONS, is_live
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record
-from onceward.testing.actors import Left, Node
+from onceward.testing.actors import Left
+from onceward.testing.states import Slot, State
 
 # No worker of the explorer keeps messages, so none may make the transitions of "keep".
 CHANGES = frozenset((one.source, one.target) for one in TRANSITIONS if one.step != "keep")
 
 
-class Moment(NamedTuple):
-    """An explorer's state, as the checks see it."""
-
-    record: Record | None
-    now: float
-    peak: int
-    written: frozenset[tuple[str, str]]  # (owner, status) of every write that was made
-    recorded: frozenset[tuple[int, str | None]]  # (fence, result) of every completion
-    takeovers: int
-    expiries: int
-    running: Sequence[tuple[Node, float]]  # each worker with its clock
-    gone: Sequence[Left]
-
-
-def on_change(before: Record | None, after: Record | None, writer: str, now: float, peak: int) -> Iterator[str]:
-    """Check one write. ``writer`` is the owner that sent it, ``peak`` the key's largest fence so far."""
+def on_change(state: State, after: Record | None, writer: str) -> Iterator[str]:
+    """Check one write in ``state``. ``after`` is the record that it made, ``writer`` the owner that sent it."""
+    before, now, peak = state.record, state.now, state.peak
     source, target = (ABSENT if r is None else r.status for r in (before, after))
     if (source, target) not in CHANGES:
         yield f"a record went from {source} to {target}, which is no transition of the protocol"
@@ -46,47 +33,46 @@ def on_change(before: Record | None, after: Record | None, writer: str, now: flo
         yield f"{writer} changed a record whose lease {before.owner} holds"
 
 
-def on_state(moment: Moment) -> Iterator[str]:
+def on_state(state: State) -> Iterator[str]:
     """Compare what the workers believe and were told with the record."""
-    for node, clock in moment.running:
-        seat = node.seat
-        if seat.holds and seat.until > clock:
-            yield from _belief(seat.owner, moment)
-    traces = [*moment.gone, *(node.left for node, _ in moment.running)]
+    for number, slot in enumerate(state.slots):
+        if isinstance(slot, Slot) and slot.node.seat.holds and slot.node.seat.until > state.clock(number):
+            yield from _belief(slot.node.seat.owner, state)
+    traces = [slot if isinstance(slot, Left) else slot.node.left for slot in state.slots]
     for told in [trace.told for trace in traces if trace.told]:
-        yield from _told(told.what, told.owner, told.record, moment)
+        yield from _told(*told, state)
     effects = [fence for trace in traces for fence in trace.effects]
     failures = sum(trace.failures for trace in traces)
-    allowed = 1 + moment.takeovers + moment.expiries + failures
+    allowed = 1 + state.takeovers + state.expiries + failures
     if len(effects) > allowed:
-        yield f"{len(effects)} effects, though only {moment.takeovers} lapses and {failures} failures allow a retry"
+        yield f"{len(effects)} effects, though only {state.takeovers} lapses and {failures} failures allow a retry"
     if len(set(effects)) < len(effects):
         yield "two effects ran under one fence"
 
 
-def _belief(owner: str, moment: Moment) -> Iterator[str]:
+def _belief(owner: str, state: State) -> Iterator[str]:
     """Check that the record names a worker that believes in its lease, so two never believe at once."""
-    record = moment.record
+    record = state.record
     if record is None or record.owner != owner:
         yield f"{owner} believes in its lease, and the record is {record and record.owner}'s"
-    elif record.status == IN_PROGRESS and not is_live(record, moment.now):
+    elif record.status == IN_PROGRESS and not is_live(record, state.now):
         yield f"{owner} believes in its lease, which has lapsed in the store"
 
 
-def _told(what: str, owner: str, record: Record | None, moment: Moment) -> Iterator[str]:
+def _told(what: str, owner: str, record: Record | None, state: State) -> Iterator[str]:
     if what == "completed" and record is not None:
         mine = f"by {owner}"
-        if (record.status, record.result) != (COMPLETED, mine) or (record.fence, mine) not in moment.recorded:
+        if (record.status, record.result) != (COMPLETED, mine) or (record.fence, mine) not in state.recorded:
             yield f"{owner} was told that its result is recorded, and it is not"
-        expired = record.expires_at is not None and record.expires_at <= moment.now
-        if not expired and moment.record != record:
+        expired = record.expires_at is not None and record.expires_at <= state.now
+        if not expired and state.record != record:
             yield f"{owner}'s completion did not last"
     elif what in {"completed", "released", "parked"} and record is None:
         yield f"{owner} was told {what} about no record"
     elif what in {"released", "parked"}:
-        if not any(o == owner and status != IN_PROGRESS for o, status in moment.written):
+        if not any(o == owner and status != IN_PROGRESS for o, status in state.written):
             yield f"{owner} was told that it {what} the key, and no such write was made"
-    elif what == "lost" and (owner, COMPLETED) in moment.written and not moment.expiries:
+    elif what == "lost" and (owner, COMPLETED) in state.written and not state.expiries:
         yield f"{owner} was told that its claim is lost, and its completion stands"
-    elif what == "replay" and (record is None or (record.fence, record.result) not in moment.recorded):
+    elif what == "replay" and (record is None or (record.fence, record.result) not in state.recorded):
         yield f"{owner} was given a result that nobody recorded"

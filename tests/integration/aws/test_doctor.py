@@ -15,8 +15,9 @@ import pytest
 from command_line import Cli
 from onceward import Once, Policy
 from onceward.aws.doctor.diagnosis import diagnosis
-from onceward.aws.doctor.facts import Facts, QueueSettings, Trigger, days
+from onceward.aws.doctor.facts import Facts, Trigger, days
 from onceward.aws.doctor.look import Inspection, _name
+from onceward.aws.sqs.settings import QueueSettings
 from onceward.stores.dynamodb.facts import Table
 from onceward.stores.dynamodb.inspection import _lagging
 from onceward.stores.inspection import InMemory
@@ -91,7 +92,7 @@ RULES = [
         "dead letters",
         "keep a message that always fails in the ledger, after 10",
     ),
-    (ALONE._replace(triggers=None), "warning", "dead letters", "of any other consumer, SQS drops it 4 d after"),
+    (ALONE._replace(triggers=None), "warning", "dead letters", "With any other consumer, SQS drops it 4 d after"),
     (ALONE._replace(triggers=None, function="charge"), "error", "dead letters", "without a trace"),
     (SAFE._replace(dead=None), "skipped", "retention", "how long the dead-letter queue holds a message is not known"),
     (file(kind=None), "skipped", "file", "what kind of file system"),
@@ -107,7 +108,7 @@ RULES = [
     (dead(retention=4 * DAY), "warning", "dead-letter retention", "MessageRetentionPeriod of 1209600"),
     (queue(retention=14 * DAY), "warning", "dead-letter retention", "give orders a shorter MessageRetentionPeriod"),
     (FIFO._replace(dead=FIFO.dead._replace(retention=3 * DAY)), "warning", "dead-letter retention", "gone before"),
-    (queue(receives=2), "error", "maxReceiveCount", "dead letters that nothing is wrong with"),
+    (queue(receives=2), "error", "maxReceiveCount", "good messages become dead letters"),
     (queue(receives=4), "warning", "maxReceiveCount", "when the function is throttled"),
     (policy(max_attempts=6), "warning", "maxReceiveCount", "the guard's limit is never reached"),
     (policy(retention=300.0), "error", "retention", "all receives of a message may take 6 min"),
@@ -119,7 +120,7 @@ RULES = [
     (policy(lease=241.0), "warning", "lease", "unless on_sqs handles them"),
     (policy(lease=241.0)._replace(triggers=()), "error", "lease", "become dead letters without another attempt"),
     (queue(visibility=0)._replace(triggers=()), "error", "visibility", "others receive a message while it is handled"),
-    (queue(wait=0)._replace(triggers=None), "warning", "polling", "pays for answers without messages"),
+    (queue(wait=0)._replace(triggers=None), "warning", "polling", "pays for empty answers"),
     (FIFO._replace(queue=FIFO.queue._replace(by_content=True)), "warning", "deduplication", "become one"),
     (SAFE._replace(function="refund"), "error", "event source mapping", "nothing of the queue comes to the function"),
     (SAFE._replace(triggers=(TRIGGER, Trigger("b"))), "warning", "event source mapping", "calls b and charge"),
@@ -326,7 +327,7 @@ def test_without_botocore_only_a_function_that_was_named_is_missed(cli, orders, 
     result = cli.run("doctor", "--queue", orders)
     lines = result.stdout.decode().splitlines()
     assert result.returncode == 0
-    assert lines[0] == "skipped  event source mapping: Lambda's mappings are not looked at without botocore"
+    assert lines[0] == "skipped  event source mapping: doctor cannot read Lambda's mappings without botocore"
     assert lines[-1].startswith("skipped 1, ok ")
     assert not any(line.startswith("ok ") and "event source mapping" in line for line in lines)
     skipped = told(cli.run("doctor", "--queue", orders, "--json"))["skipped", "event source mapping"]
@@ -433,7 +434,7 @@ def test_a_file_in_a_folder_that_is_not_there_is_unsafe(cli, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "name what to look at"),
+        ([], "say what to check"),
         (["--store", "memory:", "--function", "f"], "--function needs --queue"),
         (["--store", "memory:", "--retention", "x"], "give a number of seconds, or none"),
         (["--store", "memory:", "--lease", "0"], "lease=0.0: give a positive number"),
@@ -461,7 +462,7 @@ def test_a_terminal_gets_a_table(cli):
             break
     os.close(leader)
     assert process.wait(30) == 1
-    assert b"what is so, why that matters, and what to do" in seen
+    assert b"what doctor found, why it matters, and what to do" in seen
     assert b"\x1b[1;31merror" in seen
 
 

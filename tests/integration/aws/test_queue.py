@@ -2,12 +2,10 @@
 
 import asyncio
 import itertools
-import json
 import subprocess
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -547,32 +545,6 @@ def test_a_queue_tells_its_attributes(ask, ministack):
     url = ask.made(MessageRetentionPeriod=1209600)
     told = ask(ask.queue(url), "attributes")
     assert (told["MessageRetentionPeriod"], told["QueueArn"]) == ("1209600", ministack.queue_arn(url))
-
-
-class Listing(BaseHTTPRequestHandler):
-    """Answers ListDeadLetterSourceQueues, which the other server does not know, as the SQS API Reference shows it."""
-
-    def do_POST(self):
-        assert self.headers["X-Amz-Target"] == "AmazonSQS.ListDeadLetterSourceQueues"
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        assert (body["QueueUrl"], body["MaxResults"]) == (OWN, 1000)  # without MaxResults there is no NextToken
-        pages = {None: {"queueUrls": ["a", "b"], "NextToken": "t"}, "t": {"queueUrls": ["c"]}}
-        answer = json.dumps(pages[body.get("NextToken")]).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *args):
-        pass
-
-
-def test_a_queue_tells_whose_dead_letters_it_gets_page_by_page(ask):
-    with ThreadingHTTPServer(("127.0.0.1", 0), Listing) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,)).start()
-        queue = ask.queue(OWN, endpoint=f"http://127.0.0.1:{server.server_port}")
-        assert ask(queue, "sources") == ["a", "b", "c"]
-        server.shutdown()
 
 
 def test_requests_go_where_the_caller_or_the_environment_or_the_url_says(blocking, front, ministack, monkeypatch):

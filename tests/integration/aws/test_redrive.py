@@ -17,10 +17,10 @@ from lambda_events import sns_envelope
 from onceward import Busy, Once
 from onceward.aws import on_sqs
 from onceward.aws.dead_letters import redrive as module
-from onceward.aws.dead_letters.letters import Letters, Refusal, origin, planned
+from onceward.aws.dead_letters.letters import Letters, Refusal, origin
+from onceward.aws.dead_letters.plan import planned
 from onceward.aws.dead_letters.redrive import Redrive, namespaces
 from onceward.aws.sqs.broker import record_of
-from onceward.aws.sqs.facts import read_facts
 from onceward.aws.sqs.message import Attribute, Message
 from onceward.aws.sqs.queue import Queue, QueueError
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
@@ -214,7 +214,7 @@ def test_a_message_with_ten_attributes_stays_unless_its_key_is_in_body(scene):
     scene.park(first)
     (fate,) = scene.run()
     assert fate.outcome == "refused"
-    assert "it has 10 attributes, SQS takes no more" in fate.reason
+    assert "it has 10 attributes, and SQS takes no more" in fate.reason
     assert scene.record(first).status == PARKED
     assert outcomes(scene.run(key="body.id")) == ["moved"]
     assert len(next(iter(scene.there(scene.target).values()))["MessageAttributes"]) == 10
@@ -233,7 +233,7 @@ def test_a_poison_message_that_was_given_up_is_redriven_and_handled_once(scene):
 
     def deliver():
         messages = queue.receive(wait=0, visibility=30)
-        failed = charge({"Records": [record_of(message, read_facts(queue.attributes())) for message in messages]})
+        failed = charge({"Records": [record_of(message, queue.attributes()["QueueArn"]) for message in messages]})
         for message in messages:
             queue.change_many([(message.receipt, 0)])
         return [message.id for message in messages], failed["batchItemFailures"]
@@ -376,7 +376,7 @@ def test_nothing_overtakes_a_message_of_its_group_that_has_to_wait(fifo):
     claim = fifo.once.acquire(busy)
     fates = {fate.message.id: fate for fate in fifo.run()}
     assert [fates[key].outcome for key in (busy, behind, other)] == ["refused", "refused", "moved"]
-    assert "one before it in its group a" in fates[behind].reason
+    assert "an earlier message of its group a" in fates[behind].reason
     claim.complete()
     fates = {fate.message.id: fate for fate in fifo.run()}  # what is completed need not go first
     assert [fates[key].outcome for key in (busy, behind)] == ["refused", "moved"]
@@ -432,7 +432,7 @@ def test_a_message_sent_but_not_deleted_is_only_deleted_by_the_next_run(scene, m
     monkeypatch.setattr(run._source, "delete_many", lambda receipts: deleting(["gone" for _ in receipts]))
     (fate,) = run.run()
     assert fate.outcome == "failed"
-    assert "which the next run does" in fate.reason
+    assert "The next run deletes it" in fate.reason
     (fate,) = scene.run()
     assert (fate.outcome, fate.reason) == ("finished", "an earlier run has sent it")
     assert (scene.aws.left(scene.dlq), scene.aws.left(scene.target)) == (0, 1)
@@ -472,7 +472,7 @@ def test_a_message_that_another_run_is_sending_stays(scene):
 @pytest.mark.parametrize("swapped", [True, False])
 def test_queues_that_do_not_fit_are_refused_before_anything_is_received(scene, swapped):
     run = Redrive(scene.once, Queue(scene.target), Queue(scene.dlq if swapped else scene.target), name="shop")
-    with pytest.raises(Exception, match="the other way round" if swapped else "both the dead-letter queue"):
+    with pytest.raises(Exception, match="swap the two" if swapped else "both the dead-letter queue"):
         run.waiting()
 
 
@@ -483,7 +483,16 @@ def test_a_queue_of_another_kind_is_refused(scene, ministack):
 
 
 @pytest.mark.parametrize(
-    "options", [{"completed": "yes"}, {"visibility": 0}, {"limit": 0}, {"name": "a:b"}, {"where": "("}, {"key": "("}]
+    "options",
+    [
+        {"completed": "yes"},
+        {"visibility": 0},
+        {"limit": 0},
+        {"name": "a:b"},
+        {"where": "("},
+        {"key": "("},
+        {"unwrap": "sqs"},
+    ],
 )
 def test_bad_arguments_are_refused(scene, options):
     with pytest.raises(ValueError, match=next(iter(options))):
@@ -713,7 +722,7 @@ def test_the_command_does_not_touch_completed_messages_unasked(scene, cli, compl
     command = ("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--completed", completed)
     refused = cli.run(*command)
     assert (refused.returncode, list(scene.there())) == (2, [first])
-    assert "--yes says that this is wanted" in refused.stderr
+    assert "Pass --yes if you want that" in refused.stderr
     assert cli.run(*command, "--yes").returncode == 0
     assert scene.aws.left(scene.dlq) == 0
 
@@ -750,7 +759,7 @@ def test_the_command_says_that_messages_are_hidden_from_it(scene, cli):
     Queue(scene.dlq).receive(wait=0, visibility=60)  # and is killed
     result = cli.run("redrive", scene.dlq, "--to", scene.target, "--store", scene.url, "--json")
     assert "about 1 message(s) of " in result.stderr
-    assert "run this again when they are shown again" in result.stderr
+    assert "Run this again when they are visible" in result.stderr
     assert json.loads(result.stdout)["summary"]["hidden"] == 1
 
 
@@ -819,7 +828,7 @@ def handle(scene):
 @pytest.mark.usefixtures("handle")
 @pytest.mark.parametrize("completed", ["drop", "rerun"])
 @pytest.mark.parametrize(
-    ("fingerprint", "why"), [(None, "say what it compares by --fingerprint"), ("body", "another input")]
+    ("fingerprint", "why"), [(None, "say what it compares with --fingerprint"), ("body", "another input")]
 )
 def test_a_message_whose_effect_was_never_made_is_not_dropped_for_another(scene, completed, fingerprint, why):
     other = scene.dead({"id": 1, "total": 99})

@@ -16,15 +16,15 @@ from onceward.aws.dead_letters import redrive
 from onceward.aws.dead_letters.letters import Refusal
 from onceward.aws.dead_letters.redrive import Redrive
 from onceward.aws.dead_letters.unparking import unpark_to
-from onceward.aws.sqs.facts import ATTEMPTS, QueueFacts, bounded, warnings
-from onceward.aws.sqs.kept import alike, alike_texts, kept_text, read_kept
+from onceward.aws.sqs.kept import alike, kept_text, read_kept
 from onceward.aws.sqs.message import Attribute, Message
 from onceward.aws.sqs.queue import Queue, QueueError
+from onceward.aws.sqs.settings import ATTEMPTS, QueueSettings
 from onceward.consumers import keeping as kept_in_ledger
 from onceward.consumers.keeping import KeepOutcome, Place
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
-from onceward.core.protocol import message_in, parked_anew
+from onceward.core.protocol import message_in, parked_message
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.errors import OncewardError
 from onceward.keys.ledger_keys import ledger_key
@@ -45,7 +45,7 @@ TEXT = kept_text(MESSAGE, ARN)
 
 
 def keeping(store, place, text):
-    return kept_in_ledger.keeping(store, place, text, alike_texts)
+    return kept_in_ledger.keeping(store, place, text, alike)
 
 
 @pytest.fixture
@@ -136,9 +136,8 @@ def test_a_text_that_is_no_message_is_refused(text):
 
 def test_a_copy_is_like_its_message_and_another_body_or_attribute_is_not():
     copy = MESSAGE._replace(id="m-2", user_attributes=ATTRIBUTES | {"onceward-key": Attribute("String", "m-1")})
-    assert alike(MESSAGE, copy)
-    assert not alike(MESSAGE, MESSAGE._replace(body=""))
-    assert not alike(MESSAGE, MESSAGE._replace(user_attributes={}))
+    texts = [kept_text(one, ARN) for one in (copy, MESSAGE._replace(body=""), MESSAGE._replace(user_attributes={}))]
+    assert [alike(kept_text(MESSAGE, ARN), text) for text in texts] == [True, False, False]
 
 
 # --- a worker of a queue without a dead-letter queue --------------------------------------------------------------------
@@ -180,7 +179,7 @@ def test_a_poison_message_is_kept_sent_again_after_a_fix_and_handled_once(made, 
     sent = cli.run("unpark", "shop:1", "--to", queue)
     assert (sent.returncode, sent.stdout) == (
         0,
-        f"shop:1: its message is sent to {name}, and it is unparked\n".encode(),
+        f"shop:1: its message was sent to {name}, and the key is unparked\n".encode(),
     )
     runs.clear()
     assert drain(once, queue, runs.append) == ["done"]
@@ -216,15 +215,15 @@ def test_with_a_redrive_policy_nothing_is_kept_and_attempts_have_no_end(once, ma
 @pytest.mark.parametrize(("given", "used"), [(None, 10), (3, 3), (50, 50)])
 def test_without_a_redrive_policy_and_max_attempts_there_is_a_default(given, used):
     policy = Policy(max_attempts=given)
-    assert bounded(QueueFacts(ARN, 30, 345600, None), policy).max_attempts == used
-    assert bounded(QueueFacts(ARN, 30, 345600, 5), policy).max_attempts == given
+    assert QueueSettings("orders", ARN).bounded(policy).max_attempts == used
+    assert QueueSettings("orders", ARN, dead_letters=f"{ARN}-dlq", receives=5).bounded(policy).max_attempts == given
 
 
 def test_more_tries_than_the_queue_keeps_a_message_for_are_told():
-    facts = QueueFacts(ARN, 60, 345600, None)
-    assert not list(warnings(facts, Policy(max_attempts=ATTEMPTS), 60, 900.0))
-    (text,) = warnings(facts, Policy(max_attempts=400), 60, 900.0)
-    assert "after 400 attempts, which may take 4.2 days, and SQS drops them after 4" in text
+    settings = QueueSettings("orders", ARN, visibility=60)
+    assert not list(settings.warnings(Policy(max_attempts=ATTEMPTS), 60, 900.0))
+    (text,) = settings.warnings(Policy(max_attempts=400), 60, 900.0)
+    assert "after 400 attempts, which may take 4.2 days, but SQS drops it after 4" in text
 
 
 def test_a_key_that_was_parked_before_its_message_came_keeps_it_too(once, made, ministack):
@@ -735,7 +734,7 @@ def test_clear_says_that_a_message_goes_with_the_key(cli):
     refused = cli.run("clear", "shop:a")
     assert refused.returncode == 1
     assert (
-        "it keeps a message that is in no queue any more, and goes with it; --yes does it all the same"
+        "it keeps a message that is in no queue any more, and goes with it. Pass --yes to do it anyway"
         in refused.stderr
     )
     assert cli.run("show", "shop:a").returncode == 0
@@ -746,6 +745,6 @@ def test_clear_says_that_a_message_goes_with_the_key(cli):
 
 def test_a_command_that_is_advised_can_be_copied_to_a_shell():
     store = MemoryStore()
-    drive(store.insert(parked_anew("n:(a,b)", "o", '{"message": {}}', "why")), store)
+    drive(store.insert(parked_message("n:(a,b)", "o", '{"message": {}}', "why")), store)
     with pytest.raises(KeepsMessage, match=r"`onceward unpark 'n:\(a,b\)' --to QUEUE`"):
         Once(store).ledger.unpark("n:(a,b)")

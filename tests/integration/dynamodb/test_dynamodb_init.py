@@ -11,8 +11,8 @@ import yaml
 from onceward import Once, StoreError
 from onceward.core.drivers import Sleep, drive, drive_async
 from onceward.stores import open_store
-from onceward.stores.dynamodb.create import create
-from onceward.stores.dynamodb.template import HANDLER, OPERATOR, printed
+from onceward.stores.dynamodb.create import provision
+from onceward.stores.dynamodb.template import HANDLER, OPERATOR, template
 from onceward.testing.bench import claim_of
 from onceward.wire.calls import Call, ServiceAnswer
 from servers import Refuse, numbers
@@ -46,7 +46,7 @@ def made(parts):
 
 
 def test_the_table_is_on_demand_has_the_layouts_key_and_expires(store, name, dynoxide):
-    parts = drive(create(store), store)
+    parts = drive(provision(store, set()), store)
     assert [part.what for part in parts] == [f"table {name} (on demand, key key (S))", "TTL on expires_at"]
     assert made(parts) == [True, True]
     table = dynoxide.ask("DescribeTable", TableName=name)["Table"]
@@ -61,7 +61,7 @@ def test_a_table_of_two_keys_and_other_names_is_made_as_its_url_says(proxy, name
     store = open_store(
         f"dynamodb://{name}?endpoint={proxy.url}&partition=pk%3DONCE%23{{key}}&sort=sk%3DLOCK&name.expires_at=gone_at"
     )
-    drive(create(store), store)
+    drive(provision(store, set()), store)
     table = dynoxide.ask("DescribeTable", TableName=name)["Table"]
     assert [(k["AttributeName"], k["KeyType"]) for k in table["KeySchema"]] == [("pk", "HASH"), ("sk", "RANGE")]
     assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["AttributeName"] == "gone_at"
@@ -70,28 +70,28 @@ def test_a_table_of_two_keys_and_other_names_is_made_as_its_url_says(proxy, name
 @pytest.mark.parametrize(("preset", "expiry"), [("powertools", "expiration"), ("plain", "expiry")])
 def test_a_table_of_another_systems_layout_expires_as_that_system_has_it(preset, expiry, proxy, name, dynoxide):
     store = open_store(f"dynamodb://{name}?endpoint={proxy.url}&preset={preset}")
-    drive(create(store), store)
+    drive(provision(store, set()), store)
     assert dynoxide.ask("DescribeTable", TableName=name)["Table"]["KeySchema"][0]["AttributeName"] == "id"
     assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["AttributeName"] == expiry
 
 
 def test_a_coroutine_makes_the_same(store, proxy):
-    parts = asyncio.run(drive_async(create(store), store))
+    parts = asyncio.run(drive_async(provision(store, set()), store))
     assert made(parts) == [True, True]
-    assert made(drive(create(store), store)) == [False, False]
+    assert made(drive(provision(store, set()), store)) == [False, False]
 
 
 def test_the_second_time_only_looks(store, proxy):
-    drive(create(store), store)
+    drive(provision(store, set()), store)
     proxy.clear()
-    assert made(drive(create(store), store)) == [False, False]
+    assert made(drive(provision(store, set()), store)) == [False, False]
     assert proxy.actions == ["DescribeTable", "DescribeTimeToLive"]
 
 
 def test_of_many_at_once_one_makes_the_table_and_all_are_content(proxy, name):
     stores = [open_store(f"dynamodb://{name}?endpoint={proxy.url}") for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
-        told = list(pool.map(lambda store: drive(create(store), store), stores))
+        told = list(pool.map(lambda store: drive(provision(store, set()), store), stores))
     for store in stores:
         store.close()
     assert sorted(parts[0].made for parts in told) == [False] * 7 + [True]
@@ -103,7 +103,7 @@ def test_a_table_that_somebody_else_makes_at_this_moment_is_taken(store, proxy, 
             dynoxide.table(name)
 
     proxy.rule = rule
-    parts = drive(create(store), store)
+    parts = drive(provision(store, set()), store)
     assert made(parts) == [False, True]
 
 
@@ -114,7 +114,7 @@ def test_a_ttl_that_somebody_else_enables_at_this_moment_is_taken(store, proxy, 
             return Refuse("ValidationException", message="TimeToLive is already enabled")
 
     proxy.rule = rule
-    assert made(drive(create(store), store)) == [True, False]
+    assert made(drive(provision(store, set()), store)) == [True, False]
 
 
 def test_what_is_throttled_is_asked_again(store, proxy):
@@ -126,7 +126,7 @@ def test_what_is_throttled_is_asked_again(store, proxy):
             return Refuse("LimitExceededException" if seen.action == "CreateTable" else "ThrottlingException")
 
     proxy.rule = rule
-    assert made(drive(create(store), store)) == [True, True]
+    assert made(drive(provision(store, set()), store)) == [True, True]
     assert not throttled
 
 
@@ -149,10 +149,8 @@ def ttl_of(dynoxide, table):
 
 def test_ttl_is_not_switched_on_in_a_table_that_has_items_already(store, proxy, dynoxide, theirs):
     for _ in range(2):
-        with pytest.raises(
-            StoreError, match=r"TTL is off.*`onceward init --ttl`.*ttl=True.*What stands: table"
-        ) as told:
-            drive(create(store), store)
+        with pytest.raises(StoreError, match=r"TTL is off.*`onceward init --ttl`.*What stands: table") as told:
+            drive(provision(store, set()), store)
         assert not told.value.transient
     assert sent(proxy, "UpdateTimeToLive") == []
     assert ttl_of(dynoxide, theirs) == "DISABLED"
@@ -161,14 +159,14 @@ def test_ttl_is_not_switched_on_in_a_table_that_has_items_already(store, proxy, 
 
 
 def test_ttl_is_switched_on_there_when_asked_for(store, dynoxide, theirs):
-    assert made(drive(create(store, ttl=True), store)) == [False, True]
+    assert made(drive(provision(store, {"ttl"}), store)) == [False, True]
     assert ttl_of(dynoxide, theirs) == "ENABLED"
-    assert made(drive(create(store), store)) == [False, False]
+    assert made(drive(provision(store, set()), store)) == [False, False]
 
 
 def test_ttl_is_switched_on_in_an_empty_table_that_was_there(store, proxy, dynoxide, name):
     dynoxide.table(name)
-    assert made(drive(create(store), store)) == [False, True]
+    assert made(drive(provision(store, set()), store)) == [False, True]
     assert [(body["Limit"], body["ConsistentRead"]) for body in sent(proxy, "Scan")] == [(1, True)]
     assert ttl_of(dynoxide, name) == "ENABLED"
 
@@ -176,20 +174,20 @@ def test_ttl_is_switched_on_in_an_empty_table_that_was_there(store, proxy, dynox
 def test_an_init_interrupted_before_the_ttl_is_finished_by_the_next(store, proxy, dynoxide, name):
     proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action == "UpdateTimeToLive" else None
     with pytest.raises(StoreError, match="UpdateTimeToLive"):
-        drive(create(store), store)
+        drive(provision(store, set()), store)
     proxy.rule = lambda seen: None
-    assert made(drive(create(store), store)) == [False, True]
+    assert made(drive(provision(store, set()), store)) == [False, True]
     assert ttl_of(dynoxide, name) == "ENABLED"
 
 
 def test_a_table_that_was_made_just_now_is_not_looked_into(store, proxy):
-    drive(create(store), store)
+    drive(provision(store, set()), store)
     assert sent(proxy, "Scan") == []
 
 
 def test_recovery_is_not_enabled_where_the_ttl_was_refused(store, proxy, theirs):
     with pytest.raises(StoreError, match="TTL is off"):
-        drive(create(store, pitr=True), store)
+        drive(provision(store, {"pitr"}), store)
     assert sent(proxy, "UpdateContinuousBackups") == []
 
 
@@ -199,14 +197,14 @@ def test_recovery_is_not_enabled_where_the_ttl_was_refused(store, proxy, theirs)
 def test_a_table_with_another_key_is_refused_and_left_alone(store, proxy, dynoxide, name):
     dynoxide.table(name, {"id": "N", "at": "S"})
     with pytest.raises(StoreError, match=r"its key is id \(N\) and at \(S\), but this ledger's key is key \(S\)"):
-        drive(create(store), store)
+        drive(provision(store, set()), store)
     assert set(proxy.actions) == {"DescribeTable"}
 
 
 def test_a_key_of_the_same_name_and_another_type_is_another_key(store, dynoxide, name):
     dynoxide.table(name, {"key": "B"})
     with pytest.raises(StoreError, match=r"its key is key \(B\), but this ledger's key is key \(S\)"):
-        drive(create(store), store)
+        drive(provision(store, set()), store)
 
 
 def test_a_ttl_on_another_attribute_is_refused_and_left_alone(store, proxy, dynoxide, name):
@@ -215,20 +213,20 @@ def test_a_ttl_on_another_attribute_is_refused_and_left_alone(store, proxy, dyno
         "UpdateTimeToLive", TableName=name, TimeToLiveSpecification={"Enabled": True, "AttributeName": "gone_at"}
     )
     with pytest.raises(StoreError, match=r"TTL is on gone_at.*expire by expires_at.*name\.expires_at=gone_at"):
-        drive(create(store), store)
+        drive(provision(store, set()), store)
     assert sent(proxy, "UpdateTimeToLive") == []
 
 
 def test_a_right_that_is_missing_is_named_with_what_stands_already(store, proxy):
     proxy.rule = lambda seen: Refuse("AccessDeniedException") if seen.action == "UpdateTimeToLive" else None
     with pytest.raises(StoreError, match=r"allow dynamodb:UpdateTimeToLive .* What stands: table init-\d+"):
-        drive(create(store), store)
+        drive(provision(store, set()), store)
 
 
 def test_a_name_that_no_table_can_have_is_told_as_dynamodb_tells_it(proxy):
     store = open_store(f"dynamodb://ab?endpoint={proxy.url}")
     with pytest.raises(StoreError, match=r"at least 3 characters|greater than or equal to 3"):
-        drive(create(store), store)
+        drive(provision(store, set()), store)
 
 
 # --- point-in-time recovery -----------------------------------------------------------------------------------------
@@ -236,7 +234,7 @@ def test_a_name_that_no_table_can_have_is_told_as_dynamodb_tells_it(proxy):
 
 def test_recovery_that_the_server_does_not_have_is_told_and_table_stands(store, dynoxide, name):
     with pytest.raises(StoreError, match=r"recovery was not enabled. What stands: table .* and TTL on expires_at"):
-        drive(create(store, pitr=True), store)
+        drive(provision(store, {"pitr"}), store)
     assert dynoxide.ask("DescribeTimeToLive", TableName=name)["TimeToLiveDescription"]["TimeToLiveStatus"] == "ENABLED"
 
 
@@ -256,7 +254,7 @@ def recovering(proxy, busy=0):
 
 def test_recovery_is_enabled_when_asked_for(store, proxy, name):
     recovering(proxy)
-    assert made(drive(create(store, pitr=True), store)) == [True, True, True]
+    assert made(drive(provision(store, {"pitr"}), store)) == [True, True, True]
     assert sent(proxy, "UpdateContinuousBackups") == [
         {"TableName": name, "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True}}
     ]
@@ -264,7 +262,7 @@ def test_recovery_is_enabled_when_asked_for(store, proxy, name):
 
 def test_recovery_of_a_new_table_is_waited_for(store, proxy):
     recovering(proxy, busy=1)
-    assert made(drive(create(store, pitr=True), store)) == [True, True, True]
+    assert made(drive(provision(store, {"pitr"}), store)) == [True, True, True]
 
 
 # --- what no test server does: driven by hand -----------------------------------------------------------------------
@@ -297,7 +295,7 @@ def described(status):
 
 
 def test_table_is_waited_for_also_while_its_description_is_not_known_yet(store):
-    steps = create(store)
+    steps = provision(store, set())
     request = next(steps)
     for answer in (error("ResourceNotFoundException"), ok(), error("ResourceNotFoundException"), described("CREATING")):
         request = answered(steps, request, answer)
@@ -313,14 +311,14 @@ def test_table_is_waited_for_also_while_its_description_is_not_known_yet(store):
 
 
 def test_a_table_that_is_being_deleted_is_not_waited_for(store):
-    steps = create(store)
+    steps = provision(store, set())
     next(steps)
     with pytest.raises(StoreError, match="the table is DELETING"):
         steps.send(described("DELETING"))
 
 
 def test_a_table_that_never_becomes_active_is_given_up_with_what_to_do(store):
-    steps = create(store)
+    steps = provision(store, set())
     request, slept = next(steps), 0.0
     with pytest.raises(StoreError, match="not ACTIVE yet; run this again") as end:
         while True:
@@ -331,7 +329,7 @@ def test_a_table_that_never_becomes_active_is_given_up_with_what_to_do(store):
 
 
 def test_a_ttl_changed_within_the_hour_is_told_with_when_to_come_back(store):
-    steps = create(store)
+    steps = provision(store, set())
     request = next(steps)
     answers = {
         "DescribeTable": described("ACTIVE"),
@@ -345,7 +343,7 @@ def test_a_ttl_changed_within_the_hour_is_told_with_when_to_come_back(store):
 
 
 def test_a_table_with_an_empty_page_before_another_is_not_empty(store):
-    steps = create(store)
+    steps = provision(store, set())
     request = next(steps)
     answers = {
         "DescribeTable": described("ACTIVE"),
@@ -369,7 +367,7 @@ LAYOUTS = [
 
 def what_init_sent(store, proxy):
     recovering(proxy)
-    drive(create(store, pitr=True), store)
+    drive(provision(store, {"pitr"}), store)
     (table,), (ttl,), (pitr,) = (sent(proxy, a) for a in ("CreateTable", "UpdateTimeToLive", "UpdateContinuousBackups"))
     return table, ttl["TimeToLiveSpecification"], pitr["PointInTimeRecoverySpecification"]
 
@@ -377,10 +375,10 @@ def what_init_sent(store, proxy):
 @pytest.mark.parametrize("options", LAYOUTS)
 def test_cloudformation_says_what_init_sends(options, proxy, name):
     store = open_store(f"dynamodb://{name}?endpoint={proxy.url}{options}")
-    template = yaml.safe_load(printed("cloudformation", store, pitr=True))
+    printed = yaml.safe_load(template(store, "cloudformation", {"pitr"}))
     assert proxy.seen == []
     table, ttl, pitr = what_init_sent(store, proxy)
-    ledger = template["Resources"]["Ledger"]
+    ledger = printed["Resources"]["Ledger"]
     assert ledger["Type"] == "AWS::DynamoDB::Table"
     assert ledger["Properties"] == {
         **table,
@@ -436,7 +434,7 @@ class Hcl:
 @pytest.mark.parametrize("options", LAYOUTS)
 def test_terraform_says_what_init_sends(options, proxy, name):
     store = open_store(f"dynamodb://{name}?endpoint={proxy.url}{options}")
-    entries = dict(Hcl(printed("terraform", store, pitr=True)).blocks)["resource.aws_dynamodb_table.ledger"]
+    entries = dict(Hcl(template(store, "terraform", {"pitr"})).blocks)["resource.aws_dynamodb_table.ledger"]
     assert proxy.seen == []
     table, ttl, pitr = what_init_sent(store, proxy)
     said = dict(entries)
@@ -452,20 +450,20 @@ def test_terraform_says_what_init_sends(options, proxy, name):
 
 
 def test_templates_have_no_recovery_unless_asked(store):
-    assert "PointInTime" not in printed("cloudformation", store)
-    assert "point_in_time" not in printed("terraform", store)
+    assert "PointInTime" not in template(store, "cloudformation", set())
+    assert "point_in_time" not in template(store, "terraform", set())
 
 
 def test_templates_keep_the_table_when_the_stack_goes(store):
-    ledger = yaml.safe_load(printed("cloudformation", store))["Resources"]["Ledger"]
+    ledger = yaml.safe_load(template(store, "cloudformation", set()))["Resources"]["Ledger"]
     assert (ledger["DeletionPolicy"], ledger["UpdateReplacePolicy"]) == ("Retain", "Retain")
-    entries = dict(Hcl(printed("terraform", store)).blocks)["resource.aws_dynamodb_table.ledger"]
+    entries = dict(Hcl(template(store, "terraform", set())).blocks)["resource.aws_dynamodb_table.ledger"]
     assert dict(dict(entries)["lifecycle"]) == {"prevent_destroy": True}
 
 
 def statements(kind, store):
     """Who may do what, as both templates say it: role → [(actions, resource)]."""
-    text = printed(kind, store)
+    text = template(store, kind, set())
     if kind == "cloudformation":
         found = {}
         for name, one in yaml.safe_load(text)["Resources"].items():
@@ -505,7 +503,7 @@ def test_templates_grant_rights_on_results_in_s3_when_the_ledger_has_them(kind, 
 
 
 def test_handlers_and_operators_need_no_right_that_templates_do_not_grant(store, proxy):
-    drive(create(store), store)
+    drive(provision(store, set()), store)
     proxy.clear()
     once = Once(store, name="n")
     once.run("a", lambda: None)
@@ -525,10 +523,10 @@ def test_handlers_and_operators_need_no_right_that_templates_do_not_grant(store,
     ledger.unpark("n:b")
     ledger.clear("n:b")
     ledger.purge()
-    drive(create(store), store)
+    drive(provision(store, set()), store)
     assert set(proxy.actions) <= set(OPERATOR)
 
 
 def test_a_template_that_there_is_not_is_refused(store):
     with pytest.raises(ValueError, match="there are cloudformation and terraform"):
-        printed("pulumi", store)
+        template(store, "pulumi", set())

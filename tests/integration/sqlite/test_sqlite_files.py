@@ -224,13 +224,12 @@ PAUSED = """
 import sys
 from onceward import Once
 from onceward.stores.sqlite import requests as sqlite_requests
-class Paused(sqlite_requests.Insert):
-    def run(self, connection, now):
-        if self.write.key == "claim:k":
-            print("paused", flush=True); sys.stdin.readline()
-        return super().run(connection, now)
-import onceward.stores.sqlite.store
-onceward.stores.sqlite.store.Insert = Paused
+insert = sqlite_requests.insert
+def paused(write, connection, now):
+    if write.key == "claim:k":
+        print("paused", flush=True); sys.stdin.readline()
+    return insert(write, connection, now)
+sqlite_requests.insert = paused
 once = Once("sqlite:///" + sys.argv[1])
 once.run("set up", int)
 print(once.acquire("k").fence)

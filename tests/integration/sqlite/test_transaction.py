@@ -226,6 +226,17 @@ def test_a_connection_in_a_transaction_is_refused_and_left_in_it(once, path, con
     assert effects(path) == ["mine"]
 
 
+def test_a_blocking_connection_is_refused_under_async_with(once, connection):
+    async def enter():
+        async with once.transaction("k", connection):
+            pytest.fail("it ran")
+
+    with pytest.raises(TypeError, match="this connection blocks"):
+        asyncio.run(enter())
+    assert status(once) == []
+    assert not connection.in_transaction
+
+
 def test_a_ledger_that_is_not_in_sqlite_is_refused(connection):
     with pytest.raises(TypeError, match=r"memory: cannot commit a transaction .* can: sqlite$"):
         Once(MemoryStore()).transaction("k", connection)

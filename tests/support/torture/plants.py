@@ -1,6 +1,6 @@
 """Bugs that the campaign must find, planted into a process by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from onceward import StoreError
 from onceward.core import drivers as drive
@@ -36,19 +36,17 @@ def _abandoned() -> None:
 
 def _failed_commit() -> None:
     """A COMMIT that fails counts as made."""
-    from onceward.claim.transaction import Transaction
+    from onceward.stores.sqlite.session import SqliteSession
 
-    execute = Transaction._execute
+    commit = SqliteSession.commit
 
-    def executed(self: Transaction, statement: str) -> None:
+    def committed(self: SqliteSession) -> Iterator[object]:
         try:
-            execute(self, statement)
+            yield from commit(self)
         except StoreError:
-            if statement != "COMMIT":
-                raise
-            execute(self, "ROLLBACK")
+            yield "ROLLBACK"
 
-    Transaction._execute = executed
+    SqliteSession.commit = committed
 
 
 def _forked_child() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from onceward.core.clock import boottime
 from onceward.core.protocol import STATUSES
 from onceward.core.record import Reply
-from onceward.stores.capabilities import check_options
+from onceward.stores.capabilities import TransactionState, check_options
 from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Part, Purged
 from onceward.stores.inspection import Finding
 
@@ -144,41 +144,52 @@ class Look:
 class Session:
     """The "connection" is a dict: what the body writes there is kept if the transaction commits."""
 
+    awaited = False
+    exclusive = True
+
     def __init__(self, store, connection):
         self.store, self.connection = store, connection
         self.lock = None
-        self.marked = False
 
     @property
-    def is_open(self):
-        return self.lock is not None
+    def state(self):
+        return TransactionState.OPEN if self.lock is not None else TransactionState.ENDED
 
     def begin(self):
-        self.lock = open(self.store.path + ".lock", "w")  # noqa: SIM115 - closed by commit()
+        yield self._lock
+
+    def began_here(self):
+        yield from ()
+        return True
+
+    def commit(self):
+        yield self._unlock
+
+    def rollback(self):
+        yield self._undo
+
+    def cut(self):
+        self._undo()
+
+    def _lock(self):
+        self.lock = open(self.store.path + ".lock", "w")  # noqa: SIM115 - closed by _unlock()
         fcntl.flock(self.lock, fcntl.LOCK_EX)
         path = Path(self.store.path)
         self.before = path.read_bytes() if path.exists() else b"", dict(self.connection)
 
-    def mark(self):
-        self.marked = True
-
-    def unmark(self):
-        marked, self.marked = self.marked, False
-        return marked
-
-    def commit(self):
+    def _unlock(self):
         self.lock.close()
         self.lock = None
 
-    def rollback(self):
+    def _undo(self):
         records, effects = self.before
         Path(self.store.path).write_bytes(records)
         self.connection.clear()
         self.connection.update(effects)
-        self.commit()
+        self._unlock()
 
     def exchange(self, request):
-        return self.store.run(request)
+        return request() if request in {self._lock, self._unlock, self._undo} else self.store.run(request)
 
     async def exchange_async(self, request):
         return self.exchange(request)

@@ -6,7 +6,7 @@ import pytest
 
 import lambda_events as events
 import onceward.aws
-from onceward.aws.events.handler import Settings
+from onceward.consumers.delivery import DeliveryOptions
 from onceward.core.policy import Options
 from places import DOCS
 
@@ -57,5 +57,5 @@ def test_the_key_for_a_notification_of_s3_in_a_queue_is_one():
 def test_every_wrapper_and_every_setting_is_told_of():
     wrappers = [name for name in onceward.aws.__all__ if name.startswith("on_")]
     assert [name for name in wrappers if f"`{name}`" not in TEXT] == []
-    own = set(Settings.__annotations__) - set(Options.__annotations__)
+    own = set(DeliveryOptions.__annotations__) - set(Options.__annotations__)
     assert [name for name in own if f"| `{name}` |" not in TEXT] == []

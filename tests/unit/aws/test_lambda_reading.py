@@ -177,7 +177,7 @@ def aggregate(message):
         (b"\x0a\x01a\x1a\x07\x08\x00\x10\x00\x1a\x01x", "names entry 0 of a table of 0"),
         (b"\x0a\x01a\x1a\x03\x1a\x01x", "names entry None of a table of 1"),
         (b"\x0a\x01a\x1a\x02\x08\x00", "has no data"),
-        (b"\x0a\x01a\x1a\x04\x08\x00\x18\x01", "a number where bytes are due"),
+        (b"\x0a\x01a\x1a\x04\x08\x00\x18\x01", "is a number and must be bytes"),
         (b"\x0a\x09a", "ends within a field"),
         (b"\x0a", "ends within a number"),
         (b"\x0a\x80", "ends within a number"),
@@ -681,9 +681,9 @@ def test_function_that_takes_what_nobody_gives_is_refused_when_decorated(once):
     def later(payload, flag=True, delivery: Delivery = None): ...
 
     for function in (two, named):
-        with pytest.raises(TypeError, match="'context', which nobody gives"):
+        with pytest.raises(TypeError, match="'context', but no value is there for it"):
             on_sqs(once)(function)
-    with pytest.raises(TypeError, match="put it after the payload"):
+    with pytest.raises(TypeError, match="put it right after the payload"):
         on_sqs(once)(late)
     del later
 
@@ -695,7 +695,7 @@ def test_a_type_that_no_payload_can_be_is_refused_when_decorated(once):
     def handle(order): ...
 
     handle.__annotations__["order"] = Thing
-    with pytest.raises(TypeError, match=r"a payload cannot be made a .*Thing"):
+    with pytest.raises(TypeError, match=r"a payload cannot be converted to .*Thing"):
         on_sqs(once)(handle)
 
 

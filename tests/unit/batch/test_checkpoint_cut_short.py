@@ -116,7 +116,7 @@ def test_a_signal_handler_that_flushes_does_not_flush_anything_twice(once):
     before = signal.signal(signal.SIGUSR1, flush)
     try:
         with once.checkpoint(lambda items: written.append(list(items)), key="item.id", name="sink") as sink:
-            sink._buffer._held = Items()
+            sink._state._held = Items()
             sink.add(item("a"))
             sink.flush()
     finally:

@@ -82,7 +82,7 @@ def test_a_store_of_another_package_is_opened_by_its_url_and_named(toy, tmp_path
     once = Once(f"toy://{tmp_path}/ledger")
     assert once.run("k", len, "abc") == once.run("k", len, "other") == 3
     assert PROVISION.needed(once.store) is not None
-    with pytest.raises(ValueError, match=r"one of dynamodb, memory, sqlite, toy, as in"):
+    with pytest.raises(ValueError, match=r"one of dynamodb, memory, postgresql, sqlite, toy, as in"):
         Once("tyo:///ledger")
     with pytest.raises(TypeError, match=r"Use a store that can: sqlite, toy$"):
         TRANSACTION.needed(Once("memory:").store)
@@ -101,6 +101,7 @@ def test_an_effect_commits_with_its_record_in_a_store_of_another_package(toy, tm
     assert once.ledger.show("claim:k")[0].result == "7"
 
 
+@pytest.mark.slow  # six processes
 def test_command_line_makes_looks_at_and_uses_store_of_another_package(tmp_path):
     cli = Cli(tmp_path)
     cli.env["PYTHONPATH"] += os.pathsep + TOY

@@ -13,7 +13,8 @@ from onceward.core.steps import Bid, Lost, Won
 from onceward.errors import StoreError
 from onceward.stores.memory import MemoryStore
 from onceward.testing.actors import Parts
-from onceward.testing.explorer import Bounds, Explored, explore
+from onceward.testing.explorer import Explored, explore
+from onceward.testing.states import Bounds
 
 
 def seen_by(capsys, label: str, **options) -> Explored:

@@ -13,10 +13,10 @@ queue drops the second copy by its deduplication id; in a standard queue it has 
 """
 
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from onceward.aws.dead_letters.letters import LetterReading, Letters, OnCompleted, Plan, Refusal, Step, planned
+from onceward.aws.dead_letters.letters import LetterReading, Letters, Refusal, copied
+from onceward.aws.dead_letters.plan import OnCompleted, Plan, Step, planned
 from onceward.aws.sqs.message import Message, Outgoing
 from onceward.aws.sqs.queue import Queue
 from onceward.core.drivers import drive
@@ -24,7 +24,7 @@ from onceward.core.policy import DAY, Options, Policy
 from onceward.core.protocol import Verdict, decide
 from onceward.core.record import Record
 from onceward.errors import Busy, Completed, OncewardError, Parked, StoreError
-from onceward.keys.ledger_keys import ledger_key
+from onceward.keys.ledger_keys import derived_key, ledger_key
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -33,16 +33,7 @@ NAME: Final = "onceward.redrive"  # the namespace of the sendings
 KEPT: Final = 14 * DAY  # seconds that a sending is remembered: no queue keeps a message longer (MessageRetentionPeriod)
 
 Outcome = Literal["moved", "finished", "dropped", "refused", "filtered", "failed"]
-_OUTCOMES: Final[Mapping[Step, Outcome]] = {
-    "move": "moved",
-    "unpark": "moved",
-    "reset": "moved",
-    "rerun": "moved",
-    "drop": "dropped",
-    "finish": "finished",
-    "keep": "refused",
-    "wait": "refused",
-}
+_OUTCOMES: Final[dict[Step, Outcome]] = {"drop": "dropped", "finish": "finished", "keep": "refused", "wait": "refused"}
 
 
 class Fate(NamedTuple):
@@ -76,13 +67,7 @@ class Fate(NamedTuple):
 class Mover:
     """Decides about messages and sends their copies. Set ``room`` first; then any number of threads can use it.
 
-    Args:
-        once: the ledger.
-        target: where copies go.
-        letters: reads the messages.
-        completed: as for :class:`onceward.aws.Redrive`.
-        lease: seconds that a sending is claimed for.
-        dry_run: whether to write nothing.
+    The arguments are those of :class:`onceward.aws.Redrive`; ``lease`` is the seconds that a sending is claimed for.
     """
 
     def __init__(
@@ -117,12 +102,11 @@ class Mover:
             return Fate("finished", message, "an earlier run has sent it")
         if own is not None and verdict in {Verdict.BUSY, Verdict.PARKED}:
             left = max(0.0, own.lease_until - now)
-            raise Refusal(
-                f"its sending is {own.status}: another run is at it, or was killed; try again in {left:.0f} s"
-            )
+            why = f"its sending is {own.status}: another run is at it, or was killed; try again in {left:.0f} s"
+            raise Refusal(why)
         reading = self._letters.read(message)
         if reading.origin in self._sent:
-            raise Refusal("it, or a copy of it, was moved in this run already: look first why it is here again")
+            raise Refusal("it, or a copy of it, was moved in this run already: find out first why it is here again")
         begun = own is not None and verdict is not Verdict.START
         plan, record = self._plan(message, reading, begun=begun)
         if plan.moves:
@@ -133,7 +117,8 @@ class Mover:
             plan, record = self._acted(message, reading, begun=begun or plan.step == "rerun")
         if plan.moves:
             self._sent.add(reading.origin)
-        return Fate(_OUTCOMES[plan.step], message, plan.reason, reading.key, record, waits=plan.step == "wait")
+        outcome = "moved" if plan.moves else _OUTCOMES[plan.step]
+        return Fate(outcome, message, plan.reason, reading.key, record, waits=plan.step == "wait")
 
     def _acted(self, message: Message, reading: LetterReading, *, begun: bool) -> tuple[Plan, Record | None]:
         """Send a message's copy under a claim of its own; return the plan that was carried out."""
@@ -146,14 +131,13 @@ class Mover:
         try:
             plan, record = self._prepared(message, reading, begun=begun)
             if claim.lost:
-                plan = Plan("wait", "this run was paused for so long that another may have gone on with it")
+                plan = Plan("wait", "this run was paused for so long that another may have continued")
             if plan.step in {"keep", "wait", "drop"}:
                 claim.release(plan.reason)
                 return plan, record
             sent = None
             if plan.moves:
-                body, attributes, group, dedup, _ = self._copy(message)
-                sent = self._target.send(body, attributes, group=group, dedup=dedup)
+                sent = self._target.send(*self._copy(message))
         except Exception as error:
             try:
                 claim.release(str(error))
@@ -163,21 +147,22 @@ class Mover:
         try:
             claim.complete({"to": self._target.name, "id": sent})
         except OncewardError:
-            pass  # it was sent, and that is why it is deleted now; the record is for who cannot know
+            pass  # it was sent, so it is deleted now; only a later run would need the record
         return plan, record
 
     def _copy(self, message: Message) -> Outgoing:
-        return self._letters.copy(message, ledger_key(NAME, message.id), fifo=self._target.fifo, room=self.room)
+        dedup = derived_key(ledger_key(NAME, message.id), ("send",)) if self._target.fifo else None
+        return copied(message, dedup, self.room, by_default=self._letters.by_default)
 
     def _prepared(self, message: Message, reading: LetterReading, *, begun: bool) -> tuple[Plan, Record | None]:
-        """Make a key ready to run again; return the plan that held when that was done."""
+        """Make a key ready to run again; return the plan that was carried out."""
         while True:
             plan, record = self._plan(message, reading, begun=begun)
             if record is None or self._made_ready(plan, record):
                 return plan, record
 
     def _made_ready(self, plan: Plan, record: Record) -> bool:
-        """Change a key's record as the plan says, if it still is the one that the plan was made for."""
+        """Change a key's record as the plan says, if it is still the record that the plan was made for."""
         ledger = self._once.ledger
         try:
             if plan.step == "reset":
@@ -187,7 +172,7 @@ class Mover:
         except StoreError:
             raise
         except OncewardError:
-            return False  # somebody was faster
+            return False  # another process was faster
         return plan.step != "rerun" or self._cleared(record)
 
     def _cleared(self, record: Record) -> bool:

@@ -3,16 +3,17 @@
 This file has the queue, the order and the end of a run. ``moving.py`` handles one message, and says why a kill does no harm.
 """
 
-import json
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from onceward.aws.dead_letters.letters import Letters, OnCompleted, Refusal
+from onceward.aws.dead_letters.letters import Letters, Refusal
 from onceward.aws.dead_letters.moving import NAME, Fate, Mover
+from onceward.aws.dead_letters.plan import OnCompleted
 from onceward.aws.events.sqs import Unwrap
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Queue
+from onceward.aws.sqs.settings import QueueSettings
 from onceward.aws.sqs.visibility import Visibility
 from onceward.errors import OncewardError, StoreError
 from onceward.keys.ledger_keys import checked_name
@@ -28,9 +29,8 @@ __all__ = ["Backlog", "Fate", "Redrive", "UnfitQueues", "namespaces"]
 # short and long polling").
 WAIT: Final = 2.0
 _AT_ONCE: Final = 10  # messages
-_IN_A_ROW: Final = 10  # failures after which the fault is not the messages'
-LARGEST: Final = 1048576  # bytes of a message in any queue (SQS Developer Guide, "Amazon SQS message quotas")
-_LOOKED_AT: Final = 1000  # records of a ledger, to find out whose keys are in it
+_IN_A_ROW: Final = 10  # failures after which the messages are not the cause
+_LOOKED_AT: Final = 1000  # records of a ledger, to find the namespaces in it
 
 
 class UnfitQueues(OncewardError):
@@ -111,33 +111,30 @@ class Redrive:
             UnfitQueues: the queues do not fit each other.
             OncewardError: they cannot be read.
         """
-        source, target = self._source.attributes(), self._target.attributes()
-        if source["QueueArn"] == target["QueueArn"]:
-            raise UnfitQueues(f"{self._source.name} is both the dead-letter queue and where its messages shall go")
-        if self._source.fifo is not self._target.fifo:
+        told = self._source.attributes()
+        source, target = QueueSettings.read(told), QueueSettings.read(self._target.attributes())
+        if source.arn == target.arn:
+            raise UnfitQueues(f"{source.name} is both the dead-letter queue and the target: give another target")
+        if source.fifo is not target.fifo:
             raise UnfitQueues(
-                f"one of {self._source.name} and {self._target.name} is a FIFO queue, and the other is not: "
-                "give a target of the same kind"
+                f"one of {source.name} and {target.name} is a FIFO queue, and the other is not: give a target of the same kind"
             )
+        if source.dead_letters == target.arn:
+            raise UnfitQueues(f"{target.name} is the dead-letter queue of {source.name}: swap the two")
         notes = []
-        policy = json.loads(source.get("RedrivePolicy") or "{}")
-        if policy.get("deadLetterTargetArn") == target["QueueArn"]:
-            raise UnfitQueues(
-                f"{self._target.name} is the dead-letter queue of {self._source.name}: give them the other way round"
-            )
-        if policy:
+        if source.dead_letters is not None:
             notes.append(
-                f"{self._source.name} has a dead-letter queue of its own, where a message goes that was received "
-                f"{policy.get('maxReceiveCount')} times, and each look at it counts"
+                f"{source.name} has a dead-letter queue of its own, which gets a message after {source.receives} receives, and each "
+                "run counts as one"
             )
-        hidden = int(source["ApproximateNumberOfMessagesNotVisible"])
+        hidden = int(told["ApproximateNumberOfMessagesNotVisible"])
         if hidden:
             notes.append(
-                f"about {hidden} message(s) of {self._source.name} are hidden now, because another consumer has them, or a run "
-                "that was killed had them; run this again when they are shown again"
+                f"about {hidden} message(s) of {source.name} are hidden now: another consumer has them, or a killed run had them. "
+                "Run this again when they are visible"
             )
-        self._mover.room = int(target.get("MaximumMessageSize", LARGEST))
-        return Backlog(int(source["ApproximateNumberOfMessages"]), hidden, notes)
+        self._mover.room = target.largest
+        return Backlog(int(told["ApproximateNumberOfMessages"]), hidden, notes)
 
     def run(self, stopped: Callable[[], bool] = lambda: False) -> Generator[Fate, None, None]:
         """Yield each message's outcome. At the end, or on close, make those that stay visible again.
@@ -183,7 +180,7 @@ class Redrive:
         if not self._letters.meant(message):
             return Fate("filtered", message, "--where is not true for it")
         if message.group in self._stuck:
-            return Fate("refused", message, f"one before it in its group {message.group} has to go first")
+            return Fate("refused", message, f"an earlier message of its group {message.group} must go first")
         try:
             fate = self._mover.judged(message)
         except Refusal as refusal:
@@ -195,20 +192,20 @@ class Redrive:
         return fate
 
     def _deleted(self, fates: Sequence[Fate]) -> list[Fate]:
-        """Delete what leaves the queue, and return the fates with those that could not be deleted."""
+        """Delete the messages that leave the queue; return the fates, as failed where a delete failed."""
         errors = iter(self._source.delete_many([fate.message.receipt for fate in fates if fate.gone]))
         told = []
         for fate in fates:
             error = next(errors) if fate.gone else None
             if error is not None:
-                reason = f"it is {fate.outcome}, but was not deleted, which the next run does: {error}"
+                reason = f"it is {fate.outcome}, but was not deleted. The next run deletes it: {error}"
                 told.append(fate._replace(outcome="failed", reason=reason, error=error))
             else:
                 told.append(fate)
         return told
 
     def _check(self, fates: Sequence[Fate]) -> None:
-        """Raise what is no fault of one message, for it would befall all the others, too."""
+        """Raise an error that is not about one message, because all the others would fail, too."""
         for fate in fates:
             if isinstance(fate.error, StoreError):
                 raise fate.error
@@ -218,7 +215,7 @@ class Redrive:
 
 
 class _Hidden:
-    """A context: the messages that are added stay invisible to others until they are forgotten, or it is left."""
+    """A context: added messages stay invisible to others until they are forgotten, or until it ends."""
 
     def __init__(self, queue: Queue, seconds: int) -> None:
         self._visibility = Visibility(queue, seconds)
@@ -234,22 +231,22 @@ class _Hidden:
         self._visibility.close()
 
     def add(self, messages: Sequence[Message]) -> list[Message]:
-        """Keep messages invisible; return those that are new, for one whose time was over comes again."""
-        # Thousands may have to stay, each of up to a MiB: what holds them needs no bodies.
+        """Keep messages invisible; return the new ones. A message comes again if its visibility has ended."""
+        # Thousands may stay, each up to 1 MiB, so they are held without their bodies.
         self._visibility.hold(message._replace(body="", user_attributes={}) for message in messages)
-        # A standard queue may hand over one message twice, also in one answer.
+        # A standard queue may deliver one message twice, even in one answer.
         fresh = {message.id: message for message in messages if message.id not in self._receipts}
         self._receipts.update((message.id, message.receipt) for message in messages)
         return list(fresh.values())
 
     def forget(self, messages: Iterable[Message]) -> None:
-        """Leave messages alone from now on, for they are deleted."""
+        """Hold messages no more, because they are deleted."""
         for message in messages:
             self._visibility.release(self._receipts.pop(message.id))
 
 
 def namespaces(ledger: "Ledger") -> tuple[set[str], bool]:
-    """Return the namespaces of the first thousand keys of a ledger but our own, and whether these were all.
+    """Return the namespaces of the first thousand keys of a ledger without our own, and whether these were all keys.
 
     Raises:
         StoreError: it cannot be read.

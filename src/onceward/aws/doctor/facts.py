@@ -1,60 +1,10 @@
 """The facts that checks look at."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from onceward.aws.sqs.settings import QueueSettings
 from onceward.core.policy import Policy
 from onceward.stores.inspection import Finding, Inspected
-
-
-class QueueSettings(NamedTuple):
-    """The settings of a queue (SQS API Reference, SetQueueAttributes); all times are seconds.
-
-    Attributes:
-        name: of the queue.
-        arn: of the queue.
-        fifo: whether it is a FIFO queue.
-        visibility: for which a received message is invisible.
-        retention: after which a message is dropped.
-        delay: before a message can be received.
-        wait: of a receive that does not say how long it waits.
-        dead_letters: the ARN of its dead-letter queue; None when it has none.
-        receives: after how many of them a message goes there.
-        by_content: whether a FIFO queue takes messages of one content for one message.
-        allows: the RedriveAllowPolicy; empty when any queue may send its dead letters here.
-    """
-
-    name: str
-    arn: str
-    fifo: bool = False
-    visibility: int = 30
-    retention: int = 345600
-    delay: int = 0
-    wait: int = 0
-    dead_letters: str | None = None
-    receives: int = 0
-    by_content: bool = False
-    allows: Mapping[str, object] = {}
-
-    @classmethod
-    def read(cls, attributes: Mapping[str, str]) -> "QueueSettings":
-        """Return the settings that the attributes of a queue tell."""
-        arn = attributes["QueueArn"]
-        policy = json.loads(attributes.get("RedrivePolicy") or "{}")
-        return cls(
-            name=arn.rpartition(":")[2],
-            arn=arn,
-            fifo=attributes.get("FifoQueue") == "true",
-            visibility=int(attributes["VisibilityTimeout"]),
-            retention=int(attributes["MessageRetentionPeriod"]),
-            delay=int(attributes.get("DelaySeconds", 0)),
-            wait=int(attributes.get("ReceiveMessageWaitTimeSeconds", 0)),
-            dead_letters=policy.get("deadLetterTargetArn"),
-            receives=int(policy.get("maxReceiveCount", 0)),  # some tools write it as text
-            by_content=attributes.get("ContentBasedDeduplication") == "true",
-            allows=json.loads(attributes.get("RedriveAllowPolicy") or "{}"),
-        )
 
 
 class Trigger(NamedTuple):
@@ -67,7 +17,7 @@ class Trigger(NamedTuple):
         partial: whether it takes partial batch responses.
         window: seconds for which messages are gathered before an invocation.
         concurrency: how many invocations it makes at a time; None is no limit.
-        reserved: the function's reserved concurrency; None when it has none, or that is not known.
+        reserved: the function's reserved concurrency; None if it has none, or if that is unknown.
         filtered: whether it has a filter.
     """
 
@@ -89,9 +39,9 @@ class Facts(NamedTuple):
         queue: the queue.
         dead: its dead-letter queue.
         triggers: its event source mappings.
-        function: the function that must be among them, when one was named.
-        ledger: what a look at it told.
-        gaps: what could not be looked at.
+        function: the function that must be among them, if one was named.
+        ledger: the facts about the ledger.
+        gaps: what could not be read.
     """
 
     policy: Policy
@@ -101,9 +51,6 @@ class Facts(NamedTuple):
     function: str | None = None
     ledger: Inspected | None = None
     gaps: tuple[Finding, ...] = ()
-
-
-Check = Callable[[Facts], Iterator[Finding]]
 
 
 def days(seconds: float) -> str:

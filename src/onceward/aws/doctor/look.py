@@ -1,8 +1,9 @@
 """Reads the facts that the checks of ``diagnosis.py`` are about. Nothing is changed anywhere."""
 
-from onceward.aws.doctor.facts import Facts, QueueSettings, Trigger
+from onceward.aws.doctor.facts import Facts, Trigger
 from onceward.aws.sqs.address import address_of
 from onceward.aws.sqs.queue import Queue
+from onceward.aws.sqs.settings import QueueSettings
 from onceward.core.policy import Policy
 from onceward.stores.capabilities import INSPECT
 from onceward.stores.contract import Store
@@ -47,7 +48,7 @@ class Inspection:
         """Look at a ledger."""
         inspect = INSPECT.of(store)
         if inspect is None:
-            self._gaps.note("ledger", f"there is no look at ledgers like {store.url}", "", needed=False)
+            self._gaps.note("ledger", f"doctor cannot read ledgers like {store.url}", "", needed=False)
         else:
             self._facts = self._facts._replace(ledger=inspect())
 
@@ -59,16 +60,12 @@ class Inspection:
         try:
             triggers = _triggers(queue.arn)
         except ImportError:
-            self._gaps.note(
-                check, "Lambda's mappings are not looked at without botocore", "pip install botocore", needed=named
-            )
+            says = "doctor cannot read Lambda's mappings without botocore"
+            self._gaps.note(check, says, "pip install botocore", needed=named)
         except Exception as error:  # botocore's errors have no root of their own
-            self._gaps.note(
-                check,
-                f"Lambda's mappings of {queue.name} could not be read: {error}",
-                "allow lambda:ListEventSourceMappings, lambda:GetFunctionConfiguration and lambda:GetFunctionConcurrency",
-                needed=named,
-            )
+            fix = "allow lambda:ListEventSourceMappings, lambda:GetFunctionConfiguration and lambda:GetFunctionConcurrency"
+            says = f"Lambda's mappings of {queue.name} could not be read: {error}"
+            self._gaps.note(check, says, fix, needed=named)
         else:
             self._facts = self._facts._replace(triggers=triggers)
 
@@ -92,10 +89,10 @@ def _triggers(arn: str) -> tuple[Trigger, ...]:
     for page in client.get_paginator("list_event_source_mappings").paginate(EventSourceArn=arn):
         for mapping in page["EventSourceMappings"]:
             told = client.get_function_configuration(FunctionName=mapping["FunctionArn"])
-            function = told["FunctionName"]  # reserved concurrency is of all its aliases and versions
+            function = told["FunctionName"]  # all its aliases and versions share the reserved concurrency
             try:
                 reserved = client.get_function_concurrency(FunctionName=function).get("ReservedConcurrentExecutions")
-            except Exception:  # a permission of its own, for a check that can do without
+            except Exception:  # it needs its own permission, and the check works without it
                 reserved = None
             found.append(
                 Trigger(

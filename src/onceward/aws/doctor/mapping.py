@@ -3,75 +3,57 @@
 from collections.abc import Iterator
 from typing import Final
 
-from onceward.aws.doctor.facts import Check, Facts, QueueSettings, Trigger
+from onceward.aws.doctor.facts import Facts, Trigger
+from onceward.aws.sqs.settings import QueueSettings
 from onceward.stores.inspection import Finding
 
 _LAMBDA: Final = "Lambda Developer Guide, Creating and configuring an Amazon SQS event source mapping"
 _PARTIAL: Final = "Lambda Developer Guide, Handling errors for an SQS event source in Lambda"
 _CONCURRENCY: Final = "Lambda Developer Guide, Configuring scaling behavior for SQS event source mappings"
-
 _FILTERS: Final = "Lambda Developer Guide, Using event filtering with an Amazon SQS event source"
 
+_MAPPING: Final = "event source mapping"
 _TIMEOUTS: Final = 6
 _FEWEST: Final = 2  # invocations: the smallest MaximumConcurrency
 
 
-def functions(facts: Facts) -> Iterator[Finding]:
+def functions(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
     """Check the event source mappings, if there are any."""
-    if facts.queue is None or facts.triggers is None:
+    if facts.triggers is None:
         return
     named = [trigger for trigger in facts.triggers if facts.function in {None, trigger.function}]
     if facts.function is not None and not named:
-        yield Finding(
-            "error",
-            "event source mapping",
-            f"{facts.function} has none for {facts.queue.name}",
-            "nothing of the queue comes to the function",
-            f"create one, with FunctionResponseTypes=ReportBatchItemFailures and EventSourceArn={facts.queue.arn}",
-            _LAMBDA,
-        )
+        says, why = f"{facts.function} has none for {queue.name}", "nothing of the queue comes to the function"
+        fix = f"create one, with FunctionResponseTypes=ReportBatchItemFailures and EventSourceArn={queue.arn}"
+        yield Finding("error", _MAPPING, says, why, fix, _LAMBDA)
     on = {trigger.function for trigger in facts.triggers if trigger.enabled}
     filtered = sorted({trigger.function for trigger in facts.triggers if trigger.enabled and trigger.filtered})
     if filtered:
-        yield Finding(
-            "error" if len(on) > 1 else "warning",
-            "filter",
-            f"the event source mapping of {' and '.join(filtered)} has a filter",
-            "what it does not let through is deleted from the queue, and no other function gets it",
-            "filter before the queue, as in the subscription of a topic, with a queue for each function; or in the handler",
-            _FILTERS,
-        )
+        says = f"the event source mapping of {' and '.join(filtered)} has a filter"
+        why = "Lambda deletes what the filter does not let through, and no other function gets it"
+        fix = "filter before the queue, as in the subscription of a topic, with a queue for each function; or in the handler"
+        yield Finding("error" if len(on) > 1 else "warning", "filter", says, why, fix, _FILTERS)
     if len(on) > 1:
-        yield Finding(
-            "warning",
-            "event source mapping",
-            f"{facts.queue.name} calls {' and '.join(sorted(on))}",
-            "each message goes to one of them, whichever is first, and their keys have different namespaces unless name= is given",
-            "give each function a queue of its own",
-        )
+        says = f"{queue.name} calls {' and '.join(sorted(on))}"
+        why = "each message goes to one of them, whichever is first, and their keys have different namespaces unless name= is given"
+        yield Finding("warning", _MAPPING, says, why, "give each function a queue of its own")
     for trigger in named:
         yield from _partial(trigger)
-        yield from _timeout(trigger, facts.queue, facts)
+        yield from _timeout(trigger, queue, facts)
         yield from _throttled(trigger)
 
 
 def _partial(trigger: Trigger) -> Iterator[Finding]:
     check = "partial responses"
     if not trigger.enabled:
-        yield Finding(
-            "warning", "event source mapping", f"that of {trigger.function} is off", "it gets no messages", "enable it"
-        )
+        yield Finding("warning", _MAPPING, f"that of {trigger.function} is off", "it gets no messages", "enable it")
     if trigger.partial:
-        yield Finding("ok", check, f"Lambda heeds what {trigger.function} reports")
-    else:
-        yield Finding(
-            "error",
-            check,
-            f"the event source mapping of {trigger.function} has no ReportBatchItemFailures",
-            "Lambda ignores which messages the handler reports as failed, and deletes them with the others: they are lost",
-            "set FunctionResponseTypes=ReportBatchItemFailures, or give on_sqs partial=False until then",
-            _PARTIAL,
-        )
+        yield Finding("ok", check, f"Lambda keeps the messages that {trigger.function} reports as failed")
+        return
+    says = f"the event source mapping of {trigger.function} has no ReportBatchItemFailures"
+    why = "Lambda ignores which messages the handler reports as failed, and deletes them with the others: they are lost"
+    fix = "set FunctionResponseTypes=ReportBatchItemFailures, or give on_sqs partial=False until then"
+    yield Finding("error", check, says, why, fix, _PARTIAL)
 
 
 def _timeout(trigger: Trigger, queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
@@ -79,65 +61,40 @@ def _timeout(trigger: Trigger, queue: QueueSettings, facts: Facts) -> Iterator[F
     wanted = _TIMEOUTS * trigger.timeout + trigger.window
     window = f" and a batching window of {trigger.window} s" if trigger.window else ""
     says = f"{trigger.function} has a timeout of {trigger.timeout} s{window}, and {queue.name} a visibility of {queue.visibility} s"
+    fix = f"give the queue a visibility timeout of {wanted} s"
     if queue.visibility < trigger.timeout:
-        yield Finding(
-            "error",
-            check,
-            says,
-            "messages come again while they are handled, and each time costs a receive",
-            f"give the queue a visibility timeout of {wanted} s, or the function a shorter timeout",
-            _LAMBDA,
-        )
+        why = "messages come again while they are handled, and each time costs a receive"
+        yield Finding("error", check, says, why, f"{fix}, or the function a shorter timeout", _LAMBDA)
     elif queue.visibility < wanted:
-        yield Finding(
-            "warning",
-            check,
-            says,
-            "Lambda needs time to try again when the function is throttled: six timeouts and the window",
-            f"give the queue a visibility timeout of {wanted} s",
-            _LAMBDA,
-        )
+        why = "Lambda needs time to try again when the function is throttled: six timeouts and the window"
+        yield Finding("warning", check, says, why, fix, _LAMBDA)
     else:
         yield Finding("ok", check, says)
     if facts.policy.lease < trigger.timeout:
-        yield Finding(
-            "ok",
-            "lease",
+        says = (
             f"a lease is {facts.policy.lease:g} s, shorter than the timeout of {trigger.function}, and renewed while the handler "
-            "runs; with heartbeat=0 it must be longer than the timeout",
+            "runs; with heartbeat=0 it must be longer than the timeout"
         )
+        yield Finding("ok", "lease", says)
     if facts.ledger is not None and facts.ledger.is_local:
+        says = f"{trigger.function} is a Lambda function, and only one host can use its ledger"
+        why = "each of the function's environments has a disk of its own, so none knows what the others have done"
         yield Finding(
-            "error",
-            "ledger",
-            f"{trigger.function} is a Lambda function, and its ledger is of one host only",
-            "each of the function's environments has a disk of its own, so none knows what the others have done",
-            "give it a ledger in DynamoDB: `onceward init --store dynamodb://TABLE`",
+            "error", "ledger", says, why, "give it a ledger in DynamoDB: `onceward init --store dynamodb://TABLE`"
         )
 
 
 def _throttled(trigger: Trigger) -> Iterator[Finding]:
-    limit, reserved = trigger.concurrency, trigger.reserved
+    check, limit, reserved = "concurrency", trigger.concurrency, trigger.reserved
     if reserved == 0:
-        yield Finding(
-            "error",
-            "concurrency",
-            f"{trigger.function} has a reserved concurrency of 0, so it never runs",
-            "messages that are received for it all the same become dead letters, or are dropped",
-            "take it away; to stop the function for a while, disable its event source mapping instead",
-            _CONCURRENCY,
-        )
+        says = f"{trigger.function} has a reserved concurrency of 0, so it never runs"
+        why = "Lambda still receives messages for it, which become dead letters, or are dropped"
+        fix = "remove it; to stop the function for a while, disable its event source mapping instead"
+        yield Finding("error", check, says, why, fix, _CONCURRENCY)
     elif reserved is not None and (limit is None or limit > reserved):
-        yield Finding(
-            "warning",
-            "concurrency",
-            f"{trigger.function} has a reserved concurrency of {reserved}, and its event source mapping "
-            + ("no maximum" if limit is None else f"a maximum of {limit}"),
-            "messages are received for invocations that are then throttled, and each time costs a receive",
-            f"give the mapping a MaximumConcurrency of {max(_FEWEST, reserved)}"
-            + (f", and the function a reserved concurrency of {_FEWEST}" if reserved < _FEWEST else " or less"),
-            _CONCURRENCY,
-        )
-
-
-LAMBDA_CHECKS: Final[tuple[Check, ...]] = (functions,)
+        maximum = "no maximum" if limit is None else f"a maximum of {limit}"
+        says = f"{trigger.function} has a reserved concurrency of {reserved}, and its event source mapping {maximum}"
+        why = "Lambda receives messages for invocations that are then throttled, and each time costs a receive"
+        fix = f"give the mapping a MaximumConcurrency of {max(_FEWEST, reserved)}"
+        fix += f", and the function a reserved concurrency of {_FEWEST}" if reserved < _FEWEST else " or less"
+        yield Finding("warning", check, says, why, fix, _CONCURRENCY)

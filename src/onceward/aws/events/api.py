@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Function = Callable[..., object]
 # The handler has run, so it does not run again, even if its caller cannot read the response.
-_NO_RESPONSE: Final = bodiless(502, (), "the function returned what is no response")
+_NO_RESPONSE: Final = bodiless(502, (), "the function did not return a response")
 RESERVE: Final = 1.0  # seconds of the time left that a wait must leave for the answer
 
 
@@ -43,8 +43,8 @@ def on_api(
 ) -> Callable[[Function], LambdaHandler[object]]:
     """Make a function of ``(event, context)`` answer HTTP requests once for each idempotency key.
 
-    It can be a coroutine function; these run in one event loop, kept for the life of the process. It gets the unchanged event
-    and returns the usual response. A parameter annotated ``Claim`` gets the claim, or None for a request that passes unguarded.
+    It can be a coroutine function: all of them run in one event loop, kept for the life of the process. It gets the unchanged
+    event and returns the usual response. A parameter annotated ``Claim`` gets the claim, or None for a request that passes unguarded.
     ``return claim.transact(writes, response)`` commits the effect and the response together.
 
     Args:
@@ -91,7 +91,7 @@ class _Api:
         self.name = guard.name
         if guard.policy.on_busy == "skip":
             raise ValueError(
-                'on_busy="skip" is not for HTTP, where each request is answered; give wait=SECONDS or nothing'
+                'on_busy="skip" does not fit HTTP, where each request needs an answer; give wait=SECONDS or nothing'
             )
         self.rules = rules
         self.coverage = Coverage(rules)
@@ -115,7 +115,7 @@ class _Request:
     """One invocation.
 
     Raises:
-        MalformedEvent: it is no HTTP request.
+        MalformedEvent: the event is not an HTTP request.
     """
 
     def __init__(self, api: _Api, event: object, context: object) -> None:

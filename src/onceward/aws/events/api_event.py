@@ -13,7 +13,7 @@ from json import dumps
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlencode
 
-from onceward.consumers.delivery import MalformedEvent, at, described
+from onceward.aws.events.records import MalformedEvent, at, unfit
 from onceward.http.answer import Answer
 from onceward.http.request import Request
 
@@ -47,21 +47,18 @@ def read(event: object) -> tuple[Shape, Request, bytes]:
     """Return the shape of an event's response, and the request with its body.
 
     Raises:
-        MalformedEvent: it is no HTTP request of a kind that is known here.
+        MalformedEvent: it is not an HTTP request, or not of a known kind.
     """
     if isinstance(event, dict):
         if at(event, "version") == "2.0" and isinstance(at(event, "requestContext", "http"), dict):
             return _second(event)
         if isinstance(at(event, "httpMethod"), str):
             return _first(event)
-    raise MalformedEvent(
-        "this handler takes HTTP requests of API Gateway, a function URL or a load balancer, and was given "
-        f"{described(event)}; nothing has run"
-    )
+    raise unfit(event, "HTTP requests of API Gateway, a function URL or a load balancer")
 
 
 def answer_of(shape: Shape, response: object) -> Answer | None:
-    """Return what the client gets of a function's response; None if the caller cannot read it, and answers with an error."""
+    """Return what the client gets for a function's response; None if the caller cannot read it and answers with an error."""
     if not (isinstance(response, dict) and "statusCode" in response):
         return _inferred(shape, response) if shape.infers else None
     status, body = response["statusCode"], response.get("body")
@@ -170,13 +167,15 @@ def _body(event: Event) -> bytes:
     if body is None:
         return b""
     if not isinstance(body, str):
-        raise MalformedEvent(f"the event's body is a {type(body).__name__} and no text; nothing has run")
+        raise MalformedEvent(f"the event's body is a {type(body).__name__}, not text; nothing has run")
     if event.get("isBase64Encoded") is not True:
         return body.encode("utf-8", "surrogatepass")
     try:
         return a2b_base64(body, strict_mode=True)
     except ValueError as error:  # binascii.Error, or text that is not ASCII
-        raise MalformedEvent(f"the event's body is not base64, as it says: {error}; nothing has run") from error
+        raise MalformedEvent(
+            f"the event says that its body is base64, but it is not: {error}; nothing has run"
+        ) from error
 
 
 def _pairs(event: Event, field: str) -> list[tuple[str, str]]:
@@ -190,13 +189,13 @@ def _pairs(event: Event, field: str) -> list[tuple[str, str]]:
         ]
         if all(isinstance(part, str) for pair in pairs for part in pair):
             return pairs
-    raise MalformedEvent(f"the event's {field} are not names and texts; nothing has run")
+    raise MalformedEvent(f"the event's {field} are not names with text values; nothing has run")
 
 
 def _text(event: Event, *path: str) -> str:
     found = at(event, *path)
     if not isinstance(found, str):
-        raise MalformedEvent(f"the event has no {'.'.join(path)}, or one that is no text; nothing has run")
+        raise MalformedEvent(f"the event has no {'.'.join(path)}, or it is not text; nothing has run")
     return found
 
 

@@ -5,27 +5,20 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Unpack
 
-from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
-from onceward.aws.events.response import delivery_of, json_bytes
-from onceward.consumers.delivery import (
-    BatchFailed,
-    Delivery,
-    MalformedEvent,
-    MalformedRecord,
-    at,
-    described,
-    from_base64,
-    needed,
-    text_at,
-)
+import msgspec
+
+from onceward.aws.events.handler import LambdaHandler, Source, wrapping
+from onceward.aws.events.records import at, filled, from_base64, needed, text_at, unfit
+from onceward.aws.events.response import BatchFailed, Response, delivery_of
+from onceward.consumers.delivery import Delivery, DeliveryOptions
 from onceward.observe.logs import logger
+from onceward.results.values import model_data
 
 if TYPE_CHECKING:
     from onceward.batch.batch import BatchOutcome
     from onceward.once import Once
 
 SOURCE: Final = "aws:firehose"
-Response = dict[str, list[dict[str, object]]]
 
 
 class Dropped(Enum):
@@ -35,11 +28,11 @@ class Dropped(Enum):
 
 
 DROPPED: Final = Dropped.DROPPED
-"""What a function returns for a record that is not to be delivered."""
+"""What a function returns for a record that must not be delivered."""
 
 
 def on_firehose(
-    once: "Once", *, concurrency: int = 1, **settings: Unpack[Settings]
+    once: "Once", *, concurrency: int = 1, **options: Unpack[DeliveryOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the transformation of a Firehose stream, each record transformed once.
 
@@ -49,13 +42,13 @@ def on_firehose(
     Args:
         once: the ledger and the defaults of the policy; ``max_result`` bounds what can be recorded of one record.
         concurrency: how many records of one event are handled at a time, in threads or tasks.
-        **settings: see :class:`Settings`.
+        **options: see :class:`DeliveryOptions`.
 
     Returns:
         A decorator. The handler answers with ``recordId``, ``result`` and ``data`` of each record (Firehose Developer Guide,
         "Required parameters for data transformation"): ``Ok`` with the new data, or ``Dropped`` or ``ProcessingFailed``
-        with the data as they came. It raises :class:`MalformedEvent` for what is no event of Firehose, and
-        :class:`BatchFailed` when a record has no ``recordId`` to answer with.
+        with the unchanged data. It raises :class:`MalformedEvent` if the event is not of Firehose, and
+        :class:`BatchFailed` if a record has no ``recordId`` to answer with.
 
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
@@ -63,30 +56,23 @@ def on_firehose(
     return wrapping(
         once,
         Source("on_firehose", lambda event, _: _deliveries(event), _answer, concurrency=concurrency, values=True),
-        settings,
+        options,
     )
 
 
 def _deliveries(event: object) -> list[Delivery]:
     stream, records = text_at(event, "deliveryStreamArn"), at(event, "records")
     if stream is None or not isinstance(records, list):
-        raise MalformedEvent(
-            "this handler takes events of Firehose, which have a deliveryStreamArn and a list of records, and was given "
-            f"{described(event)}; nothing has run"
-        )
-    return [_record(record, stream) for record in records]
+        raise unfit(event, "events of Firehose, which have a deliveryStreamArn and a list of records")
 
+    def fill(delivery: Delivery) -> None:
+        delivery.id = text_at(delivery.raw, "recordId")
+        if delivery.id is not None:
+            delivery.key = (stream, delivery.id)
+        field = _field(delivery.raw)
+        delivery.body = from_base64(needed(delivery.raw, field), field)
 
-def _record(record: object, stream: str) -> Delivery:
-    delivery = Delivery(SOURCE, record)
-    delivery.id = text_at(record, "recordId")
-    if delivery.id is not None:
-        delivery.key = (stream, delivery.id)
-    try:
-        delivery.body = from_base64(needed(record, _field(record)), _field(record))
-    except MalformedRecord as fault:
-        delivery.fault = fault
-    return delivery
+    return [filled(SOURCE, record, fill) for record in records]
 
 
 def _field(record: object) -> str:
@@ -96,9 +82,7 @@ def _field(record: object) -> str:
 
 def _answer(outcomes: "Sequence[BatchOutcome]") -> Response:
     if any(delivery_of(outcome).id is None for outcome in outcomes):
-        raise BatchFailed(
-            "the event has a record without a recordId to answer with; Firehose has to try again", outcomes
-        )
+        raise BatchFailed("the event has a record without a recordId to answer with; Firehose must try again", outcomes)
     return {"records": [_answered(outcome) for outcome in outcomes]}
 
 
@@ -113,7 +97,7 @@ def _answered(outcome: "BatchOutcome") -> dict[str, object]:
     try:
         return answer | {"result": "Ok", field: _encoded(outcome.value)}
     except Exception:
-        logger().exception("%s: what the function returned cannot be delivered", outcome.key)
+        logger().exception("%s: the value that the function returned cannot be delivered", outcome.key)
         return answer
 
 
@@ -123,5 +107,5 @@ def _encoded(value: object) -> str:
     if isinstance(value, str):
         value = value.encode()
     elif not isinstance(value, bytes | bytearray):
-        value = json_bytes(value)
+        value = msgspec.json.encode(value, enc_hook=model_data)
     return b2a_base64(value, newline=False).decode()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, Unpack, cast
 
-from onceward.consumers.delivery import Delivery
+from onceward.consumers.delivery import Delivery, DeliveryOptions
 from onceward.core import worker
 from onceward.core.policy import Options
 from onceward.once import check_once
@@ -16,22 +16,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-
-
-class Settings(Options, total=False):
-    """The keywords that the handlers of all event sources take, besides those of :class:`onceward.Policy`.
-
-    Attributes:
-        key: a JMESPath expression (jmespath.org) that begins with a parameter of the function: "order.id" is the ``id`` of
-            the payload for ``def charge(order)``. Or a callable that gets the arguments it names, or the :class:`Delivery`
-            if its parameter is annotated so. By default the source's own key.
-        fingerprint: the same, or True for the whole payload: what must not change under one key.
-        name: the namespace of the keys; by default the function's module and qualified name.
-    """
-
-    key: "KeySource | None"
-    fingerprint: "KeySource | bool | None"
-    name: str | None
 
 
 class LambdaHandler(Protocol[T_co]):
@@ -48,7 +32,7 @@ class LambdaHandler(Protocol[T_co]):
 
         Raises:
             MalformedEvent: it is not of this source; nothing has run.
-            BatchFailed: it must be delivered again, as the source's wrapper says.
+            BatchFailed: it must be delivered again; see the decorator of the source.
         """
         ...
 
@@ -60,8 +44,8 @@ class Source(NamedTuple, Generic[T]):
         name: of its decorator, for errors.
         deliveries: returns one delivery for each record of an event and a context; raises MalformedEvent.
         answer: makes the response from their outcomes, or raises.
-        group: as for :meth:`Once.batch`.
-        concurrency: the same.
+        group: as for :meth:`Once.batch`, like ``concurrency``.
+        concurrency: see above.
         values: whether ``answer`` needs the handlers' results.
     """
 
@@ -74,7 +58,7 @@ class Source(NamedTuple, Generic[T]):
 
 
 def wrapping(
-    once: "Once", source: Source[T], settings: Settings
+    once: "Once", source: Source[T], options: DeliveryOptions
 ) -> Callable[[Callable[..., object]], LambdaHandler[T]]:
     """Return the decorator for a source; it raises TypeError or ValueError if an option or the function does not fit.
 
@@ -84,7 +68,7 @@ def wrapping(
     check_once(once, f"@{source.name}({{}})")
 
     def decorate(function: Callable[..., object]) -> LambdaHandler[T]:
-        return _wrapped(once, source, function, **settings)
+        return _wrapped(once, source, function, **options)
 
     return decorate
 
@@ -142,7 +126,7 @@ def naming_worker(function: Callable[..., object], handle: Callable[[object, obj
 
 
 def time_left(context: object) -> float | None:
-    """Return the seconds until Lambda stops the invocation; None where the context does not tell."""
+    """Return the seconds until Lambda stops the invocation; None if the context does not say."""
     tell = getattr(context, "get_remaining_time_in_millis", None)
     left = tell() if callable(tell) else None
     return left / 1000 if isinstance(left, int | float) else None

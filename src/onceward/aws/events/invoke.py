@@ -3,9 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Unpack
 
-from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
-from onceward.aws.events.response import json_ready, raise_own
-from onceward.consumers.delivery import Delivery
+import msgspec
+
+from onceward.aws.events.handler import LambdaHandler, Source, wrapping
+from onceward.aws.events.response import raise_own
+from onceward.consumers.delivery import Delivery, DeliveryOptions
+from onceward.results.values import model_data
 
 if TYPE_CHECKING:
     from onceward.batch.batch import BatchOutcome
@@ -14,24 +17,26 @@ if TYPE_CHECKING:
 SOURCE: Final = "aws:lambda"
 
 
-def on_invoke(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[..., object]], LambdaHandler[object]]:
+def on_invoke(
+    once: "Once", **options: Unpack[DeliveryOptions]
+) -> Callable[[Callable[..., object]], LambdaHandler[object]]:
     """Make a function the handler of direct invocations, each handled once.
 
-    The payload is the event. The key is the request id by default, which Lambda keeps when it tries an asynchronous
-    invocation again; a caller that tries again itself gets another, so give a key from the payload.
+    The payload is the event. The key is the request id by default. Lambda keeps it when it retries an asynchronous invocation.
+    A caller that retries gets another id, so give a key from the payload.
 
     Args:
         once: the ledger and the defaults of the policy.
-        **settings: see :class:`Settings`.
+        **options: see :class:`DeliveryOptions`.
 
     Returns:
-        A decorator. The handler answers with what the function returned, now or before, in JSON's own types (a dataclass as a
+        A decorator. The handler answers with what the function returned, now or earlier, in JSON's own types (a dataclass as a
         dict, a datetime as text). It raises what the function raised, or why it did not run.
 
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return wrapping(once, Source("on_invoke", _delivery, _answer, values=True), settings)
+    return wrapping(once, Source("on_invoke", _delivery, _answer, values=True), options)
 
 
 def _delivery(event: object, context: object) -> list[Delivery]:
@@ -46,4 +51,4 @@ def _delivery(event: object, context: object) -> list[Delivery]:
 def _answer(outcomes: "Sequence[BatchOutcome]") -> object:
     if not outcomes[0].ok or outcomes[0].error is not None:
         raise_own(outcomes)
-    return json_ready(outcomes[0].value)
+    return msgspec.to_builtins(outcomes[0].value, str_keys=True, enc_hook=model_data)

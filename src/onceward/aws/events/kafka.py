@@ -1,67 +1,55 @@
 """Lambda's events of Kafka topics, from Amazon MSK or your own cluster: each partition in order."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Unpack
 
-from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
-from onceward.aws.events.response import AllFailed, Response, reporting
-from onceward.consumers.delivery import (
-    Delivery,
-    MalformedEvent,
-    MalformedRecord,
-    at,
-    described,
-    from_base64,
-    needed,
-    other_source,
-    text_at,
-)
+from onceward.aws.events.handler import LambdaHandler
+from onceward.aws.events.records import MalformedEvent, at, filled, from_base64, needed, other_source, text_at, unfit
+from onceward.aws.events.response import ReportOptions, Response, reported
+from onceward.consumers.delivery import Delivery, MalformedRecord
 
 if TYPE_CHECKING:
     from onceward.once import Once
 
-SOURCES: Final = ("aws:kafka", "SelfManagedKafka", "aws:SelfManagedKafka")  # the second as told, the third as seen
+SOURCES: Final = (
+    "aws:kafka",
+    "SelfManagedKafka",
+    "aws:SelfManagedKafka",
+)  # the second is documented, the third was observed
 
 
 def on_kafka(
-    once: "Once",
-    *,
-    concurrency: int = 1,
-    partial: bool = True,
-    all_failed: AllFailed = "report",
-    **settings: Unpack[Settings],
+    once: "Once", *, concurrency: int = 1, **options: Unpack[ReportOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a topic's records, each handled once, and those of a partition in order.
 
     The payload is the decoded value, None for a tombstone. The key is the cluster, the topic, the partition, the offset and the
-    record's timestamp by default (offsets begin anew when a topic is made anew).
+    record's timestamp by default (offsets begin again when a topic is created again).
 
     Args:
         once: the ledger and the defaults of the policy.
         concurrency: how many partitions of one event are handled at a time.
-        partial: whether the event source mapping has ``ReportBatchItemFailures``, which Kafka's can have in provisioned mode
-            only; if not, give False: then any failure fails the invocation, because a response would be ignored and
-            the records passed over.
-        all_failed: whether to "report" an event of which nothing succeeded, too, or to "raise" :class:`BatchFailed`.
-        **settings: see :class:`Settings`.
+        **options: see :class:`ReportOptions`. A mapping of Kafka has ``ReportBatchItemFailures`` in provisioned mode only.
 
     Returns:
         A decorator. The handler answers ``{"batchItemFailures": [{"itemIdentifier": {"partition": "topic-0", "offset":
-        15}}]}`` with the record that failed in each partition and all after it, which were not begun (Lambda Developer
-        Guide, "Configuring error handling controls for Kafka event sources"). It raises :class:`MalformedEvent` for what
-        is no event of Kafka, and :class:`BatchFailed` when a record that failed has no offset to be reported by.
+        15}}]}`` with the record that failed in each partition. It and all later ones come again; those have not begun (Lambda Developer
+        Guide, "Configuring error handling controls for Kafka event sources"). It raises :class:`MalformedEvent` if the
+        event is not of Kafka, and :class:`BatchFailed` if a record that failed has no offset to be reported by.
 
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    source = Source(
+    return reported(
+        once,
         "on_kafka",
-        lambda event, _: _deliveries(event),
-        reporting(partial=partial, all_failed=all_failed, identify=_identifier),
+        _deliveries,
         group=lambda delivery: delivery.group,
         concurrency=concurrency,
+        identify=_identifier,
+        **options,
     )
-    return wrapping(once, source, settings)
 
 
 def _identifier(delivery: Delivery) -> dict[str, object]:
@@ -74,13 +62,14 @@ def _deliveries(event: object) -> list[Delivery]:
     if isinstance(found, str) and found not in SOURCES:
         raise MalformedEvent(f"{other_source(SOURCES[0], found)}; nothing has run")
     if not isinstance(partitions, dict) or not all(isinstance(records, list) for records in partitions.values()):
-        raise MalformedEvent(
-            "this handler takes events of Kafka, which have a dict of records by topic and partition, and was given "
-            f"{described(event)}; nothing has run"
-        )
+        raise unfit(event, "events of Kafka, which have a dict of records by topic and partition")
     source = found if isinstance(found, str) else SOURCES[0]
     cluster = text_at(event, "eventSourceArn") or _servers(text_at(event, "bootstrapServers"))
-    return [_record(record, source, cluster, name) for name, records in partitions.items() for record in records]
+    return [
+        filled(source, record, partial(_record, cluster=cluster, group=str(name)))
+        for name, records in partitions.items()
+        for record in records
+    ]
 
 
 def _servers(servers: str | None) -> str | None:
@@ -88,24 +77,19 @@ def _servers(servers: str | None) -> str | None:
     return None if servers is None else ",".join(sorted(servers.split(",")))
 
 
-def _record(record: object, source: str, cluster: str | None, name: str) -> Delivery:
-    delivery = Delivery(source, record)
-    delivery.group = str(name)
-    try:
-        topic, partition, offset = needed(record, "topic"), _number(record, "partition"), _number(record, "offset")
-        delivery.id = (f"{topic}-{partition}", offset)
-        timestamp = at(record, "timestamp")
-        if cluster is not None:
-            delivery.key = (cluster, topic, partition, offset, *([timestamp] if type(timestamp) is int else []))
-        if at(record, "value") is not None:
-            delivery.body = from_base64(needed(record, "value"), "the value")
-    except MalformedRecord as fault:
-        delivery.fault = fault
-    return delivery
+def _record(delivery: Delivery, cluster: str | None, group: str) -> None:
+    record, delivery.group = delivery.raw, group
+    topic, partition, offset = needed(record, "topic"), _number(record, "partition"), _number(record, "offset")
+    delivery.id = (f"{topic}-{partition}", offset)
+    timestamp = at(record, "timestamp")
+    if cluster is not None:
+        delivery.key = (cluster, topic, partition, offset, *([timestamp] if type(timestamp) is int else []))
+    if at(record, "value") is not None:
+        delivery.body = from_base64(needed(record, "value"), "the value")
 
 
 def _number(record: object, name: str) -> int:
     number = at(record, name)
     if type(number) is not int:
-        raise MalformedRecord(f"the record has no {name}, or one that is no whole number")
+        raise MalformedRecord(f"the record has no {name}, or it is not a whole number")
     return number

@@ -1,7 +1,7 @@
 """The Kinesis Producer Library's aggregates: many user records in one Kinesis record.
 
-The format is told by "KPL Aggregated Record Format" (awslabs/amazon-kinesis-producer, aggregation-format.md): four bytes
-of magic, a protobuf message, and the MD5 of that message. Whatever has not all three is a plain record. The message is ::
+The format is described in "KPL Aggregated Record Format" (awslabs/amazon-kinesis-producer, aggregation-format.md): four bytes
+of magic, a protobuf message, and the MD5 of that message. Data without all three is a plain record. The message is ::
 
     message AggregatedRecord { repeated string partition_key_table = 1; repeated string explicit_hash_key_table = 2;
                                repeated Record records = 3; }
@@ -32,7 +32,7 @@ def user_records(data: bytes) -> list[UserRecord] | None:
     """Return the records of an aggregate, or None when ``data`` is a plain record.
 
     Raises:
-        ValueError: it is an aggregate by magic and digest, and its message cannot be read.
+        ValueError: its magic and digest are those of an aggregate, but its message cannot be read.
     """
     message = data[len(MAGIC) : -_DIGEST]
     if not data.startswith(MAGIC) or not message:
@@ -68,7 +68,7 @@ def _entry(table: list[str], index: object) -> str:
 
 def _as_bytes(value: int | bytes) -> bytes:
     if not isinstance(value, bytes):
-        raise ValueError("a field of the aggregate is a number where bytes are due")  # it is bad data
+        raise ValueError("a field of the aggregate is a number and must be bytes")  # it is bad data
     return value
 
 

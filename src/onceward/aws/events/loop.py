@@ -22,10 +22,10 @@ _within: ContextVar[bool] = ContextVar("onceward-lambda-loop", default=False)
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end in this process's loop, and return its result.
 
-    A call out of a thread that a coroutine of that loop waits for gets a loop of its own, for that one is taken.
+    If a coroutine of that loop waits for a thread, a call from that thread gets its own loop, because the first is busy.
 
     Raises:
-        RuntimeError: this thread runs an event loop already, which a Lambda handler must not be called in.
+        RuntimeError: this thread runs an event loop already. Call a Lambda handler in another thread.
     """
     global _runner  # one for the life of the process
     try:

@@ -4,18 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 from urllib.parse import unquote_plus
 
-from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
+from onceward.aws.events.handler import LambdaHandler, Source, wrapping
+from onceward.aws.events.records import at, deliveries_of, needed, text_at, unfit
 from onceward.aws.events.response import raise_failed, raise_own
-from onceward.consumers.delivery import (
-    Delivery,
-    MalformedEvent,
-    MalformedRecord,
-    at,
-    deliveries_of,
-    described,
-    needed,
-    text_at,
-)
+from onceward.consumers.delivery import Delivery, DeliveryOptions, MalformedRecord
 
 if TYPE_CHECKING:
     from onceward.batch.batch import BatchOutcome
@@ -26,39 +18,36 @@ EVENTBRIDGE: Final = "aws:events"
 S3: Final = "aws:s3"
 
 
-def on_sns(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+def on_sns(once: "Once", **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a topic's messages, each handled once.
 
     The payload is the decoded ``Message``, the key SNS's ``MessageId`` by default.
 
     Args:
         once: the ledger and the defaults of the policy.
-        **settings: see :class:`Settings`.
+        **options: see :class:`DeliveryOptions`.
 
     Returns:
         A decorator. The handler answers None, and raises :class:`BatchFailed` when it failed, so that Lambda tries again;
-        :class:`MalformedEvent` for what is no event of SNS.
+        :class:`MalformedEvent` if the event is not of SNS.
 
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    source = Source(
-        "on_sns", lambda event, _: deliveries_of(event, SNS, lambda record: (_message(record),)), raise_failed
-    )
-    return wrapping(once, source, settings)
+    return wrapping(once, Source("on_sns", lambda event, _: deliveries_of(event, SNS, _message), raise_failed), options)
 
 
-def on_s3(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+def on_s3(once: "Once", **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a bucket's notifications, each handled once.
 
-    The payload is a flat dict: ``eventName``, ``eventTime``, ``bucket``, ``key`` (decoded: what ``GetObject`` takes) and, as
-    far as they are there, ``versionId``, ``size``, ``eTag`` and ``sequencer``; :class:`Delivery` has the rest. The key is the
-    bucket, the object's key and version, the event's name and the sequencer by default, or the event's time where S3
+    The payload is a flat dict: ``eventName``, ``eventTime``, ``bucket``, ``key`` (decoded, as ``GetObject`` takes it) and, if
+    they are there, ``versionId``, ``size``, ``eTag`` and ``sequencer``; :class:`Delivery` has the rest. The key is the
+    bucket, the object's key and version, the event's name and the sequencer by default, or the event's time if S3
     gives no sequencer.
 
     Args:
         once: as for :func:`on_sns`.
-        **settings: see :class:`Settings`.
+        **options: see :class:`DeliveryOptions`.
 
     Returns:
         As :func:`on_sns`.
@@ -66,12 +55,11 @@ def on_s3(once: "Once", **settings: Unpack[Settings]) -> Callable[[Callable[...,
     Raises:
         TypeError, ValueError: as :func:`on_sns`.
     """
-    source = Source("on_s3", lambda event, _: deliveries_of(event, S3, lambda record: (_object(record),)), raise_failed)
-    return wrapping(once, source, settings)
+    return wrapping(once, Source("on_s3", lambda event, _: deliveries_of(event, S3, _object), raise_failed), options)
 
 
 def on_eventbridge(
-    once: "Once", **settings: Unpack[Settings]
+    once: "Once", **options: Unpack[DeliveryOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a bus's events, each handled once.
 
@@ -80,16 +68,16 @@ def on_eventbridge(
 
     Args:
         once: as for :func:`on_sns`.
-        **settings: see :class:`Settings`.
+        **options: see :class:`DeliveryOptions`.
 
     Returns:
         A decorator. The handler answers None, and raises what the function raised, or why it did not run, so that Lambda
-        tries again; :class:`MalformedEvent` for what is no event of EventBridge.
+        tries again; :class:`MalformedEvent` if the event is not of EventBridge.
 
     Raises:
         TypeError, ValueError: as :func:`on_sns`.
     """
-    return wrapping(once, Source("on_eventbridge", lambda event, _: _bus_event(event), _answer_of_one), settings)
+    return wrapping(once, Source("on_eventbridge", lambda event, _: _bus_event(event), _answer_of_one), options)
 
 
 def _answer_of_one(outcomes: "Sequence[BatchOutcome]") -> None:
@@ -97,21 +85,17 @@ def _answer_of_one(outcomes: "Sequence[BatchOutcome]") -> None:
         raise_own(outcomes)
 
 
-def _message(record: object) -> Delivery:
-    delivery = Delivery(SNS, record)
-    delivery.id = delivery.key = text_at(record, "Sns", "MessageId")
-    try:
-        delivery.body = needed(record, "Sns", "Message")
-    except MalformedRecord as fault:
-        delivery.fault = fault
-    return delivery
+def _message(delivery: Delivery) -> None:
+    delivery.id = delivery.key = text_at(delivery.raw, "Sns", "MessageId")
+    delivery.body = needed(delivery.raw, "Sns", "Message")
 
 
 def _bus_event(event: object) -> list[Delivery]:
     if not isinstance(event, dict) or "detail" not in event or "detail-type" not in event:
-        raise MalformedEvent(
-            f"this handler takes events of EventBridge, which have detail-type and detail, and was given {described(event)}; "
-            "nothing has run. For the input of a schedule, or what an input transformer makes, use on_invoke"
+        raise unfit(
+            event,
+            "events of EventBridge, which have detail-type and detail (use on_invoke for the input of a schedule or of an input "
+            "transformer)",
         )
     delivery = Delivery(EVENTBRIDGE, event)
     delivery.id = delivery.key = text_at(event, "id")
@@ -119,18 +103,12 @@ def _bus_event(event: object) -> list[Delivery]:
     return [delivery]
 
 
-def _object(record: object) -> Delivery:
-    delivery = Delivery(S3, record)
-    try:
-        delivery.data = data = _object_data(record)
-    except MalformedRecord as fault:
-        delivery.fault = fault
-        return delivery
+def _object(delivery: Delivery) -> None:
+    delivery.data = data = _object_data(delivery.raw)
     moment = text_at(data, "sequencer") or text_at(data, "eventTime")
     if moment is not None:
         version = text_at(data, "versionId")
         delivery.key = (data["bucket"], data["key"], *([version] if version else []), data["eventName"], moment)
-    return delivery
 
 
 def _object_data(record: object) -> dict[str, Any]:

@@ -1,19 +1,33 @@
 """Lambda's answer for a batch: a response that names what failed, or an error."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, NoReturn, cast
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Literal, NoReturn, Unpack, cast
 
-import msgspec
-
+from onceward.aws.events.handler import LambdaHandler, Source, wrapping
 from onceward.claim.arguments import check_flag
-from onceward.consumers.delivery import BatchFailed, Delivery
-from onceward.results.values import model_data
+from onceward.consumers.delivery import Delivery, DeliveryOptions
+from onceward.errors import OncewardError
 
 if TYPE_CHECKING:
     from onceward.batch.batch import BatchOutcome
+    from onceward.once import Once
 
 AllFailed = Literal["report", "raise"]
 Response = dict[str, list[dict[str, object]]]
+
+
+class BatchFailed(OncewardError):
+    """Records of an event failed, so the invocation fails and the event is delivered again.
+
+    Finished records are in the ledger and do not run again.
+
+    Attributes:
+        outcomes: one for each record, in the order of the event.
+    """
+
+    def __init__(self, message: str, outcomes: "Sequence[BatchOutcome]" = ()) -> None:
+        super().__init__(message)
+        self.outcomes = outcomes
 
 
 def delivery_of(outcome: "BatchOutcome") -> Delivery:
@@ -21,23 +35,40 @@ def delivery_of(outcome: "BatchOutcome") -> Delivery:
     return cast("Delivery", outcome.record)
 
 
-def reporting(
+class ReportOptions(DeliveryOptions, total=False):
+    """The keywords of handlers that report each record that failed, besides those of :class:`DeliveryOptions`.
+
+    Attributes:
+        partial: whether the event source mapping has ``ReportBatchItemFailures``; True by default. If not, give False: any
+            failure then fails the invocation. Lambda would ignore a response, and delete or skip the failed records.
+        all_failed: what to do if no record succeeded: "report" them (the default), or "raise" :class:`BatchFailed`, so that
+            it counts as an error of the function. Busy and deferred records alone are no failure.
+    """
+
+    partial: bool
+    all_failed: AllFailed
+
+
+def reported(
+    once: "Once",
+    source: str,
+    deliveries: Callable[[object], list[Delivery]],
     *,
-    partial: bool,
-    all_failed: AllFailed,
+    group: Callable[[Delivery], Hashable | None] | None = None,
+    concurrency: int = 1,
     first_only: bool = False,
     identify: Callable[[Delivery], object] = lambda delivery: delivery.id,
-) -> "Callable[[Sequence[BatchOutcome]], Response]":
-    """Return what makes a partial batch response of outcomes.
+    partial: bool = True,
+    all_failed: AllFailed = "report",
+    **options: Unpack[DeliveryOptions],
+) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
+    """Return the decorator for a source that wants a partial batch response.
 
-    Args:
-        partial: False to raise instead whenever anything failed.
-        all_failed: "raise" to raise instead when everything failed; busy and deferred records alone are no failure.
-        first_only: whether the source begins again at the first failure, whatever is named besides.
-        identify: what stands for a delivery, which has an id, in the response.
+    ``identify`` returns what the response names a failed delivery by. With ``first_only`` the response names only the first failure, because the source begins again there. The other arguments are
+    those of :class:`Source` and :class:`ReportOptions`.
 
     Raises:
-        TypeError: ``partial`` is neither True nor False.
+        TypeError: ``once`` is not a Once, or ``partial`` is neither True nor False.
         ValueError: ``all_failed`` is neither "report" nor "raise".
     """
     check_flag("partial", partial)
@@ -55,11 +86,11 @@ def reporting(
             raise failure(outcomes, "; one of them has no identifier to be reported by")
         return {"batchItemFailures": [{"itemIdentifier": identify(delivery_of(outcome))} for outcome in named]}
 
-    return answer
+    return wrapping(once, Source(source, lambda event, _: deliveries(event), answer, group, concurrency), options)
 
 
 def raise_failed(outcomes: "Sequence[BatchOutcome]") -> None:
-    """Raise BatchFailed when any of the records is not done."""
+    """Raise BatchFailed if any record is not done."""
     if not all(outcome.ok for outcome in outcomes):
         raise failure(outcomes)
 
@@ -75,18 +106,8 @@ def failure(outcomes: "Sequence[BatchOutcome]", why: str = "") -> BatchFailed:
     first = failed[0]
     error = BatchFailed(
         f"{len(failed)} of {len(outcomes)} record(s) were not handled{why}; the first is {first.key or first.record}, "
-        f"{first.status}: {first.error!r}. What was done is in the ledger, and is not done again when the event comes again",
+        f"{first.status}: {first.error!r}. Finished records are in the ledger, and do not run again when the event comes again",
         outcomes,
     )
     error.__cause__ = first.error
     return error
-
-
-def json_ready(value: object) -> object:
-    """Return ``value`` in JSON's own types; raises TypeError if that is impossible."""
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=model_data)
-
-
-def json_bytes(value: object) -> bytes:
-    """Return ``value`` as JSON; raises TypeError if that is impossible."""
-    return msgspec.json.encode(value, enc_hook=model_data)

@@ -1,71 +1,48 @@
 """Lambda's events of SQS queues: partial batch responses, and the order of FIFO queues."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, Unpack
 
-from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
-from onceward.aws.events.response import AllFailed, Response, reporting
-from onceward.consumers.delivery import (
-    KEY_ATTRIBUTE,
-    Delivery,
-    MalformedRecord,
-    at,
-    decoded,
-    deliveries_of,
-    needed,
-    text_at,
-)
+from onceward.aws.events.handler import LambdaHandler
+from onceward.aws.events.records import at, deliveries_of, filled, needed, text_at
+from onceward.aws.events.response import ReportOptions, Response, reported
+from onceward.aws.sqs import KEY_ATTRIBUTE
+from onceward.consumers.delivery import Delivery, MalformedRecord, decoded
 
 if TYPE_CHECKING:
     from onceward.once import Once
 
-SOURCE = "aws:sqs"
+SOURCE: Final = "aws:sqs"
 Unwrap = Literal["sns"]
 Stop = Literal["group", "batch"]
 
 
 def on_sqs(
-    once: "Once",
-    *,
-    concurrency: int = 1,
-    unwrap: Unwrap | None = None,
-    partial: bool = True,
-    all_failed: AllFailed = "report",
-    **settings: Unpack[Settings],
+    once: "Once", *, concurrency: int = 1, unwrap: Unwrap | None = None, **options: Unpack[ReportOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a standard queue's messages, each handled once: ``@on_sqs(once, key="order.id")``.
 
-    The key is the message id by default, or the message attribute ``onceward-key`` when it has one, as messages have that
-    ``onceward.aws.send`` or ``onceward redrive`` has sent. The id is the same for all deliveries of one message; a message that
-    was sent twice has two, so give a key from the payload where it has one.
+    The key is by default the message attribute ``onceward-key``, which ``onceward.aws.send`` and ``onceward redrive`` set, else the
+    message id. The id is the same for all deliveries of one message. A message that was sent twice has two ids, so give a key
+    from the payload if it has one.
 
     Args:
         once: the ledger and the defaults of the policy.
         concurrency: how many messages of one event are handled at a time, in threads or tasks.
-        unwrap: ``"sns"`` for a queue that is subscribed to a topic without raw delivery: the payload is the message that was
-            published, and the key by default (whatever attributes there are) SNS's own message id, which is the same when
-            SNS delivers it twice.
-        partial: whether the event source mapping has ``ReportBatchItemFailures``; if not, give False: then any failure
-            fails the invocation, because a response would be ignored and the messages deleted.
-        all_failed: whether to "report" an event of which nothing succeeded, too, or to "raise" :class:`BatchFailed`, so that
-            it counts as an error of the function.
-        **settings: see :class:`Settings`.
+        unwrap: ``"sns"`` for a queue that is subscribed to a topic without raw delivery. The payload is then the published
+            message, and the default key is always SNS's message id, which is the same when SNS delivers it twice.
+        **options: see :class:`ReportOptions`.
 
     Returns:
         A decorator. The handler answers ``{"batchItemFailures": [{"itemIdentifier": messageId}]}`` (Lambda Developer Guide,
-        "Implementing partial batch responses"). It raises :class:`MalformedEvent` for what is no event of a standard
-        queue, and :class:`BatchFailed` when a message that failed has no id to be reported by.
+        "Implementing partial batch responses"). It raises :class:`MalformedEvent` if the event is not of a
+        standard queue, and :class:`BatchFailed` if a message that failed has no id to be reported by.
 
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    source = Source(
-        "on_sqs",
-        _reader(unwrap, fifo=False),
-        reporting(partial=partial, all_failed=all_failed),
-        concurrency=concurrency,
-    )
-    return wrapping(once, source, settings)
+    return reported(once, "on_sqs", _reader(unwrap, fifo=False), concurrency=concurrency, **options)
 
 
 def on_sqs_fifo(
@@ -74,21 +51,17 @@ def on_sqs_fifo(
     stop: Stop = "group",
     concurrency: int = 1,
     unwrap: Unwrap | None = None,
-    partial: bool = True,
-    all_failed: AllFailed = "report",
-    **settings: Unpack[Settings],
+    **options: Unpack[ReportOptions],
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a FIFO queue's messages, which keeps their order also when one fails.
 
     Args:
-        once: as for :func:`on_sqs`, like the other arguments that are not told here.
-        stop: what is not begun after a message that failed: the rest of its message "group", or of the whole "batch". All
-            of it is reported as failed, too, so that it comes again in order.
+        once: as for :func:`on_sqs`, like ``unwrap`` and ``options``.
+        stop: what does not begin after a message that failed: the rest of its message "group", or of the whole "batch". The
+            handler reports all of it as failed, so that it comes again in order.
         concurrency: how many message groups of one event are handled at a time.
         unwrap: see above.
-        partial: see above.
-        all_failed: see above.
-        **settings: see :class:`Settings`.
+        **options: see above.
 
     Returns:
         As :func:`on_sqs`.
@@ -98,25 +71,18 @@ def on_sqs_fifo(
     """
     if stop not in {"group", "batch"}:
         raise ValueError(f'stop={stop!r}: give "group" or "batch"')
-    source = Source(
+    return reported(
+        once,
         "on_sqs_fifo",
         _reader(unwrap, fifo=True),
-        reporting(partial=partial, all_failed=all_failed),
         group=(lambda delivery: delivery.group) if stop == "group" else (lambda _: SOURCE),
         concurrency=concurrency,
+        **options,
     )
-    return wrapping(once, source, settings)
 
 
-def _reader(unwrap: Unwrap | None, *, fifo: bool) -> Callable[[object, object], list[Delivery]]:
-    if unwrap not in {None, "sns"}:
-        raise ValueError(f'unwrap={unwrap!r}: give "sns", or leave it out')
-    return lambda event, _: _messages(event, unwrap=unwrap, fifo=fifo)
-
-
-def _messages(event: object, *, unwrap: Unwrap | None, fifo: bool) -> list[Delivery]:
-    def read(record: object) -> tuple[Delivery]:
-        return (message_delivery(record, unwrap=unwrap, fifo=fifo),)
+def _reader(unwrap: Unwrap | None, *, fifo: bool) -> Callable[[object], list[Delivery]]:
+    check_unwrap(unwrap)
 
     def strange(record: object) -> str | None:
         arn = text_at(record, "eventSourceARN")
@@ -127,7 +93,14 @@ def _messages(event: object, *, unwrap: Unwrap | None, fifo: bool) -> list[Deliv
             f"{'FIFO' if fifo else 'standard'} queues. Use {'on_sqs' if fifo else 'on_sqs_fifo'}"
         )
 
-    return deliveries_of(event, SOURCE, read, strange)
+    fill = partial(_fill, unwrap=unwrap, fifo=fifo)
+    return lambda event: deliveries_of(event, SOURCE, fill, strange)
+
+
+def check_unwrap(unwrap: object) -> None:
+    """Refuse an ``unwrap=`` that is not valid, with a ValueError."""
+    if unwrap not in {None, "sns"}:
+        raise ValueError(f'unwrap={unwrap!r}: give "sns", or leave it out')
 
 
 def message_delivery(record: object, *, unwrap: Unwrap | None, fifo: bool) -> Delivery:
@@ -138,20 +111,20 @@ def message_delivery(record: object, *, unwrap: Unwrap | None, fifo: bool) -> De
         unwrap: as for :func:`on_sqs`.
         fifo: whether it must have a message group.
     """
-    delivery = Delivery(SOURCE, record)
+    return filled(SOURCE, record, partial(_fill, unwrap=unwrap, fifo=fifo))
+
+
+def _fill(delivery: Delivery, *, unwrap: Unwrap | None, fifo: bool) -> None:
+    record = delivery.raw
     delivery.id = text_at(record, "messageId")
     delivery.key = text_at(record, "messageAttributes", KEY_ATTRIBUTE, "stringValue") or delivery.id
     # Standard queues have groups, too, but no order.
     delivery.group = text_at(record, "attributes", "MessageGroupId")
-    try:
-        delivery.body = needed(record, "body")
-        if unwrap == "sns":
-            _unwrap(delivery, decoded(delivery.body))
-    except MalformedRecord as fault:
-        delivery.fault = fault
+    delivery.body = needed(record, "body")
+    if unwrap == "sns":
+        _unwrap(delivery, decoded(delivery.body))
     if fifo and delivery.group is None:
-        delivery.fault = MalformedRecord("the message has no MessageGroupId, which all messages of a FIFO queue have")
-    return delivery
+        raise MalformedRecord("the message has no MessageGroupId, which all messages of a FIFO queue have")
 
 
 def _unwrap(delivery: Delivery, envelope: object) -> None:

@@ -1,20 +1,12 @@
 """Lambda's events of Kinesis and DynamoDB streams: in order, and repeated from the first failure on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from onceward.aws.events.handler import LambdaHandler, Settings, Source, wrapping
-from onceward.aws.events.response import AllFailed, Response, reporting
-from onceward.consumers.delivery import (
-    Delivery,
-    MalformedEvent,
-    MalformedRecord,
-    at,
-    deliveries_of,
-    from_base64,
-    needed,
-    text_at,
-)
+from onceward.aws.events.handler import LambdaHandler
+from onceward.aws.events.records import MalformedEvent, at, deliveries_of, from_base64, needed, text_at
+from onceward.aws.events.response import ReportOptions, Response, reported
+from onceward.consumers.delivery import Delivery, MalformedRecord
 
 if TYPE_CHECKING:
     from onceward.once import Once
@@ -24,46 +16,41 @@ DYNAMODB: Final = "aws:dynamodb"
 
 
 def on_kinesis(
-    once: "Once", *, partial: bool = True, all_failed: AllFailed = "report", **settings: Unpack[Settings]
+    once: "Once", **options: Unpack[ReportOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a Kinesis stream's records, each handled once and in order.
 
     Aggregates of the Kinesis Producer Library are taken apart. The key is the stream, the shard and the sequence number by
-    default, and of a record in an aggregate its place there, too. Nothing after a record that failed is begun or claimed.
+    default, plus the place of a record in its aggregate. Nothing after a record that failed is begun or claimed.
 
     Args:
         once: the ledger and the defaults of the policy.
-        partial: whether the event source mapping has ``ReportBatchItemFailures``; if not, give False: then any failure
-            fails the invocation, because a response would be ignored and the records passed over.
-        all_failed: whether to "report" an event of which nothing succeeded, too, or to "raise" :class:`BatchFailed`.
-        **settings: see :class:`Settings`.
+        **options: see :class:`ReportOptions`.
 
     Returns:
         A decorator. The handler answers ``{"batchItemFailures": [{"itemIdentifier": sequenceNumber}]}`` with the first
-        record that failed, from which on Lambda delivers again (Lambda Developer Guide, "Configuring partial batch
-        response with Kinesis Data Streams and Lambda"). It raises :class:`MalformedEvent` for what is no event of Kinesis, also
-        for one of a time window, and :class:`BatchFailed` when a record that failed has no sequence number.
+        record that failed. Lambda delivers again from there (Lambda Developer Guide, "Configuring partial batch
+        response with Kinesis Data Streams and Lambda"). It raises :class:`MalformedEvent` if the event is not of
+        Kinesis, or is of a time window, and :class:`BatchFailed` if a record that failed has no sequence number.
 
     Raises:
         TypeError, ValueError: an option is not valid, or the function does not fit; when decorating.
     """
-    return wrapping(once, _stream("on_kinesis", _kinesis, partial=partial, all_failed=all_failed), settings)
+    return reported(once, "on_kinesis", _kinesis, group=_shard, first_only=True, **options)
 
 
 def on_dynamodb_stream(
-    once: "Once", *, partial: bool = True, all_failed: AllFailed = "report", **settings: Unpack[Settings]
+    once: "Once", **options: Unpack[ReportOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a table's changes, each handled once and in order.
 
-    The payload is a dict with ``eventName`` and, as far as the stream's view has them, ``Keys``, ``NewImage`` and
-    ``OldImage``, with plain values: numbers are int, or Decimal when they are not whole, sets are set, binaries bytes. The key is the
+    The payload is a dict with ``eventName`` and, if the stream's view has them, ``Keys``, ``NewImage`` and
+    ``OldImage``, with plain values: a number is an int, or a Decimal if it is not whole; a set is a set; a binary is bytes. The key is the
     ``eventID`` by default.
 
     Args:
-        once: as for :func:`on_kinesis`, like all the other arguments.
-        partial: see there.
-        all_failed: see there.
-        **settings: see :class:`Settings`.
+        once: as for :func:`on_kinesis`.
+        **options: the same.
 
     Returns:
         As :func:`on_kinesis`.
@@ -71,25 +58,18 @@ def on_dynamodb_stream(
     Raises:
         TypeError, ValueError: as :func:`on_kinesis`.
     """
-    return wrapping(once, _stream("on_dynamodb_stream", _dynamodb, partial=partial, all_failed=all_failed), settings)
+    return reported(once, "on_dynamodb_stream", _dynamodb, group=_shard, first_only=True, **options)
 
 
-def _stream(
-    name: str, deliveries: Callable[[object], list[Delivery]], *, partial: bool, all_failed: AllFailed
-) -> Source[Response]:
-    return Source(
-        name,
-        lambda event, _: deliveries(event),
-        reporting(partial=partial, all_failed=all_failed, first_only=True),
-        group=lambda _: "the shard",  # Lambda gives a function the records of one shard at a time
-    )
+def _shard(_: Delivery) -> str:
+    return "the shard"  # Lambda gives a function the records of one shard at a time
 
 
 def _refuse_window(event: object) -> None:
     if at(event, "window") is not None:
         raise MalformedEvent(
-            "this is an event of a tumbling window, whose state a handler of single records cannot keep; nothing has run. "
-            "Take TumblingWindowInSeconds out of the event source mapping"
+            "this is an event of a tumbling window. A handler of single records cannot keep its state; nothing has run. "
+            "Remove TumblingWindowInSeconds from the event source mapping"
         )
 
 
@@ -98,46 +78,44 @@ def _refuse_window(event: object) -> None:
 
 def _kinesis(event: object) -> list[Delivery]:
     _refuse_window(event)
-    return deliveries_of(event, KINESIS, _kinesis_record)
+    return [inner for outer in deliveries_of(event, KINESIS, _kinesis_record) for inner in _taken_apart(outer)]
 
 
-def _kinesis_record(record: object) -> Iterator[Delivery]:
+def _kinesis_record(delivery: Delivery) -> None:
+    raw = delivery.raw
+    delivery.id = text_at(raw, "kinesis", "sequenceNumber")
+    stream, event_id = text_at(raw, "eventSourceARN"), text_at(raw, "eventID")
+    if stream is not None and event_id is not None:
+        # For a consumer with enhanced fan-out it contains the consumer's name, but the records are the stream's.
+        delivery.key = (stream.partition("/consumer/")[0], event_id)
+    delivery.body = from_base64(needed(raw, "kinesis", "data"), "kinesis.data")
+
+
+def _taken_apart(outer: Delivery) -> list[Delivery]:
     from onceward.aws.events.kpl import user_records
 
-    number = text_at(record, "kinesis", "sequenceNumber")
-    stream, event_id = text_at(record, "eventSourceARN"), text_at(record, "eventID")
-    # For a consumer with enhanced fan-out it contains the consumer's name, but the records are the stream's.
-    key = None if stream is None or event_id is None else (stream.partition("/consumer/")[0], event_id)
-
-    def delivery(raw: object, key: object, body: bytes | None) -> Delivery:
-        made = Delivery(KINESIS, raw)
-        made.id, made.key, made.body = number, key, body
-        return made
-
+    if outer.fault is not None or not isinstance(outer.body, bytes):
+        return [outer]
     try:
-        body = from_base64(needed(record, "kinesis", "data"), "kinesis.data")
-        inner = user_records(body)
-    except (MalformedRecord, ValueError) as error:
-        broken = delivery(record, key, None)
-        if isinstance(error, MalformedRecord):
-            broken.fault = error
-        else:
-            broken.fault = MalformedRecord(f"of an aggregate: {error}")
-            broken.fault.__cause__ = error
-        yield broken
-        return
-    if inner is None:
-        yield delivery(record, key, body)
-        return
-    assert isinstance(record, dict)  # it had kinesis.data
-    for index, user_record in enumerate(inner):
+        records = user_records(outer.body)
+    except ValueError as error:
+        outer.fault = MalformedRecord(f"of an aggregate: {error}")
+        outer.fault.__cause__ = error
+        records = None
+    if records is None:
+        return [outer]
+    inner = []
+    for index, record in enumerate(records):
         own = {
-            "partitionKey": user_record.partition_key,
-            "explicitHashKey": user_record.explicit_hash_key,
+            "partitionKey": record.partition_key,
+            "explicitHashKey": record.explicit_hash_key,
             "subSequenceNumber": index,
         }
-        raw = {**record, "kinesis": {**record["kinesis"], **own}}
-        yield delivery(raw, None if key is None else (*key, index), user_record.data)
+        made = Delivery(KINESIS, {**outer.raw, "kinesis": {**outer.raw["kinesis"], **own}})
+        made.id, made.body = outer.id, record.data
+        made.key = (*outer.key, index) if isinstance(outer.key, tuple) else None
+        inner.append(made)
+    return inner
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
@@ -145,26 +123,21 @@ def _kinesis_record(record: object) -> Iterator[Delivery]:
 
 def _dynamodb(event: object) -> list[Delivery]:
     _refuse_window(event)
-    return deliveries_of(event, DYNAMODB, lambda record: (_change(record),))
+    return deliveries_of(event, DYNAMODB, _change)
 
 
-def _change(record: object) -> Delivery:
-    delivery = Delivery(DYNAMODB, record)
-    delivery.id = text_at(record, "dynamodb", "SequenceNumber")
-    delivery.key = text_at(record, "eventID")
+def _change(delivery: Delivery) -> None:
+    raw = delivery.raw
+    delivery.id = text_at(raw, "dynamodb", "SequenceNumber")
+    delivery.key = text_at(raw, "eventID")
+    data: dict[str, object] = {"eventName": needed(raw, "eventName")}
     try:
-        data: dict[str, object] = {"eventName": needed(record, "eventName")}
         for name in ("Keys", "NewImage", "OldImage"):
-            image = at(record, "dynamodb", name)
-            if image is not None:
+            if (image := at(raw, "dynamodb", name)) is not None:
                 data[name] = _plain({"M": image})
-        delivery.data = data
-    except MalformedRecord as fault:
-        delivery.fault = fault
     except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        delivery.fault = MalformedRecord(f"the record has what is no attribute value of DynamoDB: {error!r}")
-        delivery.fault.__cause__ = error
-    return delivery
+        raise MalformedRecord(f"the record contains a value that is not DynamoDB's: {error!r}") from error
+    delivery.data = data
 
 
 def _plain(attribute: Any) -> object:
@@ -178,7 +151,7 @@ def _plain(attribute: Any) -> object:
 
 def _number(text: Any) -> object:
     if not isinstance(text, str):
-        raise TypeError(f"a number is written as text, not as {type(text).__name__}")
+        raise TypeError(f"a number must be text, not {type(text).__name__}")
     if text.removeprefix("-").isdecimal():
         return int(text)
     from decimal import Decimal
@@ -188,7 +161,7 @@ def _number(text: Any) -> object:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"a text is no {type(value).__name__}")
+        raise TypeError(f"a text must not be a {type(value).__name__}")
     return value
 
 

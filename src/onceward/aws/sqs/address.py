@@ -17,10 +17,10 @@ class Address(NamedTuple):
 
     Attributes:
         name: of the queue.
-        url: None must be asked for.
-        account: that the queue belongs to; None is the caller's own.
-        region: that it is in; None is not told.
-        endpoint: where requests go if nobody says otherwise; None is the region's own endpoint.
+        url: None if it must be requested.
+        account: of the queue; None is the caller's own.
+        region: of the queue; None if it is not in the text.
+        endpoint: where requests go by default; None is the region's own endpoint.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Address(NamedTuple):
 
 
 def address_of(queue: str, region: str | None = None) -> Address:
-    """Return what a queue's name, ARN or URL tells; ``region`` is that which the caller gave.
+    """Return what a queue's name, ARN or URL says; ``region`` is the caller's.
 
     Raises:
         ValueError: it is none of these, or it is in another region.

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from onceward.aws.sqs import KEY_ATTRIBUTE
 from onceward.aws.sqs.message import Attribute, Message
-from onceward.consumers.delivery import KEY_ATTRIBUTE
 from onceward.errors import OncewardError
 
 
@@ -24,7 +24,7 @@ class Kept(NamedTuple):
 
 
 def kept_text(message: Message, queue: str) -> str:
-    """Return what a record says of a message that was received from ``queue``, an ARN."""
+    """Return the text for a record of a message from ``queue``, an ARN."""
     told = {
         "id": message.id,
         "queue": queue,
@@ -39,7 +39,7 @@ def read_kept(text: str) -> Kept:
     """Return the message that a record keeps.
 
     Raises:
-        OncewardError: the text is not that of a message, as when somebody has changed it.
+        OncewardError: the text is not a message; somebody may have changed it.
     """
     try:
         told = msgspec.json.decode(text)["message"]
@@ -47,20 +47,19 @@ def read_kept(text: str) -> Kept:
         system = {} if told["group"] is None else {"MessageGroupId": told["group"]}
         return Kept(told["queue"], Message(told["id"], "", told["body"], system, attributes))
     except (msgspec.MsgspecError, LookupError, TypeError, AttributeError, ValueError) as error:
-        raise OncewardError(f"what the record keeps is not a message of a queue: {error!r}") from error
+        raise OncewardError(f"the record's text is not a message of a queue: {error!r}") from error
 
 
-def alike(one: Message, other: Message) -> bool:
-    """Tell whether two messages are equal. A copy that was sent again also has an attribute of ours."""
-    return one.body == other.body and _own(one) == _own(other)
+def alike(one: str, other: str) -> bool:
+    """Tell whether two texts of :func:`kept_text` are of equal messages. An unreadable text equals no other.
 
-
-def alike_texts(one: str, other: str) -> bool:
-    """As above, for texts of :func:`kept_text`. An unreadable text equals no other."""
+    A copy that was sent again also has an attribute of ours.
+    """
     try:
-        return alike(read_kept(one).message, read_kept(other).message)
+        first, second = read_kept(one).message, read_kept(other).message
     except OncewardError:
         return False
+    return first.body == second.body and _own(first) == _own(second)
 
 
 def _own(message: Message) -> dict[str, Attribute]:

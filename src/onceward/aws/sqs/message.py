@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import md5
 from typing import Any, Final, NamedTuple
 
-# SQS API Reference, SendMessage. It refuses others, or by
-# other versions of that page replaces them by U+FFFD.
+# SQS API Reference, SendMessage. SQS refuses these characters; other versions of that page say that U+FFFD replaces them.
 _FOREIGN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-# SQS takes 1 MiB in one request. Until 2025 it took 256 KiB, as some test servers still do: batches keep to that, and a larger
-# message goes alone. The service refuses what is too large for a queue.
+# SQS takes 1 MiB in one request. Until 2025 it took 256 KiB, as some test servers still do. Batches stay below that, and a larger
+# message goes alone. The service refuses messages that are too large for a queue.
 TOGETHER: Final = 256 * 1024
 ENTRIES: Final = 10  # of a batch
+MOST_ATTRIBUTES: Final = 10  # of a message (SQS Developer Guide, "Amazon SQS message metadata")
 
 
 class Attribute(NamedTuple):
@@ -163,7 +163,7 @@ def _attribute(name: str, value: object) -> Attribute:
 def _check(text: str, what: str) -> None:
     if (foreign := _FOREIGN.search(text)) is not None:
         raise ValueError(
-            f"{what} of the message holds U+{ord(foreign[0]):04X} at {foreign.start()}, which SQS does not take: send such "
+            f"{what} of the message holds U+{ord(foreign[0]):04X} at {foreign.start()}, which SQS does not accept: send such "
             "data as JSON, which escapes it, or as base64"
         )
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Unpack, cast
+from typing import TYPE_CHECKING, Final, Unpack, cast
 
 import msgspec
 
-from onceward.aws.sqs.message import AttributeValue, Outgoing, entry_of
+from onceward.aws.sqs import KEY_ATTRIBUTE
+from onceward.aws.sqs.message import MOST_ATTRIBUTES, AttributeValue, Outgoing, entry_of
 from onceward.aws.sqs.queue import Queue
-from onceward.consumers.delivery import KEY_ATTRIBUTE
 from onceward.core.policy import Options
 from onceward.keys.ledger_keys import derived_key, ledger_key
 from onceward.once import Once, check_once
@@ -18,23 +18,28 @@ if TYPE_CHECKING:
     from onceward.claim.guard import Guard
 
 SEND_NAME: Final = "send"  # the namespace of keys of messages that are sent
-_NO_SKIP: Final = "what send returns could not tell whether the message was sent"
-_ATTRIBUTES: Final = 10  # of a message, at most (SQS Developer Guide, "Amazon SQS message metadata")
+_NO_SKIP: Final = "the result of send could not say whether the message was sent"
 _LONGEST_DELAY: Final = 900  # seconds (SQS API Reference, SendMessage)
 
 
-def send(
-    once: Once,
-    queue: Queue | str,
-    message: object,
-    *,
-    key: object,
-    group: str | None = None,
-    attributes: Mapping[str, AttributeValue] | None = None,
-    delay: int | None = None,
-    name: str | None = None,
-    **options: Unpack[Options],
-) -> str:
+class SendOptions(Options, total=False):
+    """The keywords of :func:`send`, besides those of :class:`onceward.Policy`; ``cache`` has no effect here.
+
+    Attributes:
+        group: the message group; a FIFO queue needs one.
+        attributes: up to nine message attributes: text, numbers or bytes.
+        delay: whole seconds before the message can be received, up to 900; not for FIFO queues.
+        name: the namespace of the key; default "send". Queues of the same name in several regions or accounts need
+            different ones.
+    """
+
+    group: str | None
+    attributes: Mapping[str, AttributeValue] | None
+    delay: int | None
+    name: str | None
+
+
+def send(once: Once, queue: Queue | str, message: object, *, key: object, **options: Unpack[SendOptions]) -> str:
     """Send a message to an SQS queue once for ``key``, and return its message id, also to duplicates.
 
     If the answer is lost, nobody knows whether the message was sent. The send then raises and gives the key back, so that the
@@ -47,79 +52,51 @@ def send(
         queue: a :class:`onceward.aws.Queue`, or a queue's URL, ARN or name.
         message: text, which is sent unchanged; anything else is sent as JSON (what msgspec encodes, or a pydantic model).
         key: as for :meth:`Once.run`; unique among the messages to queues of that name.
-        group: the message group; a FIFO queue needs one.
-        attributes: up to nine message attributes: text, numbers or bytes.
-        delay: whole seconds before it can be received, up to 900; not for FIFO queues.
-        name: the namespace of the key; default "send". Queues of the same name in several regions or accounts need
-            different ones.
-        **options: see :class:`onceward.Policy`. ``cache`` has no effect here.
+        **options: see :class:`SendOptions`.
 
     Raises:
         QueueError: it was refused; or it may have been sent, see above.
         Busy, Parked, KeyMissing, StoreError: it was not sent.
         ResultNotRecorded: it was sent; the message id is in the error's ``result``.
         ValueError, TypeError: SQS cannot take it, or an option is not valid, such as ``on_busy="skip"``, whose result cannot
-            tell whether it was sent. Nothing was claimed.
+            say whether it was sent. Nothing was claimed.
     """
-    guard = _guard(once, name, options)
-    made = _sending(queue, message, key, group, attributes, delay, guard.name)
-    body, sent, group, dedup, delay = made.message
-    function = partial(made.queue.send, body, sent, group=group, dedup=dedup, delay=delay)
-    return cast("str", guard.call(made.key, None, function, (), {}))
+    guard, full, target, outgoing = _sending(once, queue, message, key, **options)
+    return cast("str", guard.call(full, None, partial(target.send, *outgoing), (), {}))
 
 
 async def send_async(
+    once: Once, queue: Queue | str, message: object, *, key: object, **options: Unpack[SendOptions]
+) -> str:
+    """As :func:`send`, for a coroutine."""
+    guard, full, target, outgoing = _sending(once, queue, message, key, **options)
+    return cast("str", await guard.call_async(full, None, partial(target.send_async, *outgoing), (), {}))
+
+
+def _sending(
     once: Once,
     queue: Queue | str,
     message: object,
-    *,
     key: object,
+    *,
     group: str | None = None,
     attributes: Mapping[str, AttributeValue] | None = None,
     delay: int | None = None,
     name: str | None = None,
     **options: Unpack[Options],
-) -> str:
-    """As :func:`send`, for a coroutine."""
-    guard = _guard(once, name, options)
-    made = _sending(queue, message, key, group, attributes, delay, guard.name)
-    body, sent, group, dedup, delay = made.message
-    function = partial(made.queue.send_async, body, sent, group=group, dedup=dedup, delay=delay)
-    return cast("str", await guard.call_async(made.key, None, function, (), {}))
-
-
-class _Sending(NamedTuple):
-    """A message that can be sent, and the key in the ledger that it is sent under."""
-
-    queue: Queue
-    key: str
-    message: Outgoing
-
-
-def _guard(once: Once, name: str | None, options: Options) -> "Guard":
+) -> "tuple[Guard, str, Queue, Outgoing]":
+    """Return the guard, the key in the ledger, the queue and the message, after all checks that need no request to SQS."""
     check_once(once, "send({}, 'orders', message, key=...)")
-    return once.guards.for_keys(name, options, no_skip=_NO_SKIP, default=SEND_NAME)
-
-
-def _sending(
-    queue: Queue | str,
-    message: object,
-    key: object,
-    group: str | None,
-    attributes: Mapping[str, AttributeValue] | None,
-    delay: int | None,
-    name: str,
-) -> _Sending:
-    """Return what to send, after all checks that need no request to SQS."""
+    guard = once.guards.for_keys(name, options, no_skip=_NO_SKIP, default=SEND_NAME)
     target = _queue(queue) if isinstance(queue, str) else queue
-    full = ledger_key(name, (target.name, key))
+    full = ledger_key(guard.name, (target.name, key))
     once_key = derived_key(full, (SEND_NAME,))
     given = dict(attributes or {})
     if KEY_ATTRIBUTE in given:
-        raise ValueError(f"attributes: {KEY_ATTRIBUTE} is what onceward writes itself; leave it out")
-    if len(given) >= _ATTRIBUTES:
+        raise ValueError(f"attributes: onceward itself writes {KEY_ATTRIBUTE}; leave it out")
+    if len(given) >= MOST_ATTRIBUTES:
         raise ValueError(
-            f"attributes: {len(given)} are given, and SQS takes {_ATTRIBUTES}, of which {KEY_ATTRIBUTE} is one; put some of them "
+            f"attributes: {len(given)} are given, and SQS takes {MOST_ATTRIBUTES}, of which {KEY_ATTRIBUTE} is one; put some of them "
             "into the message"
         )
     if target.fifo and group is None:
@@ -133,7 +110,7 @@ def _sending(
     dedup = once_key if target.fifo else None
     outgoing = Outgoing(_text(message), {**given, KEY_ATTRIBUTE: once_key}, group, dedup, delay)
     entry_of(outgoing)  # raises if it is not valid, before anything is claimed
-    return _Sending(target, full, outgoing)
+    return guard, full, target, outgoing
 
 
 # A cached queue reuses its connections.

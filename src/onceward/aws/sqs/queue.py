@@ -117,7 +117,6 @@ class Queue:
         self,
         body: str,
         attributes: Mapping[str, AttributeValue] | None = None,
-        *,
         group: str | None = None,
         dedup: str | None = None,
         delay: int | None = None,
@@ -138,7 +137,6 @@ class Queue:
         self,
         body: str,
         attributes: Mapping[str, AttributeValue] | None = None,
-        *,
         group: str | None = None,
         dedup: str | None = None,
         delay: int | None = None,
@@ -169,14 +167,6 @@ class Queue:
     async def attributes_async(self) -> dict[str, str]:
         """As :meth:`attributes`, awaiting it."""
         return await drive_async(self._steps.attributes(), self._steps)
-
-    def sources(self) -> list[str]:
-        """Return the URLs of the queues whose dead-letter queue this one is."""
-        return drive(self._steps.sources(), self._steps)
-
-    async def sources_async(self) -> list[str]:
-        """As :meth:`sources`, awaiting it."""
-        return await drive_async(self._steps.sources(), self._steps)
 
     def close(self) -> None:
         """Close idle connections; the next use opens new ones."""

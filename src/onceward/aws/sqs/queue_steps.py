@@ -29,8 +29,8 @@ _FIXES: Final = {
     **FIXES,
     "AccessDenied": "allow {action} on the queue in the IAM policy of these credentials",
     "QueueDoesNotExist": "there is no such queue in this region: check its name, its account and the region",
-    "ReceiptHandleIsInvalid": "the receipt has expired, or is another queue's: unless it is deleted already, the message "
-    "is delivered again",
+    "ReceiptHandleIsInvalid": "the receipt has expired, or is another queue's: unless the message is deleted already, it is "
+    "delivered again",
 }
 
 
@@ -101,14 +101,14 @@ class QueueSteps:
         }
         if visibility is not None:
             body["VisibilityTimeout"] = _held(visibility)
-        if self._fifo:  # who asks again with it gets what the lost answer held (SQS API Reference, ReceiveMessage)
+        if self._fifo:  # a retry with it gets the messages of a lost answer (SQS API Reference, ReceiveMessage)
             body["ReceiveRequestAttemptId"] = os.urandom(16).hex()
         tries = Tries()
         body["QueueUrl"] = yield from self.located(tries)
         end = boottime() + wait
 
         def call() -> Call:
-            left = max(0, int(end - boottime() + 0.01))  # what passed since then does not cost a whole second
+            left = max(0, int(end - boottime() + 0.01))  # time that has just passed must not cost a whole second
             return Call(SQS, "ReceiveMessage", {**body, "WaitTimeSeconds": left}, left)
 
         told = (yield from self._ask(call, tries)).get("Messages") or []
@@ -142,17 +142,6 @@ class QueueSteps:
         """Ask for all attributes of the queue."""
         answer = yield from self._asked("GetQueueAttributes", {"AttributeNames": ["All"]})
         return cast("dict[str, str]", answer["Attributes"])
-
-    def sources(self) -> Steps[list[str]]:
-        """Ask whose dead-letter queue this is, page by page."""
-        urls: list[str] = []
-        body: dict[str, object] = {"MaxResults": 1000}
-        while True:
-            page = yield from self._asked("ListDeadLetterSourceQueues", body)
-            urls += page.get("queueUrls") or []
-            if not (token := page.get("NextToken")):
-                return urls
-            body["NextToken"] = token
 
     def located(self, tries: Tries) -> Steps[str]:
         """Ask for the queue's URL, once."""

@@ -135,7 +135,7 @@ class Visibility:
     def _give(self, back: dict[str, float]) -> None:
         errors = [error for error in self._changed(list(back.items())) if error is not None]
         if errors:
-            _log(20, "%s; %d message(s) come back when their visibility is over instead", errors[0], len(errors))
+            logger().info("%s; %d message(s) come back only when their visibility ends", errors[0], len(errors))
 
     def _changed(self, holds: list[tuple[str, float]]) -> "list[Exception | None]":
         try:
@@ -148,14 +148,9 @@ class Visibility:
         with self._wake:
             if self._held.pop(held.message.receipt, None) is None:
                 return  # deleted or given back meanwhile
-        _log(
-            30,
-            "queue %s: message %s %s: it may be delivered again while its handler runs, and is then busy or replays",
+        logger().warning(
+            "queue %s: message %s %s. It may be delivered again while its handler runs, and is then busy or replays",
             self._queue.name,
             held.message.id,
             why,
         )
-
-
-def _log(level: int, text: str, *args: object) -> None:
-    logger().log(level, text, *args)

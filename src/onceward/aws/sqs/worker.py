@@ -8,12 +8,10 @@ from onceward.aws.sqs.broker import SqsBroker
 from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import LONGEST_WAIT
-from onceward.consumers.worker import Worker
-from onceward.core.policy import Options
+from onceward.consumers.worker import PAUSES, Worker, WorkerOptions
 from onceward.once import check_once
 
 if TYPE_CHECKING:
-    from onceward.keys.reading import KeySource
     from onceward.once import Once
 
 
@@ -32,20 +30,13 @@ class SqsWorker(Worker[Message]):
         once: the ledger and the defaults of the policy.
         queue: its URL, ARN or name; or a Queue.
         handler: takes the payload, as with :func:`onceward.aws.on_sqs`. A plain function is called in threads.
-        key: see :class:`onceward.aws.events.handler.Settings`; by default the message's own id.
-        fingerprint: the same.
-        name: the namespace of the keys; by default the handler's module and qualified name.
         unwrap: as for :func:`onceward.aws.on_sqs`.
-        concurrency: how many handlers run at a time.
         visibility: whole seconds until another worker receives a vanished worker's message; 1 to 43,200; None is the queue's
             own.
         wait: seconds that a poll waits for a message, up to 20; a stop waits for it, too.
-        backoff: the first and the longest pause after a failure, in seconds.
-        grace: seconds after a stop before running handlers are interrupted, which leaves their keys claimed; None waits
-            until they end.
-        **options: see :class:`onceward.Policy`. ``on_busy`` and ``cache`` have no effect here. Without a redrive policy,
-            ``max_attempts`` is 10 by default; a malformed message, or one with another input under its key, is kept after
-            that many receives.
+        **options: those of :class:`onceward.consumers.worker.Worker`; the key is the message's id by default. Without a redrive
+            policy, ``max_attempts`` is 10 by default; a malformed message, or one with another input under its key, is kept
+            after that many receives.
 
     Raises:
         ValueError, TypeError: an argument is not valid, or does not fit the handler.
@@ -57,28 +48,13 @@ class SqsWorker(Worker[Message]):
         queue: Queue | str,
         handler: Callable[..., object],
         *,
-        key: "KeySource | None" = None,
-        fingerprint: "KeySource | bool | None" = None,
-        name: str | None = None,
         unwrap: Unwrap | None = None,
-        concurrency: int = 10,
         visibility: int | None = None,
         wait: float = LONGEST_WAIT,
-        backoff: tuple[float, float] = (1.0, 900.0),
-        grace: float | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[WorkerOptions],
     ) -> None:
         check_once(once, "SqsWorker({}, 'orders', charge)")
         self.queue = Queue(queue) if isinstance(queue, str) else queue
-        super().__init__(
-            once,
-            SqsBroker(self.queue, visibility=visibility, wait=wait, longest=backoff[1], unwrap=unwrap),
-            handler,
-            key=key,
-            fingerprint=fingerprint,
-            name=name,
-            concurrency=concurrency,
-            backoff=backoff,
-            grace=grace,
-            **options,
-        )
+        longest = options.get("backoff", PAUSES)[1]
+        broker = SqsBroker(self.queue, visibility=visibility, wait=wait, longest=longest, unwrap=unwrap)
+        super().__init__(once, broker, handler, **options)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from onceward.batch.checkpoint.blocking import ITSELF, Added, Flush, log_on_done
-from onceward.batch.checkpoint.state import Buffer, BufferedItem
+from onceward.batch.checkpoint.state import BufferedItem, CheckpointState
 from onceward.batch.threads import awaitable
 from onceward.claim.called import Call, refuse_not_begun
 from onceward.claim.replays import CallOutcome
@@ -21,8 +21,8 @@ _FLUSHING: ContextVar[object] = ContextVar("onceward_flushing", default=None)  #
 class AsyncCheckpoint(Generic[T]):
     """Like :class:`Checkpoint`, within ``async with once.checkpoint(...)``, for tasks of one event loop."""
 
-    def __init__(self, buffer: Buffer[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
-        self._buffer = buffer
+    def __init__(self, state: CheckpointState[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
+        self._state = state
         self._function = awaitable(flush, asyncio.to_thread)
         self._on_done = None if on_done is None else awaitable(on_done, asyncio.to_thread)
         self._lock = asyncio.Lock()
@@ -32,33 +32,33 @@ class AsyncCheckpoint(Generic[T]):
     async def add(self, item: T) -> Added:
         """Like :meth:`Checkpoint.add`, but async."""
         self._refuse_itself()
-        with self._buffer.told:
+        with self._state.told:
             return await self._add(item)
 
     async def _add(self, item: T) -> Added:
         await self._lock.acquire()  # not `async with`, which an interrupt can leave without a release
         try:
-            self._buffer.check_open()
-            asked = self._buffer.asked(item)
+            self._state.check_open()
+            asked = self._state.asked(item)
             if asked is None:
                 return "buffered"
-            if self._buffer.crowded(asked.size):
+            if self._state.crowded(asked.size):
                 await self._flush()
             try:
-                claim = await self._buffer.guard.enter_async(asked.key, asked.fingerprint, value=False)
+                claim = await self._state.guard.enter_async(asked.key, asked.fingerprint, value=False)
             except ResultUnavailable:
                 return "replayed"
             match claim:  # not isinstance(): an interrupt may come after any call
                 case CallOutcome():
                     return "replayed"
             try:
-                first = self._buffer.put(item, asked, claim)
+                first = self._state.put(item, asked, claim)
             except BaseException:
-                self._buffer.leave(claim)
+                self._state.leave(claim)
                 raise
-            if self._buffer.due:
+            if self._state.due:
                 await self._flush()
-            elif first and self._buffer.left is not None:
+            elif first and self._state.left is not None:
                 self._watch_soon()
         finally:
             self._lock.release()
@@ -67,38 +67,38 @@ class AsyncCheckpoint(Generic[T]):
     async def flush(self) -> None:
         """Like :meth:`Checkpoint.flush`, but async."""
         self._refuse_itself()
-        with self._buffer.told:
+        with self._state.told:
             await self._lock.acquire()
             try:
-                self._buffer.check_open()
+                self._state.check_open()
                 await self._flush()
             finally:
                 self._lock.release()
 
     async def close(self, error: BaseException | None) -> None:
         """Like :meth:`Checkpoint.close`, but async."""
-        if error is not None and self._buffer.inherited:
+        if error is not None and self._state.inherited:
             return
         if isinstance(error, GeneratorExit):  # a coroutine that is being closed must not await
-            self._buffer.closed = True
-            self._buffer.drop(self._buffer.take())
+            self._state.closed = True
+            self._state.drop(self._state.take())
             return
         self._refuse_itself()
-        self._buffer.closed = True
-        with self._buffer.told:
+        self._state.closed = True
+        with self._state.told:
             async with self._lock:
                 if self._watcher is not None:
                     self._watcher.cancel()  # it only waits (for its time or the lock), so no flush is cut off
                 if error is None:
-                    self._buffer.check()
+                    self._state.check()
                     await self._flush()
                 else:
-                    self._buffer.note(error)
-                    held = self._buffer.take()
-                    await settle_async(lambda: self._buffer.giving_back(held, error), self._buffer.guard.store)
+                    self._state.note(error)
+                    held = self._state.take()
+                    await settle_async(lambda: self._state.giving_back(held, error), self._state.guard.store)
 
     def _refuse_itself(self) -> None:
-        self._buffer.check_own()
+        self._state.check_own()
         if self._flushing is not None and self._flushing is _FLUSHING.get():
             raise OncewardError(ITSELF)
 
@@ -108,36 +108,30 @@ class AsyncCheckpoint(Generic[T]):
         before = _FLUSHING.set(mark)
         held: list[BufferedItem[T]] = []
         try:
-            if held := self._buffer.take():
+            if held := self._state.take():
                 await self._write(held)
         except BaseException as error:
-            self._buffer.cut_short(held, error)
+            self._state.cut_short(held, error)
             raise
         finally:
             self._flushing = None
             _FLUSHING.reset(before)
 
     async def _write(self, held: list[BufferedItem[T]]) -> None:
-        buffer, store = self._buffer, self._buffer.guard.store
-        lost = buffer.lost(held)
+        state, store = self._state, self._state.guard.store
+        lost = state.lost(held)
         if lost is not None:
-            buffer.fail(lost)
-            await settle_async(lambda: buffer.giving_back(held, lost), store)
+            await settle_async(lambda: state.giving_back(held, lost), store)
             raise lost
         call = Call(partial(self._function, [one.item for one in held]))
 
         async def leave(_: None, call: Call) -> BaseException | None:
-            return await settle_async(lambda: buffer.ending(held, call), store)
+            return await settle_async(lambda: state.ending(held, call), store)
 
         failure = await run_under_async(None, call, leave)
         if failure is not None:
             raise failure
-        await self._tell(held)
-
-    async def _tell(self, held: list[BufferedItem[T]]) -> None:
-        items, trouble = self._buffer.recorded(held)
-        if trouble is not None:
-            self._buffer.fail(trouble)
+        items, trouble = state.recorded(held)
         if self._on_done is not None and items:
             try:
                 refuse_not_begun(self._on_done, await self._on_done(items))
@@ -151,13 +145,13 @@ class AsyncCheckpoint(Generic[T]):
             self._watcher = asyncio.create_task(self._watch(), name="onceward-checkpoint")
 
     async def _watch(self) -> None:
-        while (left := self._buffer.left) is not None:
+        while (left := self._state.left) is not None:
             await asyncio.sleep(left)
             async with self._lock:
-                if self._buffer.left == 0 and not self._buffer.closed and not self._buffer.failed:
+                if self._state.left == 0 and not self._state.closed and not self._state.failed:
                     try:
                         await self._flush()
                     except BaseException as error:
-                        self._buffer.fail(error, told=False)
+                        self._state.fail(error, told=False)
                         if not isinstance(error, Exception):
                             raise

@@ -10,7 +10,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Final, Generic, Literal, TypeVar
 
-from onceward.batch.checkpoint.state import Buffer, BufferedItem
+from onceward.batch.checkpoint.state import BufferedItem, CheckpointState
 from onceward.claim.called import Call, refuse_not_begun
 from onceward.claim.replays import CallOutcome
 from onceward.claim.running import run_under
@@ -28,8 +28,8 @@ _LONGEST_SLEEP: Final = 3600.0  # seconds; more than threading.TIMEOUT_MAX would
 class Checkpoint(Generic[T]):
     """The sink within ``with once.checkpoint(...)``. Any number of threads can add to it, one at a time."""
 
-    def __init__(self, buffer: Buffer[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
-        self._buffer = buffer
+    def __init__(self, state: CheckpointState[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
+        self._state = state
         self._function = flush
         self._on_done = on_done
         # Take the lock itself: an interrupt while entering the condition would leave it locked for ever.
@@ -54,28 +54,28 @@ class Checkpoint(Generic[T]):
             Exception: from a flush of this item or earlier ones.
         """
         self._refuse_itself()
-        with self._buffer.told, self._lock:
-            self._buffer.check_open()
-            asked = self._buffer.asked(item)
+        with self._state.told, self._lock:
+            self._state.check_open()
+            asked = self._state.asked(item)
             if asked is None:
                 return "buffered"
-            if self._buffer.crowded(asked.size):
+            if self._state.crowded(asked.size):
                 self._flush()
             try:
-                claim = self._buffer.guard.enter(asked.key, asked.fingerprint, value=False)
+                claim = self._state.guard.enter(asked.key, asked.fingerprint, value=False)
             except ResultUnavailable:
                 return "replayed"
             match claim:  # not isinstance(): an interrupt may come after any call
                 case CallOutcome():
                     return "replayed"
             try:
-                first = self._buffer.put(item, asked, claim)
+                first = self._state.put(item, asked, claim)
             except BaseException:
-                self._buffer.leave(claim)
+                self._state.leave(claim)
                 raise
-            if self._buffer.due:
+            if self._state.due:
                 self._flush()
-            elif first and self._buffer.left is not None:
+            elif first and self._state.left is not None:
                 self._watch_soon()
         return "added"
 
@@ -90,28 +90,28 @@ class Checkpoint(Generic[T]):
             OncewardError: the checkpoint failed before, or is closed.
         """
         self._refuse_itself()
-        with self._buffer.told, self._lock:
-            self._buffer.check_open()
+        with self._state.told, self._lock:
+            self._state.check_open()
             self._flush()
 
     def close(self, error: BaseException | None) -> None:
         """Flush what is left, or give it back after an ``error`` in the block. The ``with`` statement calls this."""
-        if error is not None and self._buffer.inherited:
+        if error is not None and self._state.inherited:
             return
         self._refuse_itself()
-        self._buffer.closed = True
-        with self._buffer.told, self._lock:
+        self._state.closed = True
+        with self._state.told, self._lock:
             self._wake.notify_all()
             if error is None:
-                self._buffer.check()
+                self._state.check()
                 self._flush()
             else:
-                self._buffer.note(error)
-                held = self._buffer.take()
-                settle(lambda: self._buffer.giving_back(held, error), self._buffer.guard.store)
+                self._state.note(error)
+                held = self._state.take()
+                settle(lambda: self._state.giving_back(held, error), self._state.guard.store)
 
     def _refuse_itself(self) -> None:
-        self._buffer.check_own()  # before the lock: in a forked child it may stay locked for ever
+        self._state.check_own()  # before the lock: in a forked child it may stay locked for ever
         if self._flushing == threading.get_ident():
             raise OncewardError(ITSELF)
 
@@ -120,31 +120,25 @@ class Checkpoint(Generic[T]):
         self._flushing = threading.get_ident()  # set first: a signal handler may flush at any point
         held: list[BufferedItem[T]] = []
         try:
-            if held := self._buffer.take():
+            if held := self._state.take():
                 self._write(held)
         except BaseException as error:
-            self._buffer.cut_short(held, error)
+            self._state.cut_short(held, error)
             raise
         finally:
             self._flushing = None
 
     def _write(self, held: list[BufferedItem[T]]) -> None:
-        buffer, store = self._buffer, self._buffer.guard.store
-        lost = buffer.lost(held)
+        state, store = self._state, self._state.guard.store
+        lost = state.lost(held)
         if lost is not None:
-            buffer.fail(lost)
-            settle(lambda: buffer.giving_back(held, lost), store)
+            settle(lambda: state.giving_back(held, lost), store)
             raise lost
         call = Call(partial(self._function, [one.item for one in held]))
-        failure = run_under(None, call, lambda _, call: settle(lambda: buffer.ending(held, call), store))
+        failure = run_under(None, call, lambda _, call: settle(lambda: state.ending(held, call), store))
         if failure is not None:
             raise failure
-        self._tell(held)
-
-    def _tell(self, held: list[BufferedItem[T]]) -> None:
-        items, trouble = self._buffer.recorded(held)
-        if trouble is not None:
-            self._buffer.fail(trouble)
+        items, trouble = state.recorded(held)
         if self._on_done is not None and items:
             try:
                 refuse_not_begun(self._on_done, self._on_done(items))
@@ -152,8 +146,6 @@ class Checkpoint(Generic[T]):
                 log_on_done(error)
         if trouble is not None:
             raise trouble
-
-    # --- age ----------------------------------------------------------------------------------------------------------
 
     def _watch_soon(self) -> None:
         """Schedule the flush for when the oldest item is old enough. The lock is held."""
@@ -171,15 +163,15 @@ class Checkpoint(Generic[T]):
 
     def _watch(self) -> None:
         with self._lock:
-            while not self._buffer.closed and not self._buffer.failed:
-                left = self._buffer.left
+            while not self._state.closed and not self._state.failed:
+                left = self._state.left
                 if left is None or left > 0:
                     self._wake.wait(None if left is None else min(left, _LONGEST_SLEEP))
                     continue
                 try:
                     self._flush()
                 except BaseException as error:  # raised by the next call
-                    self._buffer.fail(error, told=False)
+                    self._state.fail(error, told=False)
 
 
 def log_on_done(error: Exception) -> None:

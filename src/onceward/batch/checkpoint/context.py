@@ -4,7 +4,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from onceward.batch.checkpoint.blocking import Checkpoint, Flush
-from onceward.batch.checkpoint.state import Buffer
+from onceward.batch.checkpoint.state import CheckpointState
 from onceward.claim.handler import describe
 
 if TYPE_CHECKING:
@@ -16,39 +16,39 @@ T = TypeVar("T")
 class CheckpointContext(Generic[T]):
     """The context that ``once.checkpoint(...)`` returns. Enter it once, with ``with`` or ``async with``."""
 
-    def __init__(self, buffer: Buffer[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
-        self._buffer = buffer
+    def __init__(self, state: CheckpointState[T], flush: Flush[T], on_done: Flush[T] | None) -> None:
+        self._state = state
         self._functions = (flush, on_done)
         self._is_async = any(describe(function).is_async for function in self._functions if function is not None)
-        self._sink: Checkpoint[T] | None = None
-        self._async_sink: AsyncCheckpoint[T] | None = None
+        self._entered = False
+        self._sink: Checkpoint[T]
+        self._async_sink: AsyncCheckpoint[T]
 
     def __enter__(self) -> "Checkpoint[T]":
         if self._is_async:
             raise TypeError("flush or on_done is a coroutine function: use `async with once.checkpoint(...)`")
         self._check_new()
-        self._sink = Checkpoint(self._buffer, *self._functions)
+        self._sink = Checkpoint(self._state, *self._functions)
         return self._sink
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._sink is not None:
-            self._sink.close(error)
+        self._sink.close(error)
 
     async def __aenter__(self) -> "AsyncCheckpoint[T]":
         from onceward.batch.checkpoint.awaiting import AsyncCheckpoint
 
         self._check_new()
-        self._async_sink = AsyncCheckpoint(self._buffer, *self._functions)
+        self._async_sink = AsyncCheckpoint(self._state, *self._functions)
         return self._async_sink
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._async_sink is not None:
-            await self._async_sink.close(error)
+        await self._async_sink.close(error)
 
     def _check_new(self) -> None:
-        if self._sink is not None or self._async_sink is not None:
+        if self._entered:
             raise RuntimeError("this once.checkpoint(...) was entered before: make another for another block")
+        self._entered = True

@@ -4,19 +4,20 @@ Nothing here does I/O or calls user code except ``key``, ``fingerprint`` and ``s
 drive the steps and call the flush in between.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from onceward.batch.checkpoint.items import ItemReader, Limits
+from onceward.batch.ends import HandledClaim, end_together, give_back_together, note_troubles
 from onceward.claim import called, forks, heartbeat
 from onceward.claim.called import OVER, Call
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim
-from onceward.core import many, steps
 from onceward.core.drivers import Steps
-from onceward.core.protocol import Outcome
 from onceward.core.record import COMPLETED
-from onceward.errors import ForkedClaim, LeaseLost, Mismatch, OncewardError, ResultNotRecorded, StoreError
+from onceward.errors import ForkedClaim, LeaseLost, Mismatch, OncewardError
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.events import about
 from onceward.observe.observers import DeferredObservers
@@ -33,20 +34,15 @@ class Asked(NamedTuple):
     size: int
 
 
-class BufferedItem(Generic[T]):
+class BufferedItem(HandledClaim, Generic[T], eq=False, kw_only=True):
     """An item in the buffer, with its claim."""
 
-    __slots__ = ("claim", "fingerprint", "item", "trouble", "twins")
-
-    def __init__(self, item: T, claim: HeldClaim, fingerprint: str | None) -> None:
-        self.item = item
-        self.claim = claim
-        self.fingerprint = fingerprint
-        self.twins: list[T] = []  # later items with the same key, which share its outcome
-        self.trouble: Exception | None = None  # why its end was not recorded
+    item: T
+    fingerprint: str | None
+    twins: list[T] = msgspec.field(default_factory=list)  # later items with the same key, which share its outcome
 
 
-class Buffer(Generic[T]):
+class CheckpointState(Generic[T]):
     """The items that wait for a flush, and the first failure."""
 
     def __init__(self, guard: Guard, reader: ItemReader[T], limits: Limits) -> None:
@@ -62,8 +58,6 @@ class Buffer(Generic[T]):
         self._process = forks.generation
         self.closed = False  # set when its block is being left
 
-    # --- whose it is --------------------------------------------------------------------------------------------------
-
     @property
     def inherited(self) -> bool:
         """Whether this process was forked from the owner, so that the claims are not its own."""
@@ -73,8 +67,6 @@ class Buffer(Generic[T]):
         """Raise ForkedClaim in a forked process."""
         if self.inherited:
             raise ForkedClaim(f"the checkpoint of {self.guard.name}")
-
-    # --- what has gone wrong ------------------------------------------------------------------------------------------
 
     @property
     def failed(self) -> bool:
@@ -112,8 +104,6 @@ class Buffer(Generic[T]):
             self._told = True
             error.add_note(f"onceward: before that, the flush of a checkpoint failed: {self._failure!r}")
 
-    # --- filling it ---------------------------------------------------------------------------------------------------
-
     def asked(self, item: T) -> Asked | None:
         """Return what to claim for an item. If its key is already held, add the item there and return None.
 
@@ -143,7 +133,7 @@ class Buffer(Generic[T]):
         if first:
             self._oldest = self.guard.clock()
         self._bytes += asked.size
-        self._held[asked.key] = BufferedItem(item, claim, asked.fingerprint)
+        self._held[asked.key] = BufferedItem(claim=claim, item=item, fingerprint=asked.fingerprint)
         return first
 
     def leave(self, claim: HeldClaim) -> None:
@@ -169,42 +159,40 @@ class Buffer(Generic[T]):
         age = self._limits.seconds
         return None if age is None or not self._held else max(0.0, self._oldest + age - self.guard.clock())
 
-    # --- how its claims end -------------------------------------------------------------------------------------------
-
     def lost(self, held: Sequence[BufferedItem[T]]) -> LeaseLost | None:
-        """Return the error about claims lost while their items waited, or None."""
-        gone = [one.claim.record.key for one in held if one.claim.lost]
-        return _and_others(LeaseLost(gone[0], "be flushed"), gone) if gone else None
+        """Return the error about claims lost while their items waited, or None. It is a failure for good."""
+        gone = [one.held.record.key for one in held if one.held.lost]
+        if not gone:
+            return None
+        error = _and_others(LeaseLost(gone[0], "be flushed"), gone)
+        self.fail(error)
+        return error
 
     def recording(self, held: Sequence[BufferedItem[T]]) -> Steps[None]:
         """Complete all, and note failures in ``trouble``. You can drive it again after an interrupt."""
-        done = [one.claim.completion(None) for one in held]
-        yield from self._ending(held, done, lambda one, end: one.claim.completing(end, None))
+        for one in held:
+            one.handled(None, None)
+        yield from end_together(self.guard, held, (2,))
 
     def recorded(self, held: Sequence[BufferedItem[T]]) -> tuple[list[T], Exception | None]:
-        """Return the items whose keys are completed, including later ones with the same keys, and an error or None."""
+        """Return the items whose keys are completed, including later ones with the same keys, and why others are not."""
         self._forget(held)
-        troubled = [one for one in held if one.claim.settled != COMPLETED]
-        items = [item for one in held if one.claim.settled == COMPLETED for item in (one.item, *one.twins)]
+        items = [item for one in held if one.held.settled == COMPLETED for item in (one.item, *one.twins)]
+        troubled = [one for one in held if one.held.settled != COMPLETED]
         if not troubled:
             return items, None
-        first = troubled[0]
-        trouble: Exception | None = first.trouble
-        if not isinstance(trouble, LeaseLost | ResultNotRecorded):
-            trouble = ResultNotRecorded(first.claim.record.key, None, str(trouble))
-            trouble.__cause__ = first.trouble
-        return items, _and_others(trouble, [one.claim.record.key for one in troubled])
+        trouble = troubled[0].trouble
+        assert trouble is not None
+        self.fail(_and_others(trouble, [one.held.record.key for one in troubled]))
+        return items, trouble
 
     def cut_short(self, held: Sequence[BufferedItem[T]], error: BaseException) -> None:
         """Note that a flush ended with ``error``. Unless all was already recorded, this is a failure."""
         self._forget(held)
-        if any(one.claim.settled != COMPLETED for one in held):
+        if any(one.held.settled != COMPLETED for one in held):
             self.fail(error)
-        if isinstance(error, OncewardError):
-            return
-        for trouble in [one.trouble for one in held if one.trouble is not None][:_TOLD]:
-            if (note := f"onceward: and then {trouble}") not in getattr(error, "__notes__", ()):
-                error.add_note(note)
+        if not isinstance(error, OncewardError):
+            note_troubles(error, held)
 
     def ending(self, held: Sequence[BufferedItem[T]], call: Call) -> Steps[BaseException | None]:
         """End all as the flush ended, and return its failure. You can drive it again after an interrupt."""
@@ -223,71 +211,33 @@ class Buffer(Generic[T]):
 
     def failing(self, held: Sequence[BufferedItem[T]], error: Exception) -> Steps[None]:
         """Release or park all with ``error``, as the policy says. Its own errors become notes on ``error``."""
-        ends = [one.claim.failure(error) for one in held]
-        yield from self._ending(held, ends, lambda one, end: one.claim.leaving(end, "record how it failed"))
+        for one in held:
+            one.handled(None, error)
+        yield from end_together(self.guard, held, (2,))
         self._forget(held)
-        for trouble in [one.trouble for one in held if one.trouble is not None][:_TOLD]:
-            error.add_note(f"onceward: and then {trouble}")
+        note_troubles(error, held)
 
     def giving_back(self, held: Sequence[BufferedItem[T]], error: BaseException) -> Steps[None]:
         """Give all back because of ``error``, without counting an attempt. Its own errors become notes on ``error``."""
         self._forget(held)
         if not held:
             return
-        limit = self.guard.clock() + steps.CLAIM_PATIENCE
-        claims = [(one.claim.record, one.claim.policy) for one in held]
+        claims = [one.held for one in held]
         try:
-            yield from many.give_back(self.guard.store, claims, self.guard.clock, lambda: limit)
-            self.guard.observers.tell(*[about("released", one.claim.record) for one in held])
+            yield from give_back_together(self.guard, claims)
+            self.guard.observers.tell(*[about("released", claim.record) for claim in claims])
         except OncewardError as trouble:  # the keys stay claimed to the end of their leases
             error.add_note(f"onceward: and then, when {len(held)} keys were to be given back: {trouble}")
 
     def drop(self, held: Sequence[BufferedItem[T]]) -> None:
         """Leave all claimed to the end of their leases, because an interrupted flush may still go on."""
         for one in held:
-            self.guard.drop(one.claim)
-
-    def _ending(
-        self,
-        held: Sequence[BufferedItem[T]],
-        ends: Sequence[Outcome],
-        alone: Callable[[BufferedItem[T], Outcome], Steps[None]],
-    ) -> Steps[None]:
-        """End claims in one exchange if the store can. End the rest with ``alone``."""
-        todo = [
-            pair for pair in zip(held, ends, strict=True) if pair[0].claim.settled is None and pair[0].trouble is None
-        ]
-        if not todo:
-            return
-        for one, _ in todo:
-            one.claim.handled()
-            one.claim.ending()
-        asked = [(one.claim.record, end, one.claim.policy) for one, end in todo]
-        clock = self.guard.clock
-        until = lambda: max(one.claim.limit(2) for one, _ in todo)
-        try:
-            answers = yield from many.end_many(self.guard.store, asked, clock, until)
-        except OncewardError as error:  # the store stayed away until the leases ended
-            for one, _ in todo:
-                one.trouble = error
-                one.claim.telling.note("not_recorded", one.claim.record, error=error)
-            return
-        for (one, end), answer in zip(todo, answers, strict=True):
-            try:
-                if isinstance(answer, StoreError):
-                    one.trouble = answer
-                    one.claim.telling.note("not_recorded", one.claim.record, error=answer)
-                elif answer is not None:
-                    one.claim.ended(answer, end, "record its end")
-                else:
-                    yield from alone(one, end)
-            except OncewardError as error:  # the others go on
-                one.trouble = error
+            self.guard.drop(one.held)
 
     def _forget(self, held: Sequence[BufferedItem[T]]) -> None:
         for one in held:
-            heartbeat.HEARTBEAT.forget(one.claim)
-            one.claim.tell()
+            heartbeat.HEARTBEAT.forget(one.held)
+            one.held.tell()
 
 
 _E = TypeVar("_E", bound=Exception)

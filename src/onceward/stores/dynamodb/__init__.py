@@ -1,7 +1,7 @@
 """A ledger in Amazon DynamoDB: ``Once("dynamodb://TABLE?region=eu-west-1")``, or :func:`open_table` for all options."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import SplitResult, quote, urlencode
 
 from onceward.core.clock import Clock, boottime
@@ -71,15 +71,21 @@ def open_table(
     told = {"region": region, "endpoint": endpoint, "preset": preset, "partition": partition, "sort": sort}
     told |= {f"name.{field}": name for field, name in (names or {}).items()} | {"blobs": blobs, "probe": probe}
     query = urlencode({name: value for name, value in told.items() if value}, safe=":/{}=", quote_via=quote)
-    layout = _layout(preset, partition, sort, names)
-    objects = None if blobs is None else Blobs(blobs)
+    if preset is None:
+        layout = Layout(partition or "key={key}", sort, names)
+    else:
+        from onceward.stores.dynamodb import layouts
+
+        layout = layouts.preset(preset, partition, sort, names)
+    if client is None:
+        wires = opened(region, timeout=timeout, clock=clock, dynamodb=endpoint, s3=None)
+    else:
+        wires = _wires(client, s3_client, clock)
     return DynamoStore(
         table,
-        _wires(client, s3_client, clock)
-        if client is not None
-        else opened(region, timeout=timeout, clock=clock, dynamodb=endpoint, s3=None),
+        wires,
         layout=layout,
-        blobs=objects,
+        blobs=None if blobs is None else Blobs(blobs),
         probe=probe is not None,
         url=f"dynamodb://{table}{query and '?'}{query}",
         clock=clock,
@@ -106,30 +112,11 @@ def open_url(parts: SplitResult, options: dict[str, str]) -> DynamoStore:
         timeout = float(options.get("timeout", "5"))
     except ValueError:
         raise ValueError(f"{url!r}: timeout must be a number of seconds") from None
-    probe = options.get("probe")
-    return open_table(
-        parts.netloc,
-        region=options.get("region"),
-        endpoint=options.get("endpoint"),
-        preset=options.get("preset"),
-        partition=options.get("partition"),
-        sort=options.get("sort"),
-        names=names or None,
-        blobs=options.get("blobs"),
-        probe=probe,  # type: ignore[arg-type]  # checked there
-        timeout=timeout,
-    )
+    given: dict[str, Any] = {name: options[name] for name in OPTIONS if name in options}
+    return open_table(parts.netloc, **{**given, "names": names or None, "timeout": timeout})
 
 
 def _wires(client: object, s3_client: object, clock: Clock) -> Wires:
     from onceward.stores.dynamodb.sdk import through
 
     return Wires(*through(client, clock, s3_client))
-
-
-def _layout(preset: str | None, partition: str | None, sort: str | None, names: Mapping[str, str] | None) -> Layout:
-    if preset is None:
-        return Layout(partition or "key={key}", sort, names)
-    from onceward.stores.dynamodb import layouts
-
-    return layouts.preset(preset, partition, sort, names)

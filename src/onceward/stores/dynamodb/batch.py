@@ -44,24 +44,22 @@ class Wanted(NamedTuple):
 def write_many(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
     """Make each write independently. Return the replies in the same order, with an error for each that failed."""
     replies: dict[int, Answered] = {}
-    todo = list(range(len(wanted)))
+    todo = dict(enumerate(wanted))
     while todo:
         # A request can contain a key once, so a key's second write waits for the first one's answer.
         first: dict[str, int] = {}
-        for number in todo:
-            first.setdefault(wanted[number].write.key, number)
-        now = list(first.values())
-        todo = [number for number in todo if first[wanted[number].write.key] != number]
-        made = yield from _write_once(store, [wanted[number] for number in now])
-        replies.update(zip(now, made, strict=True))
+        for number, one in todo.items():
+            first.setdefault(one.write.key, number)
+        replies |= yield from _write_once(store, {number: todo.pop(number) for number in first.values()})
     return [replies[number] for number in range(len(wanted))]
 
 
-def _write_once(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
+def _write_once(store: "DynamoStore", wanted: Mapping[int, Wanted]) -> Steps[dict[int, Answered]]:
     """Make writes of different keys."""
-    if len(wanted) == 1 or not store.may_batch or any(store.layout.is_foreign(w.seen) for w in wanted):
+    these = list(wanted.values())
+    if len(these) == 1 or not store.may_batch or any(store.layout.is_foreign(one.seen) for one in these):
         return (yield from _singly(store, wanted))
-    records, now, calls, answers = yield from store.sent([w.write for w in wanted], partial(_statements, store, wanted))
+    records, now, calls, answers = yield from store.sent(these, partial(_statements, store, these))
     codes: list[str] = []
     for call, answer in zip(calls, answers, strict=True):
         codes += _codes(call, answer)
@@ -74,20 +72,18 @@ def _write_once(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[An
             stacklevel=2,
         )
     replies: dict[int, Answered] = {}
-    for number, code in enumerate(codes):
-        answer = answers[number // STATEMENTS]
+    for place, (number, code) in enumerate(zip(wanted, codes, strict=True)):
+        answer = answers[place // STATEMENTS]
         if isinstance(answer, StoreError):
             replies[number] = answer  # alone, each would wait as long; the callers' steps retry
         elif not code:
-            replies[number] = won(records[number], answer, now)
-    lost = [number for number, code in enumerate(codes) if code in _LOST]
-    found = yield from _read_back(store, [wanted[number].write.key for number in lost])
-    replies.update((number, found[wanted[number].write.key]) for number in lost if wanted[number].write.key in found)
-    again = [number for number in range(len(wanted)) if number not in replies]
-    if again:
-        alone = yield from _singly(store, [wanted[number] for number in again])
-        replies.update(zip(again, alone, strict=True))
-    return [replies[number] for number in range(len(wanted))]
+            replies[number] = won(records[place], answer, now)
+    lost = {number: one.write.key for (number, one), code in zip(wanted.items(), codes, strict=True) if code in _LOST}
+    found = yield from _read_back(store, list(lost.values()))
+    replies |= {number: found[key] for number, key in lost.items() if key in found}
+    if again := {number: one for number, one in wanted.items() if number not in replies}:
+        replies |= yield from _singly(store, again)
+    return replies
 
 
 def _statements(store: "DynamoStore", wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:
@@ -118,26 +114,28 @@ def _code(error: object) -> str:
     return short(str(code or "")) or "no code"
 
 
-def _singly(store: "DynamoStore", wanted: Sequence[Wanted]) -> Steps[list[Answered]]:
+def _singly(store: "DynamoStore", wanted: Mapping[int, Wanted]) -> Steps[dict[int, Answered]]:
     """Make each write with its own request, in parallel. Retry transient refusals twice."""
     replies: dict[int, Answered] = {}
-    todo = list(range(len(wanted)))
+    todo = wanted
     for pause in (*_AGAIN, None):
-        these = [wanted[number] for number in todo]
-        records, now, calls, answers = yield from store.sent([w.write for w in these], partial(_puts, store, these))
-        for number, record, call, answer in zip(todo, records, calls, answers, strict=True):
-            inserted = wanted[number].seen is None
+        these = list(todo.values())
+        records, now, calls, answers = yield from store.sent(these, partial(_puts, store, these))
+        for (number, one), record, call, answer in zip(todo.items(), records, calls, answers, strict=True):
             try:
-                replies[number] = yield from store.reply(call, answer, record, now, inserted=inserted)
+                replies[number] = yield from store.reply(call, answer, record, now, inserted=one.seen is None)
             except StoreError as error:
                 replies[number] = error
         # A write without an answer has waited long; only the callers' steps know whether there is time to retry.
-        refused = [number for number, answer in zip(todo, answers, strict=True) if isinstance(answer, ServiceAnswer)]
-        todo = [number for number in refused if getattr(replies[number], "transient", False)]
+        todo = {
+            number: one
+            for (number, one), answer in zip(todo.items(), answers, strict=True)
+            if isinstance(answer, ServiceAnswer) and getattr(replies[number], "transient", False)
+        }
         if not todo or pause is None:
             break
         yield Sleep(pause * (0.5 + random.random() / 2))
-    return [replies[number] for number in range(len(wanted))]
+    return replies
 
 
 def _puts(store: "DynamoStore", wanted: Sequence[Wanted], items: list[Item]) -> tuple[Call, ...]:

@@ -1,10 +1,10 @@
 """Makes the table. You can run the steps again, and two processes can run them at once.
 
 Each step first looks for its part. An existing part is checked and left as it is, except a missing TTL: it is switched on
-if the table is empty or new, or if you ask for it. Otherwise it could delete items of others.
+if the table is empty or new, or if you ask for it. In any other table it could delete items of other programs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Final, cast
 
@@ -12,6 +12,7 @@ from onceward.core.drivers import Sleep, Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
+from onceward.stores.dynamodb.described import SWITCHED_ON, Document, is_on_demand, keys_of, recovers, written
 from onceward.stores.dynamodb.items import Layout
 from onceward.stores.dynamodb.requests import DYNAMODB, Body
 from onceward.stores.dynamodb.table import DynamoTable
@@ -26,29 +27,24 @@ _BACKUPS_LATER = "ContinuousBackupsUnavailable"  # a new table's answer until it
 
 
 def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]]:
-    """Make the table, with ``pitr`` or ``ttl`` as of :func:`create` (:data:`onceward.stores.capabilities.PROVISION`)."""
-    check_options(store.url, options, {"pitr", "ttl"})
-    return create(store, pitr="pitr" in options, ttl="ttl" in options)
-
-
-def create(store: DynamoTable, *, pitr: bool = False, ttl: bool = False) -> Steps[list[Part]]:
-    """Make the table of ``store``, on demand and with its TTL. Return what was made and what existed.
+    """Make the table, on demand and with its TTL (:data:`onceward.stores.capabilities.PROVISION`).
 
     Args:
         store: the ledger; its table and layout apply.
-        pitr: whether to keep continuous backups, from which you can restore the table as of any second.
-        ttl: whether to switch on the TTL of an existing table that has items. DynamoDB then deletes each item, also of
-            other programs, whose number in that attribute is a time in the past.
+        options: "pitr" keeps continuous backups, from which you can restore the table as of any second. "ttl" switches on
+            the TTL of an existing table that has items. DynamoDB then deletes each item, also of other programs, whose
+            number in that attribute is a time in the past.
 
     Raises:
         StoreError: the existing table has another key, another TTL attribute, or items and no TTL; or a request was
             refused. The message says which parts are done.
     """
+    check_options(store.url, options, {"pitr", "ttl"})
     parts: list[Part] = []
     steps: list[Callable[[], Steps[Part]]] = [
         lambda: _table(store),
-        lambda: _expiry(store, any_items=ttl or parts[0].made),
-        *([lambda: _recovery(store)] if pitr else []),
+        lambda: _expiry(store, any_items="ttl" in options or parts[0].made),
+        *([lambda: _recovery(store)] if "pitr" in options else []),
     ]
     for step in steps:
         try:
@@ -102,7 +98,9 @@ def _table(store: DynamoTable) -> Steps[Part]:
         status = None if described is None else str(described.get("TableStatus"))
         if described is not None and status == "ACTIVE":
             _check_key(store, described)
-            return Part(f"table {store.requests.table} ({_billing(described)}, key {_key(described)})", made)
+            return Part(
+                f"table {store.requests.table} ({_billing(described)}, key {written(keys_of(described))})", made
+            )
         # None: descriptions are eventually consistent and may not show a new table for a moment.
         if status not in {None, "CREATING", "UPDATING"}:
             raise StoreError(f"ledger {store.url}: the table is {status}: run this again when it is gone, or ACTIVE")
@@ -111,14 +109,14 @@ def _table(store: DynamoTable) -> Steps[Part]:
     raise StoreError(f"ledger {store.url}: the table is not ACTIVE yet; run this again", transient=True)
 
 
-def _described(store: DynamoTable) -> Steps[Mapping[str, object] | None]:
+def _described(store: DynamoTable) -> Steps[Document | None]:
     """Return the table's description, or None when there is no such table."""
     answer = yield from _asked(store, Call(DYNAMODB, "DescribeTable", {"TableName": store.requests.table}), _MISSING)
-    return None if answer.status != 200 else cast("Mapping[str, Mapping[str, object]]", answer.body)["Table"]
+    return None if answer.status != 200 else cast("Document", answer.body)["Table"]
 
 
-def _check_key(store: DynamoTable, described: Mapping[str, object]) -> None:
-    there, wanted = _key(described), _key(table_of("", store.layout))
+def _check_key(store: DynamoTable, described: Document) -> None:
+    there, wanted = written(keys_of(described)), written(keys_of(table_of("", store.layout)))
     if there != wanted:
         raise StoreError(
             f"ledger {store.url}: the table is there and its key is {there}, but this ledger's key is {wanted}: give it "
@@ -126,19 +124,8 @@ def _check_key(store: DynamoTable, described: Mapping[str, object]) -> None:
         )
 
 
-def _key(described: Mapping[str, object]) -> str:
-    """Return a key schema as people write it: ``pk (S) and sk (S)``."""
-    definitions = cast("list[Mapping[str, str]]", described["AttributeDefinitions"])
-    types = {one["AttributeName"]: one["AttributeType"] for one in definitions}
-    schema = sorted(
-        cast("list[Mapping[str, str]]", described["KeySchema"]), key=lambda one: one["KeyType"]
-    )  # HASH first
-    return " and ".join(f"{one['AttributeName']} ({types[one['AttributeName']]})" for one in schema)
-
-
-def _billing(described: Mapping[str, object]) -> str:
-    summary = cast("Mapping[str, str]", described.get("BillingModeSummary", {}))  # absent: never on demand
-    return "on demand" if summary.get("BillingMode") == "PAY_PER_REQUEST" else "provisioned capacity, left as it is"
+def _billing(described: Document) -> str:
+    return "on demand" if is_on_demand(described) else "provisioned capacity, left as it is"
 
 
 # --- what it has besides --------------------------------------------------------------------------------------------
@@ -152,8 +139,9 @@ def _expiry(store: DynamoTable, *, any_items: bool) -> Steps[Part]:
     why = ""
     for pause in _PAUSES:
         answer = yield from _asked(store, Call(DYNAMODB, "DescribeTimeToLive", table), _MISSING)
-        status, attribute = _told(answer, "TimeToLiveDescription", "TimeToLiveStatus", "AttributeName")
-        if status in {"ENABLED", "ENABLING"}:
+        told = cast("Document", answer.body).get("TimeToLiveDescription", {})
+        status, attribute = told.get("TimeToLiveStatus"), told.get("AttributeName")
+        if status in SWITCHED_ON:
             if attribute != wanted["AttributeName"]:
                 # A preset's URL names attributes as they usually are, and the others by the record's fields.
                 field = "expires_at" if store.layout.names["expires_at"] == store.layout.expiry else store.layout.expiry
@@ -181,12 +169,12 @@ def _check_empty(store: DynamoTable, attribute: str) -> Steps[None]:
     look = Call(
         DYNAMODB, "Scan", {"TableName": store.requests.table, "Limit": 1, "Select": "COUNT", "ConsistentRead": True}
     )
-    found = cast("Mapping[str, object]", (yield from _asked(store, look)).body)
+    found = cast("Document", (yield from _asked(store, look)).body)
     if found.get("Count") or found.get("LastEvaluatedKey"):
         raise StoreError(
             f"ledger {store.url}: the table was there already, has items, and its TTL is off. With TTL on {attribute}, DynamoDB "
             f"would delete every item whose {attribute} is a time in the past, also those that are none of this ledger's, so it "
-            "was left off. If that is what you want, run `onceward init --ttl`, or create(store, ttl=True); else the ledger "
+            "was left off. If you want that, run `onceward init --ttl`. Otherwise the ledger "
             "works as it is, and `onceward purge` deletes its own expired records"
         )
 
@@ -199,7 +187,7 @@ def _recovery(store: DynamoTable) -> Steps[Part]:
     try:
         for pause in _PAUSES:
             answer = yield from _asked(store, Call(DYNAMODB, "DescribeContinuousBackups", table), _MISSING)
-            if _recovers(answer):
+            if recovers(cast("Document", answer.body)):
                 return part
             answer = yield from _asked(store, update, _BACKUPS_LATER)
             if answer.status == 200:
@@ -209,17 +197,6 @@ def _recovery(store: DynamoTable) -> Steps[Part]:
         raise store.failure(update, answer)
     except StoreError as error:
         raise StoreError(f"{error}. {part.what} was not enabled", transient=error.transient) from error
-
-
-def _recovers(answer: ServiceAnswer) -> bool:
-    body = cast("Mapping[str, Mapping[str, Mapping[str, str]]]", answer.body)
-    recovery_ = body.get("ContinuousBackupsDescription", {}).get("PointInTimeRecoveryDescription", {})
-    return recovery_.get("PointInTimeRecoveryStatus") == "ENABLED"
-
-
-def _told(answer: ServiceAnswer, what: str, *names: str) -> list[str | None]:
-    described = cast("Mapping[str, Mapping[str, str]]", answer.body).get(what, {})
-    return [described.get(name) for name in names]
 
 
 def _asked(store: DynamoTable, call: Call, *expected: str) -> Steps[ServiceAnswer]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from onceward.stores.dynamodb.described import Keys, written
 from onceward.stores.inspection import Finding
 
 _TTL: Final = "DynamoDB Developer Guide, Using time to live (TTL) in DynamoDB"
@@ -38,8 +39,8 @@ class Table(NamedTuple):
     url: str
     name: str = "ledger"
     status: str | None = "ACTIVE"
-    keys: tuple[tuple[str, str], ...] = (("key", "S"),)
-    wanted: tuple[tuple[str, str], ...] = (("key", "S"),)
+    keys: Keys = (("key", "S"),)
+    wanted: Keys = (("key", "S"),)
     on_demand: bool = True
     scaled: bool | None = None
     ttl: str | None = "expires_at"
@@ -52,11 +53,9 @@ class Table(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """As :class:`Inspected`."""
         return False
 
     def findings(self) -> Iterator[Finding]:
-        """As :class:`Inspected`."""
         yield from self.gaps
         if self.status != "":
             yield from _checked(self)
@@ -76,7 +75,7 @@ def _checked(ledger: Table) -> Iterator[Finding]:
         yield Finding(
             "error",
             "key schema",
-            f"the table's key is {_written(ledger.keys)}, and that of {ledger.url} is {_written(ledger.wanted)}",
+            f"the table's key is {written(ledger.keys)}, and that of {ledger.url} is {written(ledger.wanted)}",
             "DynamoDB refuses every write",
             "give the ledger another table, or say in its URL how records stand in this one (docs/existing-tables.md)",
         )
@@ -89,7 +88,7 @@ def _checked(ledger: Table) -> Iterator[Finding]:
             "wait until it is ACTIVE",
         )
     else:
-        yield Finding("ok", "table", f"{ledger.url} is {ledger.status}, key {_written(ledger.keys)}")
+        yield Finding("ok", "table", f"{ledger.url} is {ledger.status}, key {written(ledger.keys)}")
         yield from _settings(ledger)
 
 
@@ -202,7 +201,3 @@ def _capacity(ledger: Table) -> Iterator[Finding]:
         "bill it by request (PAY_PER_REQUEST), or have it scaled",
         _CAPACITY,
     )
-
-
-def _written(keys: tuple[tuple[str, str], ...]) -> str:
-    return " and ".join(f"{name} ({kind})" for name, kind in keys)

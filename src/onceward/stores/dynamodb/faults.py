@@ -5,7 +5,7 @@ from typing import cast
 
 from onceward.errors import StoreError
 from onceward.wire.calls import Call, ObjectCall, ServiceAnswer
-from onceward.wire.codes import FIXES
+from onceward.wire.codes import FIXES, code_of, message_of, passes
 
 REFUSED = "ConditionalCheckFailed"
 CANCELED = "TransactionCanceled"
@@ -22,8 +22,9 @@ _FIXES = {
 }
 
 
-def failure(code: str, message: str, *, action: str, url: str, keys: str, transient: bool) -> StoreError:
-    """Return the error of one request. It names the table, the action and, if known, the fix."""
+def failure(call: Call | ObjectCall, answer: ServiceAnswer, *, url: str, keys: str) -> StoreError:
+    """Return the error that an answer is. It names the table, the action and, if known, the fix."""
+    code, message, action, transient = code_of(answer), message_of(answer), name_of(call), passes(answer)
     # In a transaction any write on any table can be the cause; the message says which.
     fix = "" if transient or action == "dynamodb:TransactWriteItems" else _FIXES.get(code, "")
     if fix and ("hashkey" in message or "rangekey" in message):

@@ -1,10 +1,10 @@
 """Reads the facts about a ledger's table. Changes nothing."""
 
 import time
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 from onceward.core.drivers import Steps, drive
+from onceward.stores.dynamodb.described import SWITCHED_ON, Document, is_on_demand, keys_of, recovers
 from onceward.stores.dynamodb.facts import Table
 from onceward.stores.dynamodb.requests import DYNAMODB
 from onceward.stores.dynamodb.table import DynamoTable
@@ -22,7 +22,7 @@ def inspect(store: DynamoTable) -> Table:
     gaps = Gaps()
     name = {"TableName": store.requests.table}
 
-    def asked(check: str, action: str, *, needed: bool = True) -> Mapping[str, Any] | None:
+    def asked(check: str, action: str, *, needed: bool = True) -> Document | None:
         return gaps.tried(check, lambda: drive(_answer(store, action, name), store), needed=needed)
 
     layout = store.layout
@@ -35,16 +35,16 @@ def inspect(store: DynamoTable) -> Table:
     if not answer:
         return table
     described = answer["Table"]
-    on_demand = described.get("BillingModeSummary", {}).get("BillingMode") == "PAY_PER_REQUEST"
+    on_demand = is_on_demand(described)
     ttl = asked("TTL", "DescribeTimeToLive")
     backups = asked("point-in-time recovery", "DescribeContinuousBackups", needed=False)
     return table._replace(
         status=described["TableStatus"],
-        keys=_keys(described),
+        keys=keys_of(described),
         on_demand=on_demand,
         scaled=None if on_demand else _scaled(described["TableArn"]),
         ttl=None if ttl is None else _ttl(ttl),
-        recovers=None if not backups else _recovers(backups),
+        recovers=None if not backups else recovers(backups),
         regions=_lagging(described),
         gaps=tuple(gaps.found),
         skew=(time.time() - store.clock.latest(), time.time() - store.clock.earliest()),
@@ -63,7 +63,7 @@ def _scaled(arn: str) -> bool | None:
     return bool(told["ScalableTargets"])
 
 
-def _answer(store: DynamoTable, action: str, body: Mapping[str, object]) -> Steps[Mapping[str, Any]]:
+def _answer(store: DynamoTable, action: str, body: Document) -> Steps[Document]:
     """Ask about a table. The answer is empty if there is none.
 
     Raises:
@@ -72,7 +72,7 @@ def _answer(store: DynamoTable, action: str, body: Mapping[str, object]) -> Step
     call = Call(DYNAMODB, action, body)
     answer: ServiceAnswer = yield from store.ask(call, gone=400)
     if answer.status == 200:
-        return cast("Mapping[str, Any]", answer.body)
+        return cast("Document", answer.body)
     if code_of(answer) == "ResourceNotFound":
         return {}
     if code_of(answer) in _UNKNOWN or answer.status == 501:
@@ -80,26 +80,13 @@ def _answer(store: DynamoTable, action: str, body: Mapping[str, object]) -> Step
     raise store.failure(call, answer)
 
 
-def _keys(described: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    types = {one["AttributeName"]: one["AttributeType"] for one in described["AttributeDefinitions"]}
-    schema = sorted(described["KeySchema"], key=lambda one: str(one["KeyType"]))  # HASH first
-    return tuple((one["AttributeName"], types[one["AttributeName"]]) for one in schema)
-
-
-def _ttl(told: Mapping[str, Any]) -> str:
+def _ttl(told: Document) -> str:
     """Return the attribute that a TTL is on, or "" when it is off."""
     described = told.get("TimeToLiveDescription", {})
-    return (
-        str(described.get("AttributeName", "")) if described.get("TimeToLiveStatus") in {"ENABLED", "ENABLING"} else ""
-    )
+    return str(described.get("AttributeName", "")) if described.get("TimeToLiveStatus") in SWITCHED_ON else ""
 
 
-def _recovers(told: Mapping[str, Any]) -> bool:
-    described = told.get("ContinuousBackupsDescription", {}).get("PointInTimeRecoveryDescription", {})
-    return bool(described.get("PointInTimeRecoveryStatus") == "ENABLED")
-
-
-def _lagging(described: Mapping[str, Any]) -> tuple[str, ...]:
+def _lagging(described: Document) -> tuple[str, ...]:
     """Return the regions of replicas that are not strongly consistent (DynamoDB API Reference, TableDescription)."""
     if described.get("MultiRegionConsistency") == "STRONG":
         return ()

@@ -3,8 +3,10 @@
 import re
 import zlib
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
+from operator import ne
+from typing import Any, Final, NamedTuple, cast
 
 from onceward.core.record import Record
 from onceward.errors import StoreError
@@ -16,6 +18,8 @@ COMPRESS_OVER: Final = 4096  # bytes of a result; shorter ones stay readable, lo
 # Bytes that a compressed result may have: a few KB can be made to unfold to gigabytes
 UNPACKED: Final = 64 * 1024 * 1024
 _ALWAYS: Final = ("status", "owner", "fence", "beat", "lease_until", "attempts", "created_at")  # never None
+NULL: Final[Value] = {"NULL": True}
+_ABSENT: Final[Mapping[str, str]] = {}
 _TEMPLATE = re.compile(r"([^={}]+)=([^{}]*)(\{key\})?").fullmatch
 
 
@@ -35,10 +39,6 @@ class KeyPart(NamedTuple):
                 f"{text!r}: write a key attribute as name={{key}}, name=prefix{{key}} or name=text, as in pk=ONCE#{{key}}"
             )
         return cls(match[1], match[2], match[3] is not None)
-
-    def value(self, key: str) -> Value:
-        """Return this attribute of the record with ``key``."""
-        return {"S": self.prefix + key if self.holds_key else self.prefix}
 
 
 class Layout:
@@ -67,9 +67,7 @@ class Layout:
     def __init__(
         self, partition: str = "key={key}", sort: str | None = None, names: Mapping[str, str] | None = None
     ) -> None:
-        self.partition = KeyPart.parse(partition)
-        self.sort = None if sort is None else KeyPart.parse(sort)
-        self.parts = (self.partition,) if self.sort is None else (self.partition, self.sort)
+        self.parts = tuple(KeyPart.parse(text) for text in (partition, sort) if text is not None)
         holding = [part for part in self.parts if part.holds_key]
         if len(holding) != 1:
             raise ValueError(
@@ -77,15 +75,16 @@ class Layout:
                 "partition='pk=ONCE#{key}', sort='sk=LOCK'"
             )
         self.holder = holding[0]
+        self._constant: Item = {part.name: {"S": part.prefix} for part in self.parts}
         self.names = _checked_names(names or {}, [part.name for part in self.parts])
         self.status, self.expiry = self.names["status"], self.names["expires_at"]
-        self.attributes: tuple[str, ...] = tuple(self.names.values())
+        self.attributes = self._named = tuple(self.names.values())
         self.marks: tuple[str, ...] = tuple(self.names[field] for field in _ALWAYS)
         self.version: tuple[str, ...] = (self.names["owner"], self.names["fence"], self.names["beat"])
 
     def key(self, key: str) -> Item:
         """Return the key attributes of a record."""
-        return {part.name: part.value(key) for part in self.parts}
+        return {**self._constant, self.holder.name: {"S": self.holder.prefix + key}}
 
     def starts(self, prefix: str) -> tuple[str, ...]:
         """Return the possible starts of the key attribute if a record's key starts with ``prefix``."""
@@ -109,65 +108,84 @@ class Layout:
         """Return the attributes of another system's record as seen, None for an absent one."""
         raise NotImplementedError(f"{seen.owner!r} is of no other system")
 
-    def item(self, record: Record) -> Item:
-        """Return a record as an item, without fields that are None."""
-        names = self.names
+    def item(self, record: Record, seen: Record | None = None) -> Item:
+        """Return a record as an item, without fields that are None.
+
+        With the record ``seen``, return only the attributes that change, and NULL for those that go.
+        """
+        names = self._named  # most requests make an item, and an index is faster than a key
+        if seen is not None:
+            places = compress(_PLACES, map(ne, record, seen))
+            return {names[n - 1]: NULL if record[n] is None else _FORMS[n](record[n]) for n in places}
         key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, written, by, needs = record
         item = self.key(key)
-        item[names["status"]] = {"S": status}
-        item[names["owner"]] = {"S": owner}
-        item[names["fence"]] = {"N": str(fence)}
-        item[names["beat"]] = {"N": str(beat)}
-        item[names["lease_until"]] = {"N": number(until)}
-        item[names["attempts"]] = {"N": str(tries)}
-        item[names["created_at"]] = {"N": number(made)}
+        item[names[0]] = {"S": status}
+        item[names[1]] = {"S": owner}
+        item[names[2]] = {"N": str(fence)}
+        item[names[3]] = {"N": str(beat)}
+        item[names[4]] = {"N": number(until)}
+        item[names[5]] = {"N": str(tries)}
+        item[names[9]] = first = {"N": number(made)}
         if mark is not None:
-            item[names["fingerprint"]] = {"S": mark}
+            item[names[6]] = {"S": mark}
         if result is not None:
-            item[names["result"]] = _packed(result)
+            item[names[7]] = _packed(result)
         if error is not None:
-            item[names["error"]] = {"S": error}
+            item[names[8]] = {"S": error}
         if ends is not None:
-            item[names["expires_at"]] = {"N": number(ends)}
+            item[names[10]] = {"N": number(ends)}
         if written is not None:
-            item[names["updated_at"]] = {"N": number(written)}
+            item[names[11]] = first if written == made else {"N": number(written)}
         if by is not None:
-            item[names["worker"]] = {"S": by}
+            item[names[12]] = {"S": by}
         if needs is not None:
-            item[names["needs"]] = {"S": needs}
+            item[names[13]] = {"S": needs}
         return item
 
-    def record(self, item: Mapping[str, Value]) -> Record:
+    def record(self, item: Mapping[str, Mapping[str, Any]]) -> Record:
         """Return an item as a record.
 
         Raises:
             StoreError: the item is not one of onceward's.
         """
-        names = self.names
+        names, get = self._named, item.get
         try:
-            key = cast("str", item[self.holder.name]["S"])[len(self.holder.prefix) :]
-            return Record(
-                key=key,
-                status=cast("str", item[names["status"]]["S"]),
-                owner=cast("str", item[names["owner"]]["S"]),
-                fence=int(cast("str", item[names["fence"]]["N"])),
-                beat=int(cast("str", item[names["beat"]]["N"])),
-                lease_until=float(cast("str", item[names["lease_until"]]["N"])),
-                attempts=int(cast("str", item[names["attempts"]]["N"])),
-                fingerprint=cast("str | None", item.get(names["fingerprint"], {}).get("S")),
-                result=_unpacked(item.get(names["result"])),
-                error=cast("str | None", item.get(names["error"], {}).get("S")),
-                created_at=float(cast("str", item[names["created_at"]]["N"])),
-                expires_at=_time(item.get(names["expires_at"])),
-                updated_at=_time(item.get(names["updated_at"])),
-                worker=cast("str | None", item.get(names["worker"], {}).get("S")),
-                needs=cast("str | None", item.get(names["needs"], {}).get("S")),
+            ends, written = get(names[10], _ABSENT).get("N"), get(names[11], _ABSENT).get("N")
+            fields = (
+                item[self.holder.name]["S"][len(self.holder.prefix) :],
+                item[names[0]]["S"],
+                item[names[1]]["S"],
+                int(item[names[2]]["N"]),
+                int(item[names[3]]["N"]),
+                float(item[names[4]]["N"]),
+                int(item[names[5]]["N"]),
+                get(names[6], _ABSENT).get("S"),
+                _unpacked(get(names[7])),
+                get(names[8], _ABSENT).get("S"),
+                float(item[names[9]]["N"]),
+                None if ends is None else float(ends),
+                None if written is None else float(written),
+                get(names[12], _ABSENT).get("S"),
+                get(names[13], _ABSENT).get("S"),
             )
+            return tuple.__new__(Record, fields)  # as in Write.at
         except (KeyError, ValueError, TypeError, zlib.error) as error:
             raise StoreError(
                 f"an item in the ledger's table is not a record of onceward ({reason(error)}): give the ledger a table or a key "
                 "prefix of its own, or map the table's attributes with a preset or names"
             ) from error
+
+
+def _text(value: str) -> Value:
+    return {"S": value}
+
+
+def _whole(value: int) -> Value:
+    return {"N": str(value)}
+
+
+def _time(value: float) -> Value:
+    return {"N": str(int(value)) if value.is_integer() else repr(value)}  # as number(), without another call
 
 
 def _checked_names(names: Mapping[str, str], keys: Sequence[str]) -> dict[str, str]:
@@ -197,11 +215,6 @@ def number(value: float) -> str:
     return str(int(value)) if value.is_integer() else repr(value)
 
 
-def _time(value: Value | None) -> float | None:
-    text = None if value is None else value.get("N")
-    return None if text is None else float(cast("str", text))
-
-
 def _packed(result: str) -> Value:
     if len(result) > COMPRESS_OVER:
         raw = result.encode()
@@ -226,3 +239,11 @@ def _unpacked(value: Value | None) -> str | None:
     if not unpacking.eof:
         raise ValueError("its compressed result is cut short")
     return text.decode()
+
+
+# By the field's place in a record
+_FORMS: Final[tuple[Callable[[Any], Value], ...]] = (
+    *(_text, _text, _text, _whole, _whole, _time, _whole),
+    *(_text, _packed, _text, _time, _time, _time, _text, _text),
+)
+_PLACES: Final = range(len(_FORMS))

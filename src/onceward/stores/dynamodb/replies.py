@@ -1,4 +1,4 @@
-"""What answers say, beyond whether they are errors."""
+"""Reads DynamoDB's answers, once it is known that they are no errors."""
 
 from collections.abc import Mapping
 
@@ -9,17 +9,16 @@ from onceward.wire.calls import ServiceAnswer
 
 
 def won(record: Record | None, answer: ServiceAnswer, stamp: float) -> Reply:
-    """Return the reply to a write that was made.
+    """Return the reply to a write that was made and stamped with ``stamp``, the latest time possible.
 
-    It was stamped with the latest time possible, so the lease counts from before the request was sent; unless our idea of
-    the server's time was too old, as after a machine was frozen: then the answer's own time counts. That is the server's
-    when it answered, not when we asked, for nothing tells how long the request took and how long the answer.
+    So the lease counts from before the request was sent. If our estimate of the server's time was too old, as after a
+    freeze, the answer's time counts. The request may have taken any part of the time between.
     """
-    return Reply(True, record, stamp if answer.date is None else max(stamp, answer.date))
+    return tuple.__new__(Reply, (True, record, stamp if answer.date is None else max(stamp, answer.date)))
 
 
 def page(answer: ServiceAnswer) -> tuple[list[Item], Item | None]:
-    """Return the items of a scan's page, and where the next one starts."""
+    """Return the items of a scan's page, and where the next page starts."""
     items = _body(answer).get("Items", [])
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise _shapeless("Items")
@@ -27,10 +26,10 @@ def page(answer: ServiceAnswer) -> tuple[list[Item], Item | None]:
 
 
 def member(answer: ServiceAnswer, name: str) -> Item | None:
-    """Return an item, or a key, that an answer has under this name; None when it has none.
+    """Return an answer's member, which is an item or a key, or None if there is none.
 
     Raises:
-        StoreError: there is something else; transient, for an answer that makes no sense is as good as lost.
+        StoreError: it is something else. Transient: such an answer counts as lost.
     """
     found = _body(answer).get(name)
     if found is None:
@@ -41,7 +40,7 @@ def member(answer: ServiceAnswer, name: str) -> Item | None:
 
 
 def members(answer: ServiceAnswer, name: str, count: int) -> list[Mapping[str, object]]:
-    """Return so many members of a list in an answer; raises as :func:`member`."""
+    """Return the ``count`` members of a list in an answer; raises as :func:`member`."""
     found = _body(answer).get(name)
     if not isinstance(found, list) or len(found) != count or not all(isinstance(one, dict) for one in found):
         raise _shapeless(name)
@@ -55,11 +54,11 @@ def _body(answer: ServiceAnswer) -> Mapping[str, object]:
 
 
 def _shapeless(name: str) -> StoreError:
-    return StoreError(f"an answer of DynamoDB makes no sense: its {name} are not what was asked for", transient=True)
+    return StoreError(f"an answer of DynamoDB makes no sense: its {name} do not fit the request", transient=True)
 
 
 def units(answer: ServiceAnswer) -> float | None:
-    """Return the consumed capacity that an answer tells, summed over tables."""
+    """Return the capacity units that a request consumed, summed over tables; None if the answer does not say."""
     body = answer.body
     told = body.get("ConsumedCapacity") if isinstance(body, Mapping) else None
     if told is None:

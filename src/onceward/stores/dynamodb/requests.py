@@ -1,46 +1,38 @@
-"""The requests of the verbs: what is asked of DynamoDB, and under which condition."""
+"""The requests to DynamoDB that the verbs need, with their conditions."""
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from onceward.core.record import Record
 from onceward.stores.contract import Damaged
-from onceward.stores.dynamodb.items import Item, Layout, Value, number
+from onceward.stores.dynamodb.items import NULL, Item, Layout, Value, number
 from onceward.wire.calls import Call, Service
 
 DYNAMODB: Final = Service("DynamoDB", "dynamodb", "DynamoDB_20120810")
 ALL_OLD: Final = "ALL_OLD"
-Body = dict[str, object]
+_NAME, _TEXT = '"', "'"  # the quotes of PartiQL
+Body = dict[str, Any]
 
 
 class Requests:
-    """Makes the calls for one table.
-
-    Args:
-        table: its name.
-        layout: how records stand in it.
-        metered: whether to ask for the consumed capacity.
-    """
+    """Makes the calls for one table. ``metered`` calls ask for the capacity that they consume."""
 
     def __init__(self, table: str, layout: Layout, *, metered: bool = False) -> None:
         self.table = table
         self.layout = layout
-        self._common: Body = (
-            {"TableName": table, "ReturnConsumedCapacity": "TOTAL"} if metered else {"TableName": table}
-        )
         self._metered: Body = {"ReturnConsumedCapacity": "TOTAL"} if metered else {}
-        self._refusing = {**self._common, "ReturnValuesOnConditionCheckFailure": ALL_OLD}
+        self._common: Body = {"TableName": table, **self._metered}
+        self._plain: Body = {"TableName": table, "ReturnValuesOnConditionCheckFailure": ALL_OLD}
+        self._refusing = {**self._plain, **self._metered}
         self._absent: Body = {
             "ConditionExpression": "attribute_not_exists(#k)",
-            "ExpressionAttributeNames": {"#k": layout.partition.name},
+            "ExpressionAttributeNames": {"#k": layout.parts[0].name},
         }
-        self._fields = layout.attributes
-        self._marks = {name: f"#n{n}" for n, name in enumerate(self._fields)}
-        self._names = {mark: name for name, mark in self._marks.items()}
-        self._values = tuple(f":n{n}" for n in range(len(self._fields)))
-        self._keys = tuple(part.name for part in layout.parts)
-        self._updates: dict[tuple[str, ...], str] = {}  # by the attributes of an item; there are few
+        self._marks = {name: f"#n{n}" for n, name in enumerate(layout.attributes)}
+        self._values = {name: f":n{n}" for n, name in enumerate(layout.attributes)}
+        # By what changes, and what of that is not NULL: there are few such sets.
+        self._updates: dict[tuple[str, ...], Body] = {}
+        self._statements: dict[tuple[str, ...], str] = {}
         seen = (":o", ":f", ":b", *(f":v{n}" for n in range(len(layout.version) - 3)))
         self._version: Body = {
             "ConditionExpression": " AND ".join(
@@ -49,58 +41,49 @@ class Requests:
             "ExpressionAttributeNames": {self._marks[name]: name for name in layout.version},
         }
         self._inserting: Body = {**self._refusing, **self._absent}
-        self._swapping: Body = {**self._refusing, **self._version, "ExpressionAttributeNames": self._names}
-        changes = ", ".join(f"{_name(name)} = ?" for name in self._fields)
-        where = " AND ".join(f"{_name(name)} = ?" for name in [*self._keys, *layout.version])
-        self._update = f"UPDATE {_name(table)} SET {changes} WHERE {where}"
 
     def condition(self, seen: Record) -> Body:
-        """Return the condition that the record held has the version of the one seen."""
+        """Return the condition that the record still has the version seen."""
         if self.layout.is_foreign(seen):
             return self._unchanged(self.layout.as_seen(seen))
         return {**self._version, "ExpressionAttributeValues": self.layout.version_of(seen)}
 
     def write(self, item: Item, seen: Record | None) -> Call:
-        """Write an item if its key is absent, or change the record seen into it; attributes of others stay."""
+        """Write an item if its key is absent, or make its changes to the record seen. Attributes of others stay."""
         if seen is None:
             return Call(DYNAMODB, "PutItem", {**self._inserting, "Item": item})
-        if self.layout.is_foreign(seen):
-            return Call(DYNAMODB, "UpdateItem", {**self._refusing, **self._changing(item, self.condition(seen))})
-        update, values, key = self._update_of(item)
-        values.update(self.layout.version_of(seen))
-        body = {**self._swapping, "Key": key, "UpdateExpression": update, "ExpressionAttributeValues": values}
-        return Call(DYNAMODB, "UpdateItem", body)
+        return Call(DYNAMODB, "UpdateItem", self._changing(item, seen) | self._metered)
 
     def transact(self, item: Item, seen: Record | None, effects: Sequence[Mapping[str, object]]) -> Call:
         """Write as :meth:`write`, and with it all effects."""
-        common: Body = {"TableName": self.table, "ReturnValuesOnConditionCheckFailure": ALL_OLD}
         if seen is None:
-            own = {"Put": {**common, **self._absent, "Item": item}}
+            own: Body = {"Put": {**self._plain, **self._absent, "Item": item}}
         else:
-            own = {"Update": {**common, **self._changing(item, self.condition(seen))}}
+            own = {"Update": self._changing(item, seen)}
         return Call(DYNAMODB, "TransactWriteItems", {**self._metered, "TransactItems": [own, *effects]})
 
-    def _changing(self, item: Item, condition: Body) -> Body:
-        update, values, key = self._update_of(item)
-        values.update(_mapping(condition.get("ExpressionAttributeValues", {})))
-        changes: Body = {"Key": key, "UpdateExpression": update, "ExpressionAttributeValues": values}
-        return {**condition, **changes, "ExpressionAttributeNames": self._names}
+    def _changing(self, changes: Item, seen: Record) -> Body:
+        """Return the update that makes changes to the record seen."""
+        values: Body = {self._values[name]: value for name, value in changes.items() if value is not NULL}
+        form = (*changes, *values)
+        update = self._updates.get(form) or self._updates.setdefault(form, self._update(changes))
+        own: Body = {"Key": self.layout.key(seen.key), "ExpressionAttributeValues": values}
+        if self.layout.is_foreign(seen):
+            condition = self._unchanged(self.layout.as_seen(seen))
+            values.update(condition["ExpressionAttributeValues"])
+            return {**update, **own, "ConditionExpression": condition["ConditionExpression"]}
+        values.update(self.layout.version_of(seen))
+        return {**update, **own}
 
-    def _update_of(self, item: Item) -> tuple[str, Body, Item]:
-        """Return the update that makes a record an item, its values, and the item's key, which comes first in it."""
-        names = tuple(item)
-        update = self._updates.get(names)
-        if update is None:
-            update = self._updates[names] = self._expression(names[len(self._keys) :])
-        values: Body = dict(zip(self._values, islice(item.values(), len(self._keys), None), strict=False))
-        return update, values, {name: item[name] for name in self._keys}
-
-    def _expression(self, names: tuple[str, ...]) -> str:
-        """Return the update that sets these attributes, removes our others and leaves the rest."""
-        update = "SET " + ", ".join(f"{self._marks[name]} = :n{n}" for n, name in enumerate(names))
-        if gone := [mark for name, mark in self._marks.items() if name not in names]:
-            update += " REMOVE " + ", ".join(gone)
-        return update
+    def _update(self, changes: Item) -> Body:
+        """Return what all updates of these attributes have in common."""
+        expression = "SET " + ", ".join(
+            f"{self._marks[name]} = {self._values[name]}" for name, value in changes.items() if value is not NULL
+        )
+        if gone := [self._marks[name] for name, value in changes.items() if value is NULL]:
+            expression += " REMOVE " + ", ".join(gone)
+        names = {self._marks[name]: name for name in (*changes, *self.layout.version)}
+        return {**self._plain, **self._version, "UpdateExpression": expression, "ExpressionAttributeNames": names}
 
     def delete(self, seen: Record | Damaged) -> Call:
         """Delete the record seen."""
@@ -159,8 +142,8 @@ class Requests:
     def expired(self, now: float) -> Body:
         """Return the filter of records past their ``expires_at``."""
         body = self.having("")
-        names = {**_mapping(body["ExpressionAttributeNames"]), "#e": self.layout.expiry}
-        values = {**_mapping(body.get("ExpressionAttributeValues", {})), ":now": {"N": number(now)}}
+        names = {**body["ExpressionAttributeNames"], "#e": self.layout.expiry}
+        values = {**body.get("ExpressionAttributeValues", {}), ":now": {"N": number(now)}}
         return {
             "FilterExpression": f"{body['FilterExpression']} AND #e <= :now",
             "ExpressionAttributeNames": names,
@@ -168,14 +151,14 @@ class Requests:
         }
 
     def _unchanged(self, seen: Mapping[str, Value | None]) -> Body:
-        """Return the condition that attributes still are what they were, None for one that was absent."""
+        """Return the condition that attributes have not changed; None stands for an absent one."""
         marks = {self._marks[name]: was for name, was in seen.items()}
         terms = [
             f"attribute_not_exists({mark})" if was is None else f"{mark} = :{mark[1:]}x" for mark, was in marks.items()
         ]
         body: Body = {
             "ConditionExpression": " AND ".join(terms),
-            "ExpressionAttributeNames": {mark: self._names[mark] for mark in marks},
+            "ExpressionAttributeNames": {self._marks[name]: name for name in seen},
         }
         values = {f":{mark[1:]}x": was for mark, was in marks.items() if was is not None}
         return {**body, "ExpressionAttributeValues": values} if values else body
@@ -183,32 +166,30 @@ class Requests:
     # --- PartiQL --------------------------------------------------------------------------------------------------
 
     def statements(self, statements: Sequence[Body]) -> Call:
-        """Run up to 25 conditional writes, each on its own merits."""
+        """Run up to 25 conditional writes. Each succeeds or fails alone."""
         return Call(DYNAMODB, "BatchExecuteStatement", {**self._metered, "Statements": statements})
 
     def inserting(self, item: Item) -> Body:
         """Return the statement that writes an item if its key is absent."""
-        fields = ", ".join(f"{_text(name)}: ?" for name in item)
-        return {"Statement": f"INSERT INTO {_name(self.table)} VALUE {{{fields}}}", "Parameters": list(item.values())}
+        form = (*item, "INSERT")
+        if (statement := self._statements.get(form)) is None:
+            fields = ", ".join(f"{_name(name, _TEXT)}: ?" for name in item)
+            self._statements[form] = statement = f"INSERT INTO {_name(self.table)} VALUE {{{fields}}}"
+        return {"Statement": statement, "Parameters": list(item.values())}
 
-    def swapping(self, item: Item, seen: Record) -> Body:
-        """Return the statement that changes the record seen into ``item``; what it does not have becomes NULL."""
-        null: Value = {"NULL": True}
-        changes = [item.get(name, null) for name in self._fields]
+    def swapping(self, changes: Item, seen: Record) -> Body:
+        """Return the statement that makes changes to the record seen."""
+        form = tuple(changes)
+        statement = self._statements.get(form) or self._statements.setdefault(form, self._statement(form))
         where = [*self.layout.key(seen.key).values(), *self.layout.version_of(seen).values()]
-        return {"Statement": self._update, "Parameters": [*changes, *where]}
+        return {"Statement": statement, "Parameters": [*changes.values(), *where]}
+
+    def _statement(self, changed: Sequence[str]) -> str:
+        where = [*(part.name for part in self.layout.parts), *self.layout.version]
+        changes, terms = ([f"{_name(name)} = ?" for name in names] for names in (changed, where))
+        return f"UPDATE {_name(self.table)} SET {', '.join(changes)} WHERE {' AND '.join(terms)}"
 
 
-def _mapping(value: object) -> Mapping[str, object]:
-    assert isinstance(value, Mapping)
-    return value
-
-
-def _name(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
-
-
-def _text(text: str) -> str:
-    doubled = text.replace("'", "''")
-    return f"'{doubled}'"
+def _name(text: str, mark: str = _NAME) -> str:
+    """Return a name, or with the mark of texts a text, in quotes."""
+    return f"{mark}{text.replace(mark, mark * 2)}{mark}"

@@ -55,14 +55,20 @@ def through(
     return (lambda: blocking(clients)), (lambda: AsyncSdkWire(clients))
 
 
-class SdkWire:
-    """Carries calls through a boto3 client, which signs by its own clock and gets its own credentials."""
+class _ClientWire:
+    """What the wires through a client have in common."""
 
     def __init__(self, clients: "_Clients") -> None:
         self._clients = clients
 
+    def close(self) -> None:
+        """Leave the client open: it is its owner's."""
+
+
+class SdkWire(_ClientWire):
+    """Carries calls through a boto3 client, which signs by its own clock and gets its own credentials."""
+
     def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:  # noqa: ARG002 - the SDK signs
-        """Send one call, as :meth:`HttpWire.send` does."""
         method, arguments = self._clients.method(call)
         sent = self._clients.clock()
         try:
@@ -76,21 +82,13 @@ class SdkWire:
             return _failed(call, error, sent, self._clients.clock())
         return _answer(response, content, sent, self._clients.clock())
 
-    def close(self) -> None:
-        """Leave the client open: it is its owner's."""
 
-
-class AsyncSdkWire:
+class AsyncSdkWire(_ClientWire):
     """Carries calls for coroutines: through an aiobotocore client, or a boto3 client in threads."""
 
-    def __init__(self, clients: "_Clients") -> None:
-        self._clients = clients
-        self._sync = None if clients.asynchronous else SdkWire(clients)
-
     async def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:
-        """Send one call, as :meth:`AsyncHttpWire.send` does."""
-        if self._sync is not None:
-            return await asyncio.to_thread(self._sync.send, call, at)
+        if not self._clients.asynchronous:
+            return await asyncio.to_thread(SdkWire(self._clients).send, call, at)
         self._clients.loop = asyncio.get_running_loop()
         method, arguments = self._clients.method(call)
         sent = self._clients.clock()
@@ -105,19 +103,12 @@ class AsyncSdkWire:
             return _failed(call, error, sent, self._clients.clock())
         return _answer(response, content, sent, self._clients.clock())
 
-    def close(self) -> None:
-        """Leave the client open: it is its owner's."""
 
-
-class LoopSdkWire:
+class LoopSdkWire(_ClientWire):
     """Carries blocking calls through an aiobotocore client: on the event loop in which coroutines have used it."""
 
-    def __init__(self, clients: "_Clients") -> None:
-        self._clients = clients
-        self._wire = AsyncSdkWire(clients)
-
     def send(self, call: Call | ObjectCall, at: float) -> ServiceAnswer:
-        """Send one call, as :meth:`HttpWire.send` does, from any thread but the loop's own."""
+        """Send one call from any thread but the loop's own."""
         loop = self._clients.loop
         if loop is None or not loop.is_running():
             raise TypeError(
@@ -129,7 +120,7 @@ class LoopSdkWire:
                 "this client is asynchronous, and its event loop would wait for itself: await what has a form to await, "
                 'or pass boto3.client("dynamodb")'
             )
-        sending = self._wire.send(call, at)
+        sending = AsyncSdkWire(self._clients).send(call, at)
         try:
             answer = asyncio.run_coroutine_threadsafe(sending, loop)
         except RuntimeError as error:  # the loop was closed just now
@@ -141,9 +132,6 @@ class LoopSdkWire:
             if not loop.is_closed():
                 answer.cancel()  # otherwise calls would pile up that nothing waits for
             _fail(call, f"its event loop gave no answer within {_PATIENCE:g} s", error, transient=True)
-
-    def close(self) -> None:
-        """Leave the client open: it is its owner's."""
 
 
 class _Clients:

@@ -38,17 +38,9 @@ class Sent(NamedTuple):
 
 
 class DynamoStore(DynamoTable):
-    """A ledger in a DynamoDB table.
+    """A ledger in a DynamoDB table. Make one with :func:`onceward.stores.dynamodb.open_table`, which explains the options.
 
-    Args:
-        table: its name.
-        wires: send the requests.
-        layout: how it stores records.
-        blobs: where results go that are too large for an item; with None they are not replayable.
-        probe: whether a claim starts with an eventually consistent read, which costs a tenth of a refused write. Worth it
-            if more than a tenth of all deliveries are duplicates.
-        url: how the ledger is named in messages; default ``dynamodb://TABLE``.
-        clock: the owner's clock (seconds); for tests.
+    ``wires`` send the requests, and ``url`` names the ledger in messages (default ``dynamodb://TABLE``).
     """
 
     resolution = 1.0
@@ -81,7 +73,6 @@ class DynamoStore(DynamoTable):
     # --- the verbs ------------------------------------------------------------------------------------------------
 
     def insert(self, write: Write) -> Steps[Reply]:
-        """Write if the key is absent."""
         if self._probe or not self.clock.known:
             seen = yield from self.look(write.key, consistent=False)
             if seen.record is not None:
@@ -89,40 +80,35 @@ class DynamoStore(DynamoTable):
         return (yield from self._put(write, None))
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        """Write if the record is still the version seen."""
-        return (yield from self._put(write, seen))
+        return self._put(write, seen)
 
     def load(self, key: str) -> Steps[Reply]:
-        """Read one record, consistently."""
-        return (yield from self.look(key, consistent=True))
+        return self.look(key, consistent=True)
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
-        """Insert 25 with one request."""
-        return (yield from batch.write_many(self, [batch.Wanted(write, None) for write in writes]))
+        return batch.write_many(self, [batch.Wanted(write, None) for write in writes])
 
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
-        """Swap 25 with one request."""
-        return (yield from batch.write_many(self, [batch.Wanted(*pair) for pair in pairs]))
+        return batch.write_many(self, [batch.Wanted(*pair) for pair in pairs])
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
-        """Read one page, in no order, with one request; a page may have few records, or none, and a next one."""
+        """Read one page with one request, in DynamoDB's own order."""
         start = None if after is None else _resumed(after)
         answer = yield from self.ask(self.requests.scan(start, min(limit, _SCANNED), self.requests.having(prefix)))
         items, last = page(answer)
         records, damaged = self._sorted(items)
-        # What is filtered there may be less than the prefix says.
+        # DynamoDB's filter may let other keys through.
         records = [record for record in records if record.key.startswith(prefix)]
         damaged = [one for one in damaged if one.key.startswith(prefix)]
         return Page(records, _token(last), self.clock.earliest(), tuple(damaged))
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
-        """Delete the record if it is still the version seen."""
         call = self.requests.delete(seen)
         answer = yield from self.heard(call, cast("ServiceAnswer", (yield call)))
         return (yield from self.reply(call, answer, seen if isinstance(seen, Record) else None, 0.0))
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:
-        """Delete up to ``limit`` expired records of one page. DynamoDB's TTL does the same by itself, within days."""
+        """Delete up to ``limit`` expired records of one page. DynamoDB's TTL also deletes them, within days."""
         yield from self.learn_time()
         start = None if after is None else _resumed(after)
         now = float(math.floor(self.clock.earliest()))
@@ -144,14 +130,14 @@ class DynamoStore(DynamoTable):
 
     # --- for the modules beside ----------------------------------------------------------------------------------------
 
-    def sent(self, writes: Sequence[Write], calls_of: Callable[[list[Item]], tuple[Call, ...]]) -> Steps[Sent]:
+    def sent(self, wanted: Sequence[batch.Wanted], calls_of: Callable[[list[Item]], tuple[Call, ...]]) -> Steps[Sent]:
         """Stamp writes, send their calls in parallel, and return the answers and errors.
 
         If a signature was refused, do all of it once more: our estimate of the server's time was wrong, and so are the
         stamps. A write that was already made then meets itself.
         """
         for again in (True, False):
-            records, items, now = yield from self.stamped(writes)
+            records, items, now = yield from self.stamped(wanted)
             calls = calls_of(items)
             answers = yield from self.ask_many(calls, again=False)
             if not again or not any(isinstance(answer, ServiceAnswer) and self.may_renew(answer) for answer in answers):
@@ -166,16 +152,16 @@ class DynamoStore(DynamoTable):
             return (yield from self.look(record.key, consistent=True))
         return Reply(False, None, self.clock.earliest())
 
-    def stamped(self, writes: Sequence[Write]) -> Steps[tuple[list[Record], list[Item], float]]:
+    def stamped(self, wanted: Sequence[batch.Wanted]) -> Steps[tuple[list[Record], list[Item], float]]:
         """Return the records of writes stamped now, their items, and that time."""
         yield from self.learn_time()
         now = self.clock.latest()
         records, items = [], []
-        for write in writes:
+        for write, seen in wanted:
             record = _whole(write.at(now))
-            item = self.layout.item(record)
+            item = self.layout.item(record, seen)
             if record.result is not None and len(record.result) > COMPRESS_OVER:
-                record, item = yield from self._packed(record, item)
+                record, item = yield from self._packed(record, item, seen)
             records.append(record)
             items.append(item)
         return records, items, now
@@ -238,11 +224,11 @@ class DynamoStore(DynamoTable):
         # Every delivery runs this: the plain case makes no list and no other generator.
         clock = self.clock
         if not clock.known or (write.result is not None and len(write.result) > COMPRESS_OVER):
-            (record,), (item,), now = yield from self.stamped([write])
+            (record,), (item,), now = yield from self.stamped([batch.Wanted(write, seen)])
         else:
             now = clock.latest()
             record = _whole(write.at(now))
-            item = self.layout.item(record)
+            item = self.layout.item(record, seen)
         call = self.requests.write(item, seen)
         answer: ServiceAnswer = yield call
         if answer.status == 200:
@@ -259,10 +245,10 @@ class DynamoStore(DynamoTable):
         item = member(answer, "Item")
         return Reply(False, self.read(item) if item else None, self.clock.earliest())
 
-    def _packed(self, record: Record, item: Item) -> Steps[tuple[Record, Item]]:
+    def _packed(self, record: Record, item: Item, seen: Record | None) -> Steps[tuple[Record, Item]]:
         """Return the record with a result as it can be stored, and its item."""
         name = self.layout.names["result"]
-        if not is_large(item[name]):
+        if name not in item or not is_large(item[name]):
             return record, item
         why = "a DynamoDB item has at most 400 KB; keep larger results in S3 with blobs='s3://bucket/prefix'"
         if self._blobs is not None:
@@ -273,7 +259,7 @@ class DynamoStore(DynamoTable):
             else:
                 return record, item
         record = record._replace(result=None, error=why)
-        return record, self.layout.item(record)
+        return record, self.layout.item(record, seen)
 
 
 def _whole(record: Record) -> Record:

@@ -14,7 +14,7 @@ from onceward.stores.dynamodb.requests import Requests
 from onceward.stores.observed import Observed, Tell
 from onceward.wire.calls import Call, Many, ObjectCall, ServiceAnswer
 from onceward.wire.clock import ServerClock
-from onceward.wire.codes import EXPIRED, SKEWED, code_of, message_of, passes
+from onceward.wire.codes import EXPIRED, SKEWED, code_of
 from onceward.wire.wires import Wires
 
 
@@ -36,14 +36,12 @@ class DynamoTable(Observed):
         return self._wires.send(cast("Call | ObjectCall | Many", request), self._signing(request))
 
     async def exchange_async(self, request: object) -> object:
-        """Like :meth:`exchange`, but async."""
         return await self._wires.send_async(cast("Call | ObjectCall | Many", request), self._signing(request))
 
     def _signing(self, request: object) -> float:
         return (self._s3_clock if type(request) is ObjectCall and self._s3_clock.known else self.clock).signing()
 
     def close(self) -> None:
-        """Close the connections; the next use opens them again."""
         self._wires.close()
 
     # --- telling of it ------------------------------------------------------------------------------------------------
@@ -54,7 +52,6 @@ class DynamoTable(Observed):
         self.requests = Requests(self.requests.table, self.layout, metered=True)
 
     def told_of(self, request: object, reply: object, seconds: float) -> list[StoreRequest]:
-        """Return one for each call."""
         if isinstance(request, Many):
             replies = reply if isinstance(reply, list) else [reply] * len(request.calls)
             pairs = zip(request.calls, replies, strict=True)
@@ -113,14 +110,7 @@ class DynamoTable(Observed):
 
     def failure(self, call: Call | ObjectCall, answer: ServiceAnswer) -> StoreError:
         """Return the error that an answer is."""
-        return faults.failure(
-            code_of(answer),
-            message_of(answer),
-            action=faults.name_of(call),
-            url=self.url,
-            keys=" and ".join(part.name for part in self.layout.parts),
-            transient=passes(answer),
-        )
+        return faults.failure(call, answer, url=self.url, keys=" and ".join(part.name for part in self.layout.parts))
 
     def learn_time(self) -> Steps[None]:
         """Read any key, so that the answer shows the time."""

@@ -31,24 +31,20 @@ Grants = Mapping[str, Sequence[Grant]]  # by role
 
 
 def template(store: "DynamoStore", kind: str, options: AbstractSet[str]) -> str:
-    """Return :func:`printed` (:data:`onceward.stores.capabilities.TEMPLATE`)."""
-    if "ttl" in options:
-        raise ValueError("--ttl is for a table that is there; what --print prints has a TTL in any case")
-    check_options(store.url, options, {"pitr"})
-    return printed(kind, store, pitr="pitr" in options)
-
-
-def printed(kind: str, store: "DynamoStore", *, pitr: bool = False) -> str:
-    """Return the template of a ledger's table.
+    """Return the template of a ledger's table (:data:`onceward.stores.capabilities.TEMPLATE`).
 
     Args:
-        kind: "cloudformation" (YAML) or "terraform" (HCL).
         store: the ledger; nothing is sent to it.
-        pitr: whether point-in-time recovery is wanted.
+        kind: "cloudformation" (YAML) or "terraform" (HCL).
+        options: "pitr" asks for point-in-time recovery.
 
     Raises:
-        ValueError: another kind.
+        ValueError: another kind or option.
     """
+    if "ttl" in options:
+        raise ValueError("--ttl is for a table that exists; what --print prints has a TTL in any case")
+    check_options(store.url, options, {"pitr"})
+    pitr = "pitr" in options
     if kind not in PRINTERS:
         raise ValueError(f"--print {kind!r}: there are {' and '.join(PRINTERS)}")
     return PRINTERS[kind](store.requests.table.rpartition("/")[2], store.layout, _grants(store, pitr=pitr), pitr)

@@ -9,6 +9,7 @@ from onceward.core.record import Record, Reply, Write
 from onceward.core.steps import Commit
 from onceward.errors import EffectRefused, StoreError
 from onceward.stores.dynamodb import faults
+from onceward.stores.dynamodb.batch import Wanted
 from onceward.stores.dynamodb.items import Item
 from onceward.stores.dynamodb.replies import won
 from onceward.wire.calls import Call
@@ -70,7 +71,9 @@ def transact(store: "DynamoStore", effects: Sequence[TransactItem], write: Write
         if early.record is not None:
             return early
     _check_apart(store, write.key, effects)
-    sent = yield from store.sent([write], lambda items: (store.requests.transact(items[0], seen, effects),))
+    sent = yield from store.sent(
+        [Wanted(write, seen)], lambda items: (store.requests.transact(items[0], seen, effects),)
+    )
     (record,), (call,), (answer,) = sent.records, sent.calls, sent.answers
     if isinstance(answer, StoreError):
         raise answer

@@ -1,7 +1,7 @@
 """Runs the requests of a PostgreSQL ledger on its connections, and makes the ledger on first use."""
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.errors import StoreError
@@ -45,14 +45,14 @@ class PostgresExchange(Observed):
 
     def exchange(self, request: object) -> object:
         """Run one request, blocking."""
-        if not self._ready:
+        if not self._ready and type(request) is not RawQuery:
             drive(prepared(self.names, self.url), self.bare)
             self._ready = True
         return self.bare.exchange(request)
 
     async def exchange_async(self, request: object) -> object:
         """Run one request."""
-        if not self._ready:
+        if not self._ready and type(request) is not RawQuery:
             await drive_async(prepared(self.names, self.url), self.bare)
             self._ready = True
         return await self.bare.exchange_async(request)
@@ -74,7 +74,7 @@ class Bare:
         self.conduit = conduit
         self._url = url
 
-    def exchange(self, request: object) -> object:
+    def exchange(self, request: object) -> Any:
         """Run one request, blocking."""
         assert isinstance(request, Query)
         tries = 0
@@ -86,7 +86,7 @@ class Bare:
                 if not (tries < _TRIES and _is_anew(error)):
                     raise self._translated(error) from error
 
-    async def exchange_async(self, request: object) -> object:
+    async def exchange_async(self, request: object) -> Any:
         """Run one request."""
         assert isinstance(request, Query)
         tries = 0

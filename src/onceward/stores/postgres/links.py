@@ -41,11 +41,6 @@ class Link:
         """Take a new connection of psycopg's, of which the statements use only the inner one."""
         self._opened, self.wire = opened, opened.pgconn
 
-    def check_own(self) -> None:
-        """Raise Broken in a child that was forked in the middle of a statement."""
-        if os.getpid() != self._process:
-            raise Broken("this process was forked in the middle of a statement of its parent, whose connection it is")
-
     def close(self) -> None:
         """Close it."""
         if self._opened is None:
@@ -63,15 +58,13 @@ class Links:
 
     Args:
         conninfo: libpq's connection string.
-        url: the ledger's, for messages.
         most: connections at a time, for all threads and event loops together.
         timeout: seconds for one statement, for making a connection, and for waiting until one is free.
     """
 
-    def __init__(self, conninfo: str, url: str, most: int, timeout: float) -> None:
+    def __init__(self, conninfo: str, most: int, timeout: float) -> None:
         options = _OPTIONS | {"connect_timeout": str(max(2, round(timeout)))} | conninfo_to_dict(conninfo)
         self._conninfo = make_conninfo("", **options | {"client_encoding": "UTF8"})
-        self._url = url
         self._most = most
         self._timeout = timeout
         self._reset()
@@ -110,7 +103,7 @@ class Links:
                 time.sleep(_NAP)
                 link = self._taken(home)
         try:
-            rows = drive(link.wire, talk(link.wire, text.encode(), values), self._timeout, link.check_own)
+            rows = drive(link.wire, talk(link.wire, text.encode(), values), self._timeout)
         except (SqlRefusal, ValueError):
             home.append(link)
             raise

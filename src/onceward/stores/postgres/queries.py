@@ -47,8 +47,8 @@ class OneRow(Query):
     __slots__ = ()
 
     def reply(self, rows: Sequence[Row]) -> Reply:
-        """Return it; without a record, nobody holds the key."""
-        return reply_of(rows[0])
+        """Return it; without a record, nobody holds the key, or the statement did not see who."""
+        return reply_of(rows[0]) if rows else Reply(False, None, 0.0)
 
 
 class ManyRows(Query):
@@ -59,7 +59,9 @@ class ManyRows(Query):
     def reply(self, rows: Sequence[Row]) -> "Met":
         """Return the replies by their keys."""
         replies = (reply_of(row) for row in rows)
-        return Met({reply.record.key: reply for reply in replies if reply.record is not None}, rows[0][1])
+        return Met(
+            {reply.record.key: reply for reply in replies if reply.record is not None}, rows[0][1] if rows else 0.0
+        )
 
 
 class Met(NamedTuple):

@@ -7,25 +7,15 @@ also behind PgBouncer. Every write joins ``c``, so it is evaluated first.
 An insert reads before it writes. A duplicate then writes nothing: ``ON CONFLICT DO UPDATE`` would flush the log each time.
 """
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from onceward.stores.sql.columns import COLUMNS, FIELDS, KNOWN, TIMES, VERSION
-
-
-# Times are timestamptz, for people with psql. A microsecond of this century is exact in a float, both ways.
-def _read(table: str = "") -> str:
-    """Return the columns of a record for a SELECT or RETURNING."""
-    return ", ".join(
-        f"date_part('epoch', {table}{name}) AS {name}" if name in TIMES else f"{table}{name}" for name in FIELDS
-    )
-
+from onceward.stores.sql.columns import COLUMNS, FIELDS, KNOWN, VERSION
 
 _C = (
     "WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, "
     "set_config('lock_timeout', coalesce($1::text, current_setting('lock_timeout')), true) AS patience)"
 )
-_NOW = "date_part('epoch', c.now)"
-_ROWS = ", ".join(f"r.{name}" for name in FIELDS)
 
 
 class Parameter(NamedTuple):
@@ -53,20 +43,17 @@ WRITE: Final = (
     Parameter("needs", "text"),
 )
 SEEN: Final = (Parameter("seen_owner", "text"), Parameter("seen_fence", "bigint"), Parameter("seen_beat", "bigint"))
+_ONE: Final = {one.name: f"${at}::{one.type}" for at, one in enumerate(WRITE + SEEN, 2)}
+_EACH: Final = {one.name: f"b.{one.name}" for one in WRITE + SEEN}
 
 
-def _values(kinds: tuple[Parameter, ...]) -> str:
-    return "SELECT " + ", ".join(f"${at}::{kind.type} AS {kind.name}" for at, kind in enumerate(kinds, 2))
-
-
-def _arrays(kinds: tuple[Parameter, ...]) -> str:
-    arrays = ", ".join(f"${at}::{kind.type}[]" for at, kind in enumerate(kinds, 2))
-    names = ", ".join(kind.name for kind in kinds)
-    return f"SELECT b.* FROM unnest({arrays}) WITH ORDINALITY AS b({names}, n)"
+def _unnested(parameters: tuple[Parameter, ...]) -> str:
+    arrays = ", ".join(f"${at}::{one.type}[]" for at, one in enumerate(parameters, 2))
+    return f"unnest({arrays}) WITH ORDINALITY AS b({', '.join(one.name for one in parameters)}, n)"
 
 
 class Statements:
-    """The statements for one ledger.
+    """The statements for one ledger. Each returns rows of ``won``, the time and a record; without a record, won is NULL.
 
     Args:
         table: its name, quoted, with its schema if that is given.
@@ -74,72 +61,62 @@ class Statements:
     """
 
     def __init__(self, table: str, meta: str) -> None:
-        self.table, self.meta = table, meta
-        high = f"(SELECT value::bigint + 1 FROM {meta} WHERE name = 'fence')"
-        stamped = f"greatest((date_part('epoch', c.now) * 1000000)::bigint, {high})"
-        made = {
-            "fence": f"CASE WHEN b.fence = 0 THEN {stamped} ELSE b.fence END",
-            "lease_until": "e.lease_until",
-            "created_at": "coalesce(to_timestamp(b.created_at), c.now)",
-            "expires_at": "e.lease_until + b.keep * interval '1 second'",
-            "updated_at": "c.now",
-        }
-        # A renewal never shortens a lease: it ends at ``until`` or later.
-        ends = (
-            "CROSS JOIN LATERAL (SELECT greatest(c.now + b.lease * interval '1 second', to_timestamp(b.until)) "
-            "AS lease_until) e"
+        self._meta = meta
+        one, each = self._record(_ONE), self._record(_EACH)
+        changes = ", ".join(f"{name} = {one[name]}" for name in FIELDS[1:])
+        changes_each = ", ".join(f"{name} = {each[name]}" for name in FIELDS[1:])
+        same = " AND ".join(f"t.{name} = {_ONE['seen_' + name]}" for name in VERSION)
+        same_each = " AND ".join(f"t.{name} = b.seen_{name}" for name in VERSION)
+        of_t = ", ".join(f"t.{name}" for name in FIELDS)
+        insert = f"INSERT INTO {table} ({COLUMNS}) SELECT"
+        unless_there = f"ON CONFLICT (key) DO NOTHING RETURNING {COLUMNS}"
+        made = "SELECT true, c.now, made.* FROM c, made"
+        # A snapshot from before a wait does not show what was waited for: an insert may return nothing.
+        held = "UNION ALL SELECT false, c.now, held.* FROM c, held"
+        # What a refused write met, or no record.
+        met = (
+            f"UNION ALL SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN {table} t ON t.key = $2 "
+            "WHERE NOT EXISTS (SELECT FROM made)"
         )
-        record = ", ".join(made.get(name, f"b.{name}") for name in FIELDS)
-        changes = ", ".join(f"{name} = {made.get(name, f'b.{name}')}" for name in FIELDS[1:])
-        same = " AND ".join(f"t.{name} = b.seen_{name}" for name in VERSION)
-        read = f"SELECT {_read()} FROM {table}"
-        answer = f"SELECT r.won, {_NOW}, {_ROWS} FROM c LEFT JOIN ("
-        lost = "UNION ALL SELECT false, held.* FROM held) r ON true"
-
-        def insert(bids: str, keys: str, order: str) -> str:
-            return (
-                f"{_C}, held AS MATERIALIZED ({read} WHERE key {keys}), "
-                f"made AS (INSERT INTO {table} ({COLUMNS}) SELECT {record} FROM c CROSS JOIN ({bids}) b {ends} "
-                f"WHERE NOT EXISTS (SELECT FROM held WHERE held.key = b.key) {order} "
-                f"ON CONFLICT (key) DO NOTHING RETURNING {_read()}) "
-                f"{answer} SELECT true AS won, made.* FROM made {lost}"
-            )
-
-        # A duplicate's values need no look at the second table: the subquery in ``stamped`` runs only for a new row.
-        self.insert = insert(_values(WRITE), "= $2", "")
-        self.insert_many = insert(_arrays(WRITE), "= ANY ($2)", "ORDER BY b.n")
+        self.insert = (
+            f"{_C}, held AS MATERIALIZED (SELECT {COLUMNS} FROM {table} WHERE key = $2), "
+            f"made AS ({insert} {', '.join(one.values())} FROM c WHERE NOT EXISTS (SELECT FROM held) {unless_there}) "
+            f"{made} {held}"
+        )
+        self.insert_many = (
+            f"{_C}, held AS MATERIALIZED (SELECT {COLUMNS} FROM {table} WHERE key = ANY ($2)), "
+            f"made AS ({insert} {', '.join(each.values())} FROM c, {_unnested(WRITE)} "
+            f"WHERE NOT EXISTS (SELECT FROM held WHERE held.key = b.key) ORDER BY b.n {unless_there}) "
+            f"{made} {held}"
+        )
         self.swap = (
-            f"{_C}, made AS (UPDATE {table} t SET {changes} FROM c CROSS JOIN ({_values(WRITE + SEEN)}) b {ends} "
-            f"WHERE t.key = $2 AND {same} RETURNING {_read('t.')}), "
-            f"held AS ({read} WHERE key = $2 AND NOT EXISTS (SELECT FROM made)) "
-            f"{answer} SELECT true AS won, made.* FROM made {lost}"
+            f"{_C}, made AS (UPDATE {table} t SET {changes} FROM c WHERE t.key = $2 AND {same} RETURNING {of_t}) "
+            f"{made} {met}"
         )
         # All rows are locked in the order of their keys before the first is written: batches cannot deadlock.
         self.swap_many = (
-            f"{_C}, b AS MATERIALIZED ({_arrays(WRITE + SEEN)}), "
-            f"locked AS MATERIALIZED (SELECT t.key FROM c CROSS JOIN {table} t JOIN b ON b.key = t.key "
-            f"WHERE t.key = ANY ($2) AND {same} ORDER BY t.key FOR NO KEY UPDATE OF t), "
-            f"made AS (UPDATE {table} t SET {changes} FROM c CROSS JOIN b {ends} "
-            f"WHERE t.key = ANY ($2) AND t.key = b.key AND {same} AND t.key IN (SELECT key FROM locked) "
-            f"RETURNING {_read('t.')}), "
-            f"held AS ({read} WHERE key = ANY ($2) AND key NOT IN (SELECT key FROM made)) "
-            f"{answer} SELECT true AS won, made.* FROM made {lost}"
+            f"{_C}, b AS MATERIALIZED (SELECT * FROM {_unnested(WRITE + SEEN)}), "
+            f"locked AS MATERIALIZED (SELECT t.key FROM c, b, {table} t WHERE t.key = ANY ($2) AND t.key = b.key "
+            f"AND {same_each} ORDER BY t.key FOR NO KEY UPDATE OF t), "
+            f"made AS (UPDATE {table} t SET {changes_each} FROM c, b, locked l "
+            f"WHERE t.key = l.key AND b.key = l.key AND {same_each} RETURNING {of_t}) "
+            f"{made} UNION ALL SELECT false, c.now, {of_t} FROM c, {table} t "
+            "WHERE t.key = ANY ($2) AND t.key NOT IN (SELECT key FROM made) UNION ALL SELECT NULL, c.now, NULL"
+            f"{', NULL' * (len(FIELDS) - 1)} FROM c"
         )
-        self.load = f"{_C} {answer} SELECT false AS won, held.* FROM ({read} WHERE key = $2) held) r ON true"
+        self.load = f"{_C} SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN {table} t ON t.key = $2"
         self.scan = (
-            f"{_C} {answer} SELECT false AS won, held.* FROM ({read} WHERE key > $2 AND key >= $3 AND key < $4 "
-            "ORDER BY key LIMIT $5::bigint) held) r ON true ORDER BY r.key"
+            f"{_C} SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN (SELECT {COLUMNS} FROM {table} "
+            "WHERE key > $2 AND key >= $3 AND key < $4 ORDER BY key LIMIT $5::bigint) t ON true ORDER BY t.key"
         )
-        # The largest fence of all deleted records, for a clock that steps back. OneRow row, written once for a whole purge.
+        # The largest fence of all deleted records, for a clock that steps back. One row, written once for a whole purge.
         keep_high = (
             f"high AS (UPDATE {meta} SET value = gone.fence::text FROM (SELECT max(fence) AS fence FROM made "
             f"WHERE fence < {2**53 - 1}) gone WHERE name = 'fence' AND value::bigint < gone.fence)"
         )
         self.delete = (
             f"{_C}, made AS (DELETE FROM {table} t USING c WHERE t.key = $2 AND t.owner = $3 AND t.fence = $4::bigint "
-            f"AND t.beat = $5::bigint RETURNING {_read('t.')}), {keep_high}, "
-            f"held AS ({read} WHERE key = $2 AND NOT EXISTS (SELECT FROM made)) "
-            f"{answer} SELECT true AS won, made.* FROM made {lost}"
+            f"AND t.beat = $5::bigint RETURNING {of_t}), {keep_high} {made} {met}"
         )
         # Rows that somebody works on are left for the next purge.
         self.purge = (
@@ -148,3 +125,18 @@ class Statements:
             f"made AS (DELETE FROM {table} t WHERE key IN (SELECT key FROM old) RETURNING fence), {keep_high} "
             "SELECT count(*) FROM made"
         )
+
+    def _record(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return what each column of a write becomes."""
+        # A renewal never shortens a lease: it ends at ``until`` or later.
+        ends = f"greatest(c.now + {given['lease']} * interval '1 second', to_timestamp({given['until']}))"
+        high = f"(SELECT value::bigint + 1 FROM {self._meta} WHERE name = 'fence')"
+        stamped = f"greatest((date_part('epoch', c.now) * 1000000)::bigint, {high})"
+        made = {
+            "fence": f"CASE WHEN {given['fence']} = 0 THEN {stamped} ELSE {given['fence']} END",
+            "lease_until": ends,
+            "created_at": f"coalesce(to_timestamp({given['created_at']}), c.now)",
+            "expires_at": f"{ends} + {given['keep']} * interval '1 second'",
+            "updated_at": "c.now",
+        }
+        return {name: made.get(name) or given[name] for name in FIELDS}

@@ -22,7 +22,12 @@ class PostgresStore(PostgresExchange):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
+        "found": "onceward.stores.postgres.provision:found",
+        "inspect": "onceward.stores.postgres.inspection:inspect",
+        "migrate": "onceward.stores.postgres.provision:migrate",
         "observe": "onceward.stores.observed:observe",
+        "provision": "onceward.stores.postgres.provision:provision",
+        "template": "onceward.stores.postgres.provision:template",
     }
 
     def insert(self, write: Write) -> Steps[Reply]:

@@ -1,10 +1,11 @@
 """OneRow statement over libpq: a generator yields what it waits for, and a driver waits, blocking or on an event loop.
 
 psycopg's cursors are not used: they have no limit of time for a server that does not answer, and cost twice the CPU.
-The driver resumes the generator when the socket is ready, and throws :class:`Broken` into nothing: it just stops.
+A driver that gives up leaves the connection in the middle of a statement: close it then.
 """
 
 import asyncio
+import os
 import select
 from collections.abc import Callable, Generator, Sequence
 from struct import Struct
@@ -29,6 +30,8 @@ _LOADERS: Final[dict[int, Callable[[bytes], object]]] = {
     23: lambda value: int.from_bytes(value, "big", signed=True),
     25: bytes.decode,
     701: lambda value: _DOUBLE.unpack(value)[0],
+    # timestamptz: microseconds since 2000. They are exact in a float of seconds for this century and the next.
+    1184: lambda value: (_LONG.unpack(value)[0] + 946_684_800_000_000) / 1e6,
 }
 
 
@@ -66,8 +69,9 @@ def talk(connection: PGconn, statement: bytes, values: Sequence[object]) -> Talk
     return _rows(result) if result.status == _ROWS else []
 
 
-def drive(connection: PGconn, steps: Talk, seconds: float, check: Callable[[], None]) -> list[Row]:
-    """Run a talk, blocking, for at most this many seconds. ``check`` is called before each look at the socket."""
+def drive(connection: PGconn, steps: Talk, seconds: float) -> list[Row]:
+    """Run a talk, blocking, for at most this many seconds."""
+    process = os.getpid()
     try:
         event = next(steps)
         poller, end = select.poll(), boottime() + seconds
@@ -75,7 +79,10 @@ def drive(connection: PGconn, steps: Talk, seconds: float, check: Callable[[], N
         while True:
             left = end - boottime()
             ready = poller.poll(max(0.0, left) * 1000)
-            check()
+            if os.getpid() != process:  # a signal handler forked
+                raise Broken(
+                    "this process was forked in the middle of a statement of its parent, whose connection it is"
+                )
             if not ready:
                 raise Broken(f"the server has not answered for {seconds:g} s")
             wanted = next(steps)

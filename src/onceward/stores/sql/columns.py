@@ -8,7 +8,6 @@ from onceward.core.record import Record
 
 FIELDS: Final = Record._fields
 COLUMNS: Final = ", ".join(FIELDS)
-TIMES: Final = frozenset({"lease_until", "created_at", "expires_at", "updated_at"})
 VERSION: Final = ("owner", "fence", "beat")  # what a conditional write compares
 
 # A status or a need that this version does not know may mean that the record is still needed.

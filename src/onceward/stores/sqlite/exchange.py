@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from onceward.core.clock import Clock
@@ -22,7 +23,7 @@ from onceward.stores.observed import Observed
 from onceward.stores.sqlite.anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite.file import SqliteFile, translated
 from onceward.stores.sqlite.place import CHECK_EVERY
-from onceward.stores.sqlite.requests import Load, Purge, SqlRequest, find
+from onceward.stores.sqlite.requests import SqlRequest, find, load, purge
 from onceward.stores.sqlite.writer import Job, Writer
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 # A request fails with SQLite's errors, or the driver's for values that it cannot store. Anything else is an interrupt.
 _OWN = (sqlite3.Error, StoreError, UnicodeError, OverflowError)
 
-_OPEN = Load("")  # a read that opens the file
+_OPEN = SqlRequest(partial(load, ""), writes=False)  # a read that opens the file
 PURGE_EVERY, PURGE_LIMIT = 32, 64  # purge up to 64 rows in every 32nd commit, and in a process's first
 
 
@@ -62,6 +63,9 @@ class SqliteExchange(Observed):
         self.locks = (self._writing, self._reading, self._starting)
         watch_forks(self)
         weakref.finalize(self, _close, self._file, *self.locks)
+
+    def action(self, request: object) -> str:
+        return cast("SqlRequest", request).run.func.__name__
 
     # --- one request ------------------------------------------------------------------------------------------------
 
@@ -139,7 +143,7 @@ class SqliteExchange(Observed):
             job.done = error is not None or not job.request.writes
 
     def _look(self, key: str) -> Reply | None:
-        reply = cast("Reply", self._read(Load(key).run))
+        reply = cast("Reply", self._read(partial(load, key)))
         return None if reply.record is None else reply
 
     def _read(self, run: Callable[[sqlite3.Connection, float], object]) -> object:
@@ -172,15 +176,15 @@ class SqliteExchange(Observed):
                 self._file.check_place(now)
             alone = jobs[0].request if len(jobs) == 1 else None
             if alone and alone.absent is not None and not jobs[0].looked and (held := find(connection, alone.absent)):
-                jobs[0].reply = Reply(False, held, now)
+                jobs[0].reply = tuple.__new__(Reply, (False, held, now))
                 return  # a duplicate, which needs no write
-            purge = self._commits % PURGE_EVERY == 0
+            purging = self._commits % PURGE_EVERY == 0
             self._commits += 1
-            if alone and not alone.many and not purge and now - self._file.marked < MARK_EVERY:
+            if alone and not alone.many and not purging and now - self._file.marked < MARK_EVERY:
                 jobs[0].reply = alone.run(connection, now)  # a transaction of its own
             else:
-                self._transact(connection, jobs, purge)
-            if purge and self._file.is_behind() and self._reading.acquire(blocking=False):
+                self._transact(connection, jobs, purging=purging)
+            if purging and self._file.is_behind() and self._reading.acquire(blocking=False):
                 try:
                     self._file.close()  # the next process that opens it can set its clock
                 finally:
@@ -224,15 +228,15 @@ class SqliteExchange(Observed):
             "in the child. The parent goes on with the request; end the child within the handler, by os._exit or an exec"
         )
 
-    def _transact(self, connection: sqlite3.Connection, jobs: list[Job], purge: bool) -> None:
+    def _transact(self, connection: sqlite3.Connection, jobs: list[Job], *, purging: bool) -> None:
         connection.execute("BEGIN IMMEDIATE")
         now = self._file.now()
         if now - self._file.marked >= MARK_EVERY:
             connection.execute(MARK, (now,))
         for job in jobs:
             job.reply = job.request.run(connection, now)
-        if purge:
-            Purge(PURGE_LIMIT).run(connection, now)
+        if purging:
+            purge(PURGE_LIMIT, connection, now)
         connection.execute("COMMIT")
         if now - self._file.marked >= MARK_EVERY:
             self._file.marked = now

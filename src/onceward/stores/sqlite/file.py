@@ -68,11 +68,9 @@ class SqliteFile:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection for reads."""
         return self._reader is not None
 
     def reader(self) -> sqlite3.Connection:
-        """Return the connection for reads."""
         if self._reader is not None and self._frozen:  # it sees no new writes
             self._end(self._reader)
             self._reader = None
@@ -256,7 +254,7 @@ class SqliteFile:
         connection = self._connect(self.path, self._timeout)
         try:
             # WAL lets readers go on while one writes. It is a property of the file; asking again is free.
-            self._check_wal(self._turned_to_wal(connection))
+            self._turn_to_wal(connection)
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             # The anchor stays where it is while a connection is open.
             host = None if self._is_second else self._anchored
@@ -296,18 +294,17 @@ class SqliteFile:
             raise
         return connection
 
-    def _turned_to_wal(self, connection: sqlite3.Connection) -> str:
+    def _turn_to_wal(self, connection: sqlite3.Connection) -> None:
         """Ask for WAL. SQLite itself does not wait while another connection changes the mode of a new file."""
         patience = time.monotonic() + self._timeout
         while True:
             try:
-                return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+                mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+                break
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF not in _WAITING or time.monotonic() >= patience:
                     raise
             time.sleep(0.005)
-
-    def _check_wal(self, mode: str) -> None:
         if mode != "wal":
             raise StoreError(
                 f"ledger {self.path}: the file cannot use write-ahead logging (it stays in mode {mode!r}); put it on a "

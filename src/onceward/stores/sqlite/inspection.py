@@ -37,11 +37,9 @@ class File(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """As :class:`onceward.stores.inspection.Inspected`."""
         return True
 
     def findings(self) -> Iterator[Finding]:
-        """As :class:`onceward.stores.inspection.Inspected`."""
         check = "file"
         if not self.writable:
             yield Finding(

@@ -1,5 +1,6 @@
-"""Making an SQLite ledger ahead of its first use."""
+"""Makes or migrates an SQLite ledger. A worker that may write the file does the same on first use."""
 
+import contextlib
 import os
 import sqlite3
 from collections.abc import Set as AbstractSet
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from onceward.core.drivers import Steps
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
-from onceward.stores.sqlite.schema import META
+from onceward.stores.sqlite.schema import ADDED, META, TABLE
 
 if TYPE_CHECKING:
     from onceward.stores.sqlite.store import SqliteStore
@@ -24,16 +25,25 @@ def provision(store: "SqliteStore", options: AbstractSet[str]) -> Steps[list[Par
     """Make the file and its schema (:data:`onceward.stores.capabilities.PROVISION`)."""
     check_options(store.url, options)
     there = found(store)
-    had = there and _has_schema(store.path)
+    had = bool(_read(store.path, "SELECT 1 FROM sqlite_master WHERE name = ?", META))
     yield from store.load("?")  # the first use makes both
     return [Part(f"file {store.path}", not there), Part("its schema", not had)]
 
 
-def _has_schema(path: str) -> bool:
-    connection = sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True)
-    try:
-        return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (META,)).fetchone() is not None
-    except sqlite3.Error:  # not a database: the store has the better error
-        return False
-    finally:
-        connection.close()
+def migrate(store: "SqliteStore") -> Steps[list[Part]]:
+    """Add the columns that an earlier version's file lacks (:data:`onceward.stores.capabilities.MIGRATE`).
+
+    Raises:
+        StoreError: the file is no ledger, or of another major version, or this user may not write it.
+    """
+    there = {row[1] for row in _read(store.path, f"PRAGMA table_info({TABLE})")}
+    yield from store.load("?")  # the first use adds them
+    return [Part(f"column {name}", name not in there) for name in ADDED]
+
+
+def _read(path: str, query: str, *values: str) -> list[tuple[str, ...]]:
+    """Return the rows of a query; none if the file is no database, because the store has the better error."""
+    uri = f"{Path(path).as_uri()}?mode=ro"
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+        return connection.execute(query, values).fetchall()
+    return []

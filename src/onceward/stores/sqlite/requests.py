@@ -2,7 +2,8 @@
 
 import sqlite3
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
+from typing import Any, NamedTuple
 
 from onceward.core.protocol import NEEDS, STATUSES
 from onceward.core.record import Record, Reply, Write
@@ -39,147 +40,79 @@ PURGE = (
 SCAN = f"SELECT {_FIELDS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? ORDER BY key LIMIT ?"
 
 
-class SqlRequest:
-    """What one exchange does: ``run(connection, now)`` returns the reply.
+class SqlRequest(NamedTuple):
+    """What one exchange does: ``run(connection, now)`` returns the reply. ``run`` is a partial of a function below.
 
     A write of one statement is its own transaction; one of ``many`` statements needs a transaction around it. A write that
     needs a key to be ``absent`` reads it first: most duplicates end there, without the write lock.
     """
 
-    __slots__ = ()
-    writes = True
-    many = False
+    run: "partial[Any]"
     absent: str | None = None
-
-    def run(self, connection: sqlite3.Connection, now: float) -> object:
-        """Run the SQL."""
-        raise NotImplementedError
+    writes: bool = True
+    many: bool = False
 
 
-class Insert(SqlRequest):
-    """Write if the key is absent."""
+def insert(write: Write, connection: sqlite3.Connection, now: float) -> Reply:
+    """Insert, unless that conflicts with what is there."""
+    record = write.at(now)
+    statement = INSERT if write.fence else FRESH
+    while connection.execute(statement, record).rowcount != 1:
+        held = find(connection, record.key)
+        if held is not None:
+            return Reply(False, held, now)
+        record = record._replace(fence=max(record.fence, connection.execute(HIGHEST).fetchone()[0] + 1))
+    return tuple.__new__(Reply, (True, record, now))
 
-    __slots__ = ("absent", "write")
 
-    def __init__(self, write: Write) -> None:
-        self.absent = write.key
-        self.write = write
-
-    def run(self, connection: sqlite3.Connection, now: float) -> Reply:
-        """Insert, unless that conflicts with what is there."""
-        record = self.write.at(now)
-        statement = INSERT if self.write.fence else FRESH
-        while connection.execute(statement, record).rowcount != 1:
-            held = find(connection, record.key)
-            if held is not None:
-                return Reply(False, held, now)
-            record = record._replace(fence=max(record.fence, connection.execute(HIGHEST).fetchone()[0] + 1))
+def swap(write: Write, seen: Record, connection: sqlite3.Connection, now: float) -> Reply:
+    """Update where owner, fence and beat are as seen."""
+    record = write.at(now)
+    if connection.execute(UPDATE, (*record[1:], record.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
         return tuple.__new__(Reply, (True, record, now))
+    return Reply(False, find(connection, record.key), now)
 
 
-class Swap(SqlRequest):
-    """Write if the record is still the version seen."""
-
-    __slots__ = ("seen", "write")
-
-    def __init__(self, write: Write, seen: Record) -> None:
-        self.write = write
-        self.seen = seen
-
-    def run(self, connection: sqlite3.Connection, now: float) -> Reply:
-        """Update where owner, fence and beat are as seen."""
-        record, seen = self.write.at(now), self.seen
-        if connection.execute(UPDATE, (*record[1:], record.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
-            return tuple.__new__(Reply, (True, record, now))
-        return Reply(False, find(connection, record.key), now)
+def delete(seen: Record | Damaged, connection: sqlite3.Connection, now: float) -> Reply:
+    """Delete where owner, fence and beat are as seen."""
+    if isinstance(seen, Damaged):
+        gone = connection.execute(*damage.deletion(TABLE, seen)).rowcount == 1
+        return Reply(gone, None if gone else find(connection, seen.key), now)
+    if connection.execute(DELETE, (seen.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
+        return Reply(True, seen, now)
+    return Reply(False, find(connection, seen.key), now)
 
 
-class Delete(SqlRequest):
-    """Delete if the record is still the version seen."""
-
-    __slots__ = ("seen",)
-
-    def __init__(self, seen: Record | Damaged) -> None:
-        self.seen = seen
-
-    def run(self, connection: sqlite3.Connection, now: float) -> Reply:
-        """Delete where owner, fence and beat are as seen."""
-        seen = self.seen
-        if isinstance(seen, Damaged):
-            gone = connection.execute(*damage.deletion(TABLE, seen)).rowcount == 1
-            return Reply(gone, None if gone else find(connection, seen.key), now)
-        if connection.execute(DELETE, (seen.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
-            return Reply(True, seen, now)
-        return Reply(False, find(connection, seen.key), now)
+def each(runs: "Sequence[partial[Reply]]", connection: sqlite3.Connection, now: float) -> list[Reply | StoreError]:
+    """Run one after another. A damaged record fails only its own request."""
+    replies: list[Reply | StoreError] = []
+    for run in runs:
+        try:
+            replies.append(run(connection, now))
+        except StoreError as error:
+            replies.append(error)
+    return replies
 
 
-class Each(SqlRequest):
-    """Several independent requests."""
-
-    __slots__ = ("requests",)
-    many = True
-
-    def __init__(self, requests: Sequence[SqlRequest]) -> None:
-        self.requests = requests
-
-    def run(self, connection: sqlite3.Connection, now: float) -> list[object]:
-        """Run one after another. A damaged record fails only its own request."""
-        replies: list[object] = []
-        for request in self.requests:
-            try:
-                replies.append(request.run(connection, now))
-            except StoreError as error:
-                replies.append(error)
-        return replies
+def purge(limit: int, connection: sqlite3.Connection, now: float) -> int:
+    """Delete expired records, the longest expired first, and count them."""
+    return connection.execute(PURGE, (now, limit)).rowcount
 
 
-class Purge(SqlRequest):
-    """Delete expired records, the longest expired first."""
-
-    __slots__ = ("limit",)
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-
-    def run(self, connection: sqlite3.Connection, now: float) -> int:
-        """Delete, and count."""
-        return connection.execute(PURGE, (now, self.limit)).rowcount
-
-
-class Load(SqlRequest):
+def load(key: str, connection: sqlite3.Connection, now: float) -> Reply:
     """Read one record."""
-
-    __slots__ = ("key",)
-    writes = False
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-
-    def run(self, connection: sqlite3.Connection, now: float) -> Reply:
-        """Look it up."""
-        return Reply(False, find(connection, self.key), now)
+    return Reply(False, find(connection, key), now)
 
 
-class Scan(SqlRequest):
-    """Read records in the order of their keys."""
-
-    __slots__ = ("after", "limit", "prefix")
-    writes = False
-
-    def __init__(self, prefix: str, after: str | None, limit: int) -> None:
-        self.prefix = prefix
-        self.after = after or ""
-        self.limit = limit
-
-    def run(self, connection: sqlite3.Connection, now: float) -> Page:
-        """Read one page, and one more row to know whether it is the last."""
-        bounds = (self.after, self.prefix, self.prefix + "\U0010ffff", self.limit + 1)
-        rows = damage.rows(connection, SCAN, bounds)
-        page = rows[: self.limit]
-        records = [Record._make(row) for row in page if damage.is_whole(row)]
-        damaged = [damage.damaged(row) for row in page if not damage.is_whole(row)]
-        keys = [row[0] for row in page if isinstance(row[0], str)]
-        return Page(records, keys[-1] if len(rows) > self.limit and keys else None, now, tuple(damaged))
+def scan(prefix: str, after: str | None, limit: int, connection: sqlite3.Connection, now: float) -> Page:
+    """Read one page in the order of the keys, and one more row to know whether it is the last."""
+    bounds = (after or "", prefix, prefix + "\U0010ffff", limit + 1)
+    rows = damage.rows(connection, SCAN, bounds)
+    page = rows[:limit]
+    records = [Record._make(row) for row in page if damage.is_whole(row)]
+    damaged = [damage.damaged(row) for row in page if not damage.is_whole(row)]
+    keys = [row[0] for row in page if isinstance(row[0], str)]
+    return Page(records, keys[-1] if len(rows) > limit and keys else None, now, tuple(damaged))
 
 
 def find(connection: sqlite3.Connection, key: str) -> Record | None:
@@ -196,4 +129,4 @@ def find(connection: sqlite3.Connection, key: str) -> Record | None:
         return None
     if not damage.is_whole(row):
         raise damage.damage(row)
-    return Record._make(row)
+    return tuple.__new__(Record, row)  # what Record._make(row) does, in half the time

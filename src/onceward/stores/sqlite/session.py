@@ -5,7 +5,9 @@ import sqlite3
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from onceward.core.drivers import Steps
 from onceward.errors import StoreError
+from onceward.stores.capabilities import Ended, TransactionState
 from onceward.stores.sqlite.anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite.file import SqliteFile, translated
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from onceward.stores.sqlite.store import SqliteStore
 
 _MARK = "onceward_body"
+_BACK, _RELEASE = f"ROLLBACK TO {_MARK}", f"RELEASE {_MARK}"
 
 
 def join(store: "SqliteStore", connection: sqlite3.Connection) -> "SqliteSession":
@@ -38,54 +41,68 @@ def join(store: "SqliteStore", connection: sqlite3.Connection) -> "SqliteSession
 
 
 class SqliteSession:
-    """The caller's connection, and the ledger's file."""
+    """The caller's connection, and the ledger's file. Its requests are statements, and those of the store's verbs."""
+
+    awaited = False
+    exclusive = True  # a transaction holds the file's write lock
 
     def __init__(self, connection: sqlite3.Connection, file: SqliteFile) -> None:
         self._connection = connection
         self._file = file
+        self._releasing = False  # an interrupt can come before we know that the savepoint is released
 
     @property
-    def is_open(self) -> bool:
+    def state(self) -> TransactionState:
         """Whether a transaction is open."""
         try:
-            return self._connection.in_transaction
+            return TransactionState.OPEN if self._connection.in_transaction else TransactionState.ENDED
         except sqlite3.Error as error:  # the caller has closed it
             raise translated(error, self._file.path) from error
 
-    def begin(self) -> None:
+    def begin(self) -> Steps[None]:
         """Begin a transaction that holds the file's write lock."""
-        self._execute("BEGIN IMMEDIATE")
+        yield "BEGIN IMMEDIATE"
+        yield f"SAVEPOINT {_MARK}"
 
-    def mark(self) -> None:
-        """Set the savepoint."""
-        self._execute(f"SAVEPOINT {_MARK}")
+    def began_here(self) -> Steps[bool]:
+        """Look for the savepoint, and roll back to it."""
+        found: bool = yield _BACK
+        return found or self._releasing
 
-    def unmark(self) -> bool:
-        """Release the savepoint; return False if it is gone."""
-        try:
-            self._connection.execute(f"RELEASE {_MARK}")
-        except sqlite3.OperationalError:
-            return False
-        except sqlite3.Error as error:  # sqlite3 refuses another thread than the connection's own
-            raise translated(error, self._file.path) from error
-        return True
-
-    def commit(self) -> None:
+    def commit(self) -> Steps[None]:
         """Commit."""
-        self._execute("COMMIT")
+        self._releasing = True
+        if not (yield _RELEASE):
+            self._releasing = False
+            raise Ended("the transaction that began here is over")
+        yield "COMMIT"
 
-    def rollback(self) -> None:
+    def rollback(self) -> Steps[None]:
+        """Roll back."""
+        yield "ROLLBACK"
+
+    def cut(self) -> None:
         """Roll back."""
         self._execute("ROLLBACK")
 
-    def _execute(self, statement: str) -> None:
+    def exchange(self, request: object) -> object:
+        """Run one request on the connection."""
+        return self._execute(request) if isinstance(request, str) else self._run(request)
+
+    async def exchange_async(self, request: object) -> object:
+        """Run one request on the connection."""
+        return self.exchange(request)
+
+    def _execute(self, statement: str) -> bool:
         try:
             self._connection.execute(statement)
         except sqlite3.Error as error:
-            raise translated(error, self._file.path) from error
+            if statement in {_BACK, _RELEASE} and isinstance(error, sqlite3.OperationalError):
+                return False
+            raise translated(error, self._file.path) from error  # also of another thread than the connection's own
+        return True
 
-    def exchange(self, request: object) -> object:
-        """Run one request on the connection."""
+    def _run(self, request: object) -> object:
         asked: SqlRequest = request  # type: ignore[assignment]  # the verbs yield nothing else
         connection, now = self._connection, self._file.now()
         if not connection.in_transaction:  # the next write would be made without the effect
@@ -97,10 +114,6 @@ class SqliteSession:
                 return asked.run(connection, now)
         except sqlite3.Error as error:
             raise translated(error, "the transaction's connection") from error
-
-    async def exchange_async(self, request: object) -> object:
-        """Run one request on the connection."""
-        return self.exchange(request)
 
 
 @contextlib.contextmanager

@@ -1,15 +1,17 @@
 """The embedded ledger: one SQLite file, shared by any number of threads, event loops and processes on one host."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered
 from onceward.stores.contract import MORE, Damaged, Page, Purged
+from onceward.stores.sqlite import requests
 from onceward.stores.sqlite.clock import RESOLUTION
 from onceward.stores.sqlite.exchange import SqliteExchange
-from onceward.stores.sqlite.requests import Delete, Each, Insert, Load, Purge, Scan, Swap
+from onceward.stores.sqlite.requests import SqlRequest
 
 
 class SqliteStore(SqliteExchange):
@@ -26,7 +28,7 @@ class SqliteStore(SqliteExchange):
     poll = 0.04  # a waiter sees a result within 100 ms of its being recorded
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
-        "migrate": "onceward.stores.sqlite.migrate:migrate",
+        "migrate": "onceward.stores.sqlite.provision:migrate",
         "observe": "onceward.stores.observed:observe",
         "found": "onceward.stores.sqlite.provision:found",
         "inspect": "onceward.stores.sqlite.inspection:inspect",
@@ -35,41 +37,39 @@ class SqliteStore(SqliteExchange):
     }
 
     def insert(self, write: Write) -> Steps[Reply]:
-        """Write if the key is absent."""
-        reply: Reply = yield Insert(write)
+        reply: Reply = yield SqlRequest(partial(requests.insert, write), write.key)
         return reply
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        """Write if the record is still the version seen."""
-        reply: Reply = yield Swap(write, seen)
+        reply: Reply = yield SqlRequest(partial(requests.swap, write, seen))
         return reply
 
     def load(self, key: str) -> Steps[Reply]:
-        """Read one record."""
-        reply: Reply = yield Load(key)
+        reply: Reply = yield SqlRequest(partial(requests.load, key), writes=False)
         return reply
 
     def insert_many(self, writes: Sequence[Write]) -> Steps[list[Answered]]:
         """Insert all in one transaction."""
-        reply: list[Answered] = yield Each([Insert(write) for write in writes])
-        return reply
+        runs = [partial(requests.insert, write) for write in writes]
+        replies: list[Answered] = yield SqlRequest(partial(requests.each, runs), many=True)
+        return replies
 
     def swap_many(self, pairs: Sequence[tuple[Write, Record]]) -> Steps[list[Answered]]:
         """Swap all in one transaction."""
-        reply: list[Answered] = yield Each([Swap(write, seen) for write, seen in pairs])
-        return reply
+        runs = [partial(requests.swap, write, seen) for write, seen in pairs]
+        replies: list[Answered] = yield SqlRequest(partial(requests.each, runs), many=True)
+        return replies
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read records in the order of their keys."""
-        reply: Page = yield Scan(prefix, after, limit)
-        return reply
+        page: Page = yield SqlRequest(partial(requests.scan, prefix, after, limit), writes=False)
+        return page
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
-        """Delete if the record is still the version seen."""
-        reply: Reply = yield Delete(seen)
+        reply: Reply = yield SqlRequest(partial(requests.delete, seen))
         return reply
 
     def purge(self, limit: int, after: str | None = None) -> Steps[Purged]:  # noqa: ARG002 - an index finds them
         """Delete expired records, the longest expired first."""
-        gone: int = yield Purge(limit)
+        gone: int = yield SqlRequest(partial(requests.purge, limit))
         return Purged(gone, MORE if gone == limit else None)

@@ -1,10 +1,13 @@
-"""Layouts of tables that other systems made: found by name, for the URL."""
+"""The layouts of tables that other systems made, by the name that a URL gives them."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from onceward.stores.dynamodb.items import Layout
 from onceward.stores.dynamodb.layouts.plain import Plain
 from onceward.stores.dynamodb.layouts.powertools import Powertools
+
+PRESETS: Final = {"powertools": Powertools, "plain": Plain}
 
 
 def preset(
@@ -21,8 +24,6 @@ def preset(
     Raises:
         ValueError: there is no such preset, or the table's keys or names are not valid.
     """
-    if name == "plain":
-        return Plain(partition or "id={key}", sort, names)
-    if name == "powertools":
-        return Powertools(partition or "id={key}", sort, names)
-    raise ValueError(f"preset={name!r}: there are powertools and plain")
+    if name not in PRESETS:
+        raise ValueError(f"preset={name!r}: there are {' and '.join(PRESETS)}")
+    return PRESETS[name](partition or "id={key}", sort, names)

@@ -14,14 +14,14 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Record
 from onceward.errors import StoreError
 from onceward.stores.dynamodb.blobs import PLACE, is_large
-from onceward.stores.dynamodb.items import Item, Layout, Value, check_apart
+from onceward.stores.dynamodb.items import NULL, Item, Layout, Value, check_apart
 
-FOREVER: Final = 253_370_764_800  # the year 9999 in seconds, for systems that need a number
+FOREVER: Final = 253_370_764_800  # the year 9999 in seconds, for systems that need a number for "never"
 _OURS: Final = "onceward_"
 _FOREIGN: Final = -1
 _TAGGED: Final = '{"$onceward":'  # start of results that only our codec reads (codec.py)
@@ -33,8 +33,8 @@ class Beside(Layout, ABC):
     Args:
         partition: the partition key, as :class:`Layout` takes it.
         sort: the sort key, likewise.
-        names: names of attributes, theirs or ours, where the table's differ from the usual ones.
-        theirs: the usual names of their attributes: status, expiry and result, and what else is theirs.
+        names: the table's names of attributes, theirs or ours, by the usual names.
+        theirs: the usual names of their attributes: status, expiry, result, and any others.
 
     Raises:
         ValueError: as :class:`Layout`; or ``names`` has an unknown attribute.
@@ -61,11 +61,11 @@ class Beside(Layout, ABC):
         self.marks = ()
         self.version = (*self.version, status, expiry)
 
-    # --- what differs from system to system -----------------------------------------------------------------------
+    # --- for each system to define -----------------------------------------------------------------------
 
     @abstractmethod
     def shown(self, record: Record) -> Item:
-        """Return what the other system must see of a record: its status, its expiry and whatever else decides."""
+        """Return the attributes that the other system must see for a record: status, expiry and all that it decides by."""
 
     def lease_of(self, item: Mapping[str, Value]) -> tuple[float, float | None]:
         """Return when a claim of theirs can be taken over, and when it then expires (seconds; None means never)."""
@@ -83,16 +83,15 @@ class Beside(Layout, ABC):
     # --- items and records ----------------------------------------------------------------------------------------
 
     def key(self, key: str) -> Item:
-        """Return the key attributes of a record."""
         return super().key(self.id_of(key))
 
-    def item(self, record: Record) -> Item:
-        """Return a record as an item with both accounts of it."""
+    def item(self, record: Record, seen: Record | None = None) -> Item:
+        """As :meth:`Layout.item`, with both accounts. All attributes change, because each field can change theirs."""
         item = super().item(record)
         item |= self.shown(record)
         if record.result is not None and is_plain(record):
             item[self.names["result"]] = {"S": record.result}
-        return item
+        return item if seen is None else {name: item.get(name, NULL) for name in self.attributes}
 
     def record(self, item: Mapping[str, Value]) -> Record:
         """Return an item as a record, from the account that holds.
@@ -104,16 +103,14 @@ class Beside(Layout, ABC):
         return record._replace(key=self.key_of(record.key))
 
     def version_of(self, seen: Record) -> dict[str, Value]:
-        """As :meth:`Layout.version_of`; a write of ours is made only while our account holds."""
+        """As :meth:`Layout.version_of`, with their attributes: our writes are made only while our account holds."""
         shown = self.shown(seen)
         return {**super().version_of(seen), ":v0": shown[self.status], ":v1": shown[self.expiry]}
 
     def is_foreign(self, seen: Record | None) -> bool:
-        """Tell whether the record seen was theirs."""
         return seen is not None and seen.beat == _FOREIGN
 
     def as_seen(self, seen: Record) -> Mapping[str, Value | None]:
-        """Return what the attributes of their record were when it was seen."""
         return cast("Mapping[str, Value | None]", json.loads(seen.owner))
 
     def _by_ours(self, item: Mapping[str, Value]) -> Record | None:
@@ -128,7 +125,7 @@ class Beside(Layout, ABC):
         status = self.means.get(str(told))
         if status is None:
             raise StoreError(
-                f"an item in the ledger's table has the {self.status} {told!r}, of which is not known what to make: known are "
+                f"an item in the ledger's table has the {self.status} {told!r}, which this layout does not know. It knows "
                 f"{', '.join(self.means)}. Change or delete the item {json.dumps(self._key_in(item))}, or give the ledger a "
                 "table or a key prefix of its own"
             )
@@ -154,12 +151,11 @@ class Beside(Layout, ABC):
             fingerprint=None,
             result=result,
             error=error,
-            created_at=until,  # they do not tell when they began; this is the earliest time that they do tell
+            created_at=until,  # their items have no time of creation; this is the earliest time that they have
             expires_at=expires,
         )
 
     def key_in(self, item: Mapping[str, Value]) -> str:
-        """As :meth:`Layout.key_in`."""
         return self.key_of(super().key_in(item))
 
     def _key_in(self, item: Mapping[str, Value]) -> Item:
@@ -167,12 +163,12 @@ class Beside(Layout, ABC):
 
 
 def whole(expires_at: float | None) -> int:
-    """Return an expiry as a number of whole seconds, for those to whom no number says never."""
+    """Return an expiry in whole seconds, rounded up. "Never" is the year 9999."""
     return FOREVER if expires_at is None else math.ceil(expires_at)
 
 
 def is_plain(record: Record) -> bool:
-    """Tell whether a record is completed with a result that anyone who reads JSON can replay."""
+    """Return whether a record is completed with a result that is plain JSON in its item, so that others can replay it."""
     result = record.result
     if record.status != COMPLETED or result is None or result.startswith((_TAGGED, PLACE)):
         return False
@@ -180,15 +176,15 @@ def is_plain(record: Record) -> bool:
 
 
 def seconds(value: Value | None, unit: float = 1.0) -> float | None:
-    """Return a number attribute as seconds, None when there is none."""
+    """Return a number attribute, counted in ``unit`` seconds, as seconds; None if there is none."""
     text = None if value is None else value.get("N")
     return None if text is None else float(cast("str", text)) * unit
 
 
 def as_json(value: Value | None) -> tuple[str | None, str | None]:
-    """Return a result of theirs as JSON text, or why it cannot be replayed.
+    """Return their result as JSON text and None, or None and the reason why it cannot be replayed.
 
-    Text that is JSON is taken as it is, and other text as a str; no result at all is None, as it is to them.
+    Text that is JSON stays as it is. Other text is a str. No result is None, as for them.
     """
     given = _given(value)
     if given is not None and "S" in given:
@@ -204,22 +200,21 @@ def as_json(value: Value | None) -> tuple[str | None, str | None]:
         return None, f"its result, of another system, cannot be replayed: {error}"
 
 
-def _native(value: Value) -> object:
+def _native(value: Mapping[str, Any]) -> object:
     ((kind, content),) = value.items()
     if kind in {"S", "BOOL"}:
         return content
     if kind == "NULL":
         return None
     if kind == "N":
-        text = cast("str", content)
-        return int(text) if text.lstrip("-").isdigit() else float(text)
+        return int(content) if content.lstrip("-").isdigit() else float(content)
     if kind == "L":
-        return [_native(part) for part in cast("Sequence[Value]", content)]
+        return [_native(part) for part in content]
     if kind == "M":
-        return {name: _native(part) for name, part in cast("Mapping[str, Value]", content).items()}
+        return {name: _native(part) for name, part in content.items()}
     raise ValueError(f"JSON has no type for DynamoDB's {kind}")
 
 
 def _given(value: Value | None) -> Value | None:
-    """Return None for an attribute that is NULL: a batch's UPDATE leaves such where a put leaves nothing."""
+    """Return None for an attribute that is NULL, because a batch writes NULL where a put writes nothing."""
     return None if value is None or "NULL" in value else value

@@ -1,4 +1,4 @@
-"""Ids of other systems' items: how a ledger's key becomes one, and comes back."""
+"""Turns a ledger's keys into ids of another system's items, and back."""
 
 import json
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 from onceward.errors import KeyMissing
 from onceward.keys.ledger_keys import ledger_key
 
-ESCAPE: Final = ":"  # no key of a ledger and no id of theirs starts with it
+ESCAPE: Final = ":"  # neither a ledger's key nor one of their ids starts with it
 
 
 def unquoted(form: str) -> str:
-    """Return the str that a part of a ledger's key was made of, where it was made of one (``keys.py``)."""
+    """Return the str from which a part of a ledger's key was made; any other part is returned as it is."""
     if not form.startswith('"'):
         return form
     try:
@@ -20,7 +20,7 @@ def unquoted(form: str) -> str:
 
 
 def key_of_text(name: str, text: str) -> str:
-    """Return the ledger's key of a str, also of one that no guard takes."""
+    """Return the ledger's key of a str, even of one that guards refuse, such as an empty one."""
     try:
         return ledger_key(name, text)
     except KeyMissing:

@@ -1,4 +1,4 @@
-"""The layout of the table that articles describe."""
+"""The layout of the idempotency table that many articles about DynamoDB describe."""
 
 import re
 from collections.abc import Mapping
@@ -20,18 +20,18 @@ _WORDS: Final = {
 class Plain(Beside):
     """The table of the articles: ``id``, ``status``, ``expiry`` (seconds, for the TTL) and ``result``.
 
-    Its programs know two statuses for sure, so they are shown COMPLETED for a record with a result that is JSON, and
-    IN_PROGRESS for every other, until the record expires. Neither is ever the end of a lease: what has a time in ``expiry``
-    is deleted by DynamoDB, and a record that is lapsed or parked must stay.
+    Its programs are sure to know two statuses. They see COMPLETED for a record whose result is JSON, and IN_PROGRESS for
+    every other record, until it expires. ``expiry`` is never the end of a lease: DynamoDB deletes an item whose expiry has
+    passed, and a lapsed or parked record must stay.
 
     Args:
-        partition: as :class:`Beside`; written ``id={NAME:key}``, keys of the namespace NAME stand without it, as in a table
-            whose ids are the bare keys.
-        sort: as :class:`Beside`.
-        names: as :class:`Beside`, and words for the two statuses: ``{"IN_PROGRESS": "PROCESSING", "COMPLETED": "DONE"}``.
+        partition: as for :class:`Beside`. With ``id={NAME:key}``, keys of the namespace NAME are stored without it, for a
+            table whose ids are the bare keys.
+        sort: as for :class:`Beside`.
+        names: as for :class:`Beside`, and words for the two statuses: ``{"IN_PROGRESS": "PROCESSING", "COMPLETED": "DONE"}``.
 
     Raises:
-        ValueError: as :class:`Beside`.
+        ValueError: as for :class:`Beside`.
     """
 
     def __init__(
@@ -53,12 +53,11 @@ class Plain(Beside):
         self.statuses = tuple(self.means)
 
     def shown(self, record: Record) -> Item:
-        """Return what the programs of such a table are to make of a record."""
         word = self._words[COMPLETED if is_plain(record) else IN_PROGRESS]
         return {self.status: {"S": word}, self.expiry: {"N": str(whole(record.expires_at))}}
 
     def id_of(self, key: str) -> str:
-        """Return the key without the namespace that was named; another key behind a colon."""
+        """Return the key without the layout's namespace; a key of another namespace gets a colon in front."""
         if self._name is None:
             return key
         head, colon, rest = key.partition(":")
@@ -69,13 +68,11 @@ class Plain(Beside):
         return ESCAPE + key
 
     def key_of(self, text: str) -> str:
-        """As :meth:`Beside.key_of`."""
         if self._name is None:
             return text
         return text[1:] if text.startswith(ESCAPE) else key_of_text(self._name, text)
 
     def starts(self, prefix: str) -> tuple[str, ...]:
-        """As :meth:`Layout.starts`."""
         if self._name is None:
             return (prefix,)
         own = f"{self._name}:"

@@ -2,11 +2,11 @@
 
 What Powertools does with an item (its ``utilities/idempotency/persistence/dynamodb.py`` and ``base.py``, release 3):
 
-- It claims with a put of the whole item, if there is none, or ``expiration`` has passed, or ``status`` is INPROGRESS and
-  ``in_progress_expiration`` has passed; an INPROGRESS item without that number is held until ``expiration``.
-- It completes with an unconditional update of ``data``, ``expiration`` and ``status``, and leaves other attributes in place.
-- When its function raises, it deletes the item, unconditionally.
-- It replays any item that is COMPLETED, reads ``data`` as JSON text, and cannot do without ``expiration``.
+- It claims by putting the whole item. It does so if there is no item, or ``expiration`` has passed, or ``status`` is
+  INPROGRESS and ``in_progress_expiration`` has passed. Without that number, an INPROGRESS item is held until ``expiration``.
+- It completes with an unconditional update of ``data``, ``expiration`` and ``status``. Other attributes stay.
+- When its function raises, it deletes the item unconditionally.
+- It replays any COMPLETED item, reads ``data`` as JSON text, and needs ``expiration``.
 """
 
 import math
@@ -21,7 +21,7 @@ from onceward.stores.dynamodb.layouts.beside import Beside, is_plain, seconds, w
 from onceward.stores.dynamodb.layouts.ids import ESCAPE, key_of_text, unquoted
 
 _HASHED = re.compile(r"([^:].*)#([0-9a-f]{32,128})", re.DOTALL).fullmatch  # the shortest is MD5's
-_UNFIT: Final = re.compile(r"[%:\s\x00-\x1f\x7f]")  # what a name in the ledger does not have, and our way to write it
+_UNFIT: Final = re.compile(r"[%:\s\x00-\x1f\x7f]")  # what no name in the ledger has, and our sign for it
 _MILLISECOND: Final = 0.001
 
 
@@ -35,18 +35,19 @@ class Powertools(Beside):
     RELEASED                       INPROGRESS  0: Powertools may take over at once
     PARKED                         INPROGRESS  the year 9999
     COMPLETED, its result is JSON  COMPLETED   none
-    COMPLETED, no such result      INPROGRESS  the record's expiry: what it cannot replay it must not run either
+    COMPLETED, no such result      INPROGRESS  the record's expiry: Powertools must neither replay nor run it
     =============================  ==========  ===========================================================
 
-    ``validation`` is a hash of Powertools' own and is neither compared nor written.
+    ``validation`` is Powertools' own hash. It is neither compared nor written.
 
     Args:
-        partition: as :class:`Beside`; with ``sort_key_attr``, the static value, as ``id=idempotency#my-function``.
-        sort: as :class:`Beside`; ``sort_key_attr``, as ``sk={key}``.
-        names: as :class:`Beside`.
+        partition: as for :class:`Beside`. If Powertools has a ``sort_key_attr``, the static value, as in
+            ``id=idempotency#my-function``.
+        sort: as for :class:`Beside`: the ``sort_key_attr``, as in ``sk={key}``.
+        names: as for :class:`Beside`.
 
     Raises:
-        ValueError: as :class:`Beside`.
+        ValueError: as for :class:`Beside`.
     """
 
     means: Mapping[str, str] = {"INPROGRESS": IN_PROGRESS, "COMPLETED": COMPLETED}
@@ -59,7 +60,6 @@ class Powertools(Beside):
         self._lapse = self.theirs["in_progress_expiration"]
 
     def shown(self, record: Record) -> Item:
-        """Return what Powertools is to make of a record."""
         expiry = whole(record.expires_at)
         item: Item = {self.status: {"S": "COMPLETED"}, self.expiry: {"N": str(expiry)}}
         if not is_plain(record):
@@ -69,37 +69,28 @@ class Powertools(Beside):
         return item
 
     def lease_of(self, item: Mapping[str, Value]) -> tuple[float, float | None]:
-        """Return ``in_progress_expiration`` and ``expiration``, or only the latter."""
         lapse = seconds(item.get(self._lapse), _MILLISECOND)
         return super().lease_of(item) if lapse is None else (lapse, seconds(item.get(self.expiry)))
 
     def id_of(self, key: str) -> str:
-        """Return ``name#hash`` for the key ``name:hash``, and other keys as they are, or behind a colon to tell them apart."""
+        """Return ``name#hash`` for the key ``name:hash``, and another key unchanged, with a colon in front if need be."""
         name, _, form = key.partition(":")
-        text = unquoted(form)  # a hash may be all digits, and is quoted in a key then
-        for made in (f"{_raw(name)}#{text}", key):
+        text = unquoted(form)  # a hash of digits only is quoted in a key
+        for made in (f"{unquote(name)}#{text}", key):
             if self.key_of(made) == key:
                 return made
         return ESCAPE + key
 
     def key_of(self, text: str) -> str:
-        """As :meth:`Beside.key_of`."""
         if match := _HASHED(text):
             return key_of_text(fit(match[1]), match[2])
         return text.removeprefix(ESCAPE)
 
     def starts(self, prefix: str) -> tuple[str, ...]:
-        """As :meth:`Layout.starts`."""
         name = prefix.partition(":")[0].partition("%")[0]
         return (name, ESCAPE + name) if name else ("",)
 
 
 def fit(name: str) -> str:
-    """Write a function's name so that it can be the name of a guard."""
+    """Return a function's name in a form that a guard's name can have."""
     return _UNFIT.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), name)
-
-
-def _raw(name: str) -> str:
-    if "%" not in name:
-        return name
-    return unquote(name)

@@ -1,4 +1,4 @@
-"""The names and keys that the decorators of AWS Lambda Powertools for Python make, for guards that meet their records."""
+"""Makes the names and keys of AWS Lambda Powertools for Python, for guards that share its records."""
 
 import base64
 import datetime as dt
@@ -23,16 +23,16 @@ from jmespath.functions import Functions, signature
 from onceward.errors import KeyMissing
 from onceward.stores.dynamodb.layouts.powertools import fit
 
-LARGEST: Final = 64 * 1024 * 1024  # bytes that compressed data in an event may take, where Powertools has no bound
+LARGEST: Final = 64 * 1024 * 1024  # bytes of compressed data in an event once decompressed; Powertools has no limit
 
 
 def powertools_name(function: str = "", *, key_prefix: str = "") -> str:
-    """Return the ``name=`` of a guard that is to meet the records of a Powertools decorator.
+    """Return the ``name=`` of a guard that shares the records of a Powertools decorator.
 
     Args:
-        function: module and qualified name of the function that Powertools decorated, as ``app.lambda_handler``; before it
-            goes the name of the Lambda function, from AWS_LAMBDA_FUNCTION_NAME, as Powertools does it.
-        key_prefix: the decorator's ``key_prefix``, when it has one; then the function's name does not matter.
+        function: the module and qualified name of the function that Powertools decorated, as in ``app.lambda_handler``. The
+            name of the Lambda function (AWS_LAMBDA_FUNCTION_NAME) is put before it, as Powertools does.
+        key_prefix: the decorator's ``key_prefix``, if it has one. It replaces the function's name.
 
     Raises:
         ValueError: neither is given, or both.
@@ -51,9 +51,9 @@ def powertools_key(data: object, event_key_jmespath: str = "", *, hash_function:
         hash_function: as in IdempotencyConfig.
 
     Raises:
-        KeyMissing: nothing was found in ``data``, where Powertools would run the function unprotected, or raise likewise; or
-            compressed data takes more than 64 MiB.
-        TypeError: ``data`` has what Powertools cannot write as JSON.
+        KeyMissing: nothing was found in ``data`` (Powertools would raise, or run the function unprotected); or compressed
+            data takes more than 64 MiB.
+        TypeError: ``data`` has a value that Powertools cannot write as JSON.
     """
     found = _prepared(data)
     if event_key_jmespath:
@@ -101,11 +101,11 @@ def _written(value: object) -> object:
         return value.isoformat()
     if isinstance(value, UUID | PurePath):
         return str(value)
-    raise TypeError(f"{type(value).__qualname__} is nothing that Powertools makes keys of")
+    raise TypeError(f"{type(value).__qualname__} is no type that Powertools makes keys of")
 
 
 def _as_dict(value: object) -> object:
-    return asdict(value)  # type: ignore[call-overload]  # the callers have looked
+    return asdict(value)  # type: ignore[call-overload]  # the callers have checked
 
 
 @cache

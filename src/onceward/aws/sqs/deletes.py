@@ -7,7 +7,7 @@ from onceward.aws.sqs.message import ENTRIES
 from onceward.aws.sqs.queue import Queue
 from onceward.observe.logs import logger
 
-LINGER: Final = 0.1  # seconds that a message waits for others, to be deleted in one request
+LINGER: Final = 0.1  # seconds that a message waits for others, so that one request deletes them
 
 
 class Deletes:
@@ -59,14 +59,14 @@ class Deletes:
         errors: list[Exception | None]
         try:
             errors = list(await self._queue.delete_many_async(receipts))
-        except Exception as error:  # as one that was refused
+        except Exception as error:  # treated like a refusal
             errors = [error] * len(receipts)
         for receipt in receipts:
             self._deleted(receipt)
         failed = [error for error in errors if error is not None]
         if failed:
             logger().warning(
-                "%s; %d message(s) whose effects are recorded come again, and will replay and be deleted then",
+                "%s; %d message(s) whose effects are recorded come again. They then replay and are deleted",
                 failed[0],
                 len(failed),
             )

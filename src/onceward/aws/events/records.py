@@ -1,0 +1,109 @@
+"""Reads events: the records of an event as deliveries, and the parts of a record."""
+
+import binascii
+from collections.abc import Callable
+
+from onceward.consumers.delivery import Delivery, MalformedRecord
+from onceward.errors import OncewardError
+
+_WRAPPERS = {
+    "aws:sqs": "on_sqs",
+    "aws:kinesis": "on_kinesis",
+    "aws:dynamodb": "on_dynamodb_stream",
+    "aws:sns": "on_sns",
+    "aws:s3": "on_s3",
+}
+
+Fill = Callable[[Delivery], None]
+
+
+class MalformedEvent(OncewardError):
+    """The event is not from the handler's source. Raised before anything runs."""
+
+
+def deliveries_of(
+    event: object, source: str, fill: Fill, strange: Callable[[object], str | None] = lambda _: None
+) -> list[Delivery]:
+    """Return the deliveries of an event of ``source``. Single records of another source become malformed deliveries.
+
+    Args:
+        event: as Lambda gives it.
+        source: the source that its records name.
+        fill: as for :func:`filled`.
+        strange: says why a record of that source is not for this handler; None if it is.
+
+    Raises:
+        MalformedEvent: it has no list of records, or none of them is for this handler.
+    """
+    records = at(event, "Records")
+    if not isinstance(records, list):
+        raise unfit(event, f"events of {source}, which have a list of Records")
+    reasons = [_of_another(record, source) or strange(record) for record in records]
+    if reasons and None not in reasons:
+        raise MalformedEvent(f"{reasons[0]}; nothing has run")
+    deliveries = [filled(source, record, fill) for record in records]
+    for delivery, reason in zip(deliveries, reasons, strict=True):
+        if reason is not None:
+            delivery.fault = MalformedRecord(f"{reason}; the handler did not run")
+    return deliveries
+
+
+def filled(source: str, record: object, fill: Fill) -> Delivery:
+    """Return a record as a delivery. ``fill`` sets its fields from ``raw``; a MalformedRecord from it becomes the fault."""
+    delivery = Delivery(source, record)
+    try:
+        fill(delivery)
+    except MalformedRecord as fault:
+        delivery.fault = fault
+    return delivery
+
+
+def unfit(event: object, takes: str) -> MalformedEvent:
+    """Return the error for an event that is not of the kind that the handler ``takes``."""
+    given = f"a {type(event).__name__}"
+    if isinstance(event, dict):
+        given = f"a dict with {', '.join(map(repr, list(event)[:8])) or 'nothing'}"
+    return MalformedEvent(f"this handler takes {takes}, and was given {given}; nothing has run")
+
+
+def other_source(source: str, found: str) -> str:
+    """Return what is wrong with a record or event of the source ``found``, and what to do."""
+    other = _WRAPPERS.get(found)
+    right = f"Use onceward.aws.{other}" if other else "Check what invokes the function"
+    return f"this handler takes events of {source}, and was given a record of {found!r}. {right}"
+
+
+def _of_another(record: object, source: str) -> str | None:
+    found = at(record, "eventSource") or at(record, "EventSource")  # SNS writes it with a capital
+    return other_source(source, found) if isinstance(found, str) and found != source else None
+
+
+def at(value: object, *path: str) -> object:
+    """Return the value at ``path`` in nested dicts; None if a part is missing."""
+    for name in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+    return value
+
+
+def text_at(value: object, *path: str) -> str | None:
+    """Return the str at ``path``; None if it is missing, empty or not a str."""
+    found = at(value, *path)
+    return found if isinstance(found, str) and found else None
+
+
+def needed(value: object, *path: str) -> str:
+    """Return the str at ``path``, which may be empty; raises MalformedRecord if it is missing or not a str."""
+    found = at(value, *path)
+    if not isinstance(found, str):
+        raise MalformedRecord(f"the record has no {'.'.join(path)}, or it is not text")
+    return found
+
+
+def from_base64(text: str, what: str) -> bytes:
+    """Return the bytes of a base64 text; raises MalformedRecord, which names ``what``."""
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError as error:  # binascii.Error, or text that is not ASCII
+        raise MalformedRecord(f"{what} is not base64: {error}") from error

@@ -1,0 +1,98 @@
+"""The settings of a queue, and what is unsafe about them for a worker."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from onceward.core.policy import Policy
+
+ATTEMPTS: Final = 10  # calls until a key is parked, without a redrive policy or an option
+LARGEST: Final = 1048576  # bytes of a message in any queue (SQS Developer Guide, "Amazon SQS message quotas")
+_FEW = 3  # receives that one lost worker costs: the lost one, one that finds the key busy, one that succeeds
+
+
+class QueueSettings(NamedTuple):
+    """The settings of a queue (SQS API Reference, SetQueueAttributes); all times are seconds.
+
+    Attributes:
+        name: of the queue.
+        arn: of the queue.
+        fifo: whether it is a FIFO queue.
+        visibility: for which a received message is invisible.
+        retention: after which a message is dropped.
+        delay: before a message can be received.
+        wait: of a receive that does not say how long it waits.
+        dead_letters: the ARN of its dead-letter queue; None if it has none.
+        receives: after how many receives a message goes there; 0 if there is no such queue.
+        by_content: whether a FIFO queue treats messages with the same content as one message.
+        allows: the RedriveAllowPolicy; empty if any queue may send its dead letters here.
+        largest: the most bytes of a message.
+    """
+
+    name: str
+    arn: str
+    fifo: bool = False
+    visibility: int = 30
+    retention: int = 345600
+    delay: int = 0
+    wait: int = 0
+    dead_letters: str | None = None
+    receives: int = 0
+    by_content: bool = False
+    allows: Mapping[str, object] = {}
+    largest: int = LARGEST
+
+    @classmethod
+    def read(cls, attributes: Mapping[str, str]) -> "QueueSettings":
+        """Return the settings in the attributes of a queue."""
+        arn = attributes["QueueArn"]
+        policy = json.loads(attributes.get("RedrivePolicy") or "{}")
+        return cls(
+            name=arn.rpartition(":")[2],
+            arn=arn,
+            fifo=attributes.get("FifoQueue") == "true",
+            visibility=int(attributes["VisibilityTimeout"]),
+            retention=int(attributes["MessageRetentionPeriod"]),
+            delay=int(attributes.get("DelaySeconds", 0)),
+            wait=int(attributes.get("ReceiveMessageWaitTimeSeconds", 0)),
+            dead_letters=policy.get("deadLetterTargetArn"),
+            receives=int(policy.get("maxReceiveCount", 0)),  # some tools write it as text
+            by_content=attributes.get("ContentBasedDeduplication") == "true",
+            allows=json.loads(attributes.get("RedriveAllowPolicy") or "{}"),
+            largest=int(attributes.get("MaximumMessageSize", LARGEST)),
+        )
+
+    def bounded(self, policy: Policy) -> Policy:
+        """Return the policy for a worker of this queue: without a dead-letter queue, it limits the attempts."""
+        if self.dead_letters is not None or policy.max_attempts is not None:
+            return policy
+        return policy._replace(max_attempts=ATTEMPTS)
+
+    def warnings(self, policy: Policy, visibility: int, pause: float) -> Iterator[str]:
+        """Yield what is unsafe for a worker of this queue.
+
+        Args:
+            policy: as :meth:`bounded` returns it.
+            visibility: seconds for which the worker makes messages invisible.
+            pause: the longest pause of a message, in seconds.
+        """
+        days = self.retention / 86400
+        tried = ((policy.max_attempts or 1) - 1) * pause
+        if self.dead_letters is None and tried >= self.retention:
+            yield (
+                f"it has no dead-letter queue. The ledger keeps a message after {policy.max_attempts} attempts, which may take "
+                f"{tried / 86400:.2g} days, but SQS drops it after {days:.2g}: give fewer max_attempts, a shorter backoff, or the "
+                "queue a longer MessageRetentionPeriod or a redrive policy"
+            )
+        elif self.dead_letters is not None and self.receives <= _FEW and policy.lease > visibility:
+            yield (
+                f"a worker that dies leaves its messages invisible for {visibility} s and their keys claimed for {policy.lease:g} s. "
+                f"In between they are received in vain, and maxReceiveCount is {self.receives}: give a lease of at most "
+                f"{visibility} s, a longer visibility, or a maxReceiveCount of 5 or more"
+            )
+        if policy.retention is not None and policy.retention < self.retention:
+            yield (
+                f"it keeps messages for {days:g} days, and the ledger forgets what is done after "
+                f"{policy.retention / 86400:g}. A message that comes again later runs again: give a retention of at least "
+                f"{self.retention} s"
+            )

@@ -1,0 +1,166 @@
+"""Reports a batch's outcomes as they happen: to its caller, to the log, to observers, and to the adapter that made it."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from onceward.batch.outcomes import BatchOutcome, Item, Status
+from onceward.claim.held import HeldClaim
+from onceward.claim.replays import refusal
+from onceward.core.protocol import Verdict
+from onceward.core.record import COMPLETED, PARKED, RELEASED
+from onceward.core.steps import Refused, Replay
+from onceward.errors import Mismatch
+from onceward.observe.events import Event, Kind, about
+from onceward.observe.logs import logger
+from onceward.results.outcomes import describe
+
+if TYPE_CHECKING:
+    from onceward.batch.batch import Batch
+
+_REFUSED: Final[dict[Verdict, Status]] = {
+    Verdict.BUSY: "busy",
+    Verdict.PARKED: "parked",
+    Verdict.MISMATCH: "mismatch",
+}
+_ENDED: Final[dict[str, Status]] = {COMPLETED: "done", RELEASED: "failed", PARKED: "parked"}
+
+
+class Report:
+    """The outcomes of one call of a batch.
+
+    Attributes:
+        told: whether observers listen.
+        events: what happened; see :meth:`tell`.
+    """
+
+    def __init__(self, batch: "Batch") -> None:
+        self._batch = batch
+        self._guard = batch.guard
+        self.told = batch.guard.observers.are_listening()
+        self.events: deque[Event] = deque()
+
+    def report(self, item: Item, status: Status, value: object = None, error: Exception | None = None) -> None:
+        """Report the outcome of an item."""
+        key = item.key or None
+        item.outcome = outcome = BatchOutcome(status, item.record, key, value, error)
+        if self.told and status in {"malformed", "deferred"}:
+            kind: Kind = "malformed" if status == "malformed" else "deferred"
+            self.events.append(Event(kind, key, self._batch.name, error=error))
+        if not outcome.ok:
+            _log(outcome)
+        if self._batch.heard is not None:
+            try:
+                self._batch.heard(outcome)
+            except Exception:
+                logger().exception("%s: what hears of outcomes raised, which changes nothing", key)
+
+    def answered(self, item: Item, answer: Replay | Refused | Exception) -> None:
+        """Report an item that was not won."""
+        if isinstance(answer, Exception):
+            self.report(item, "failed", error=answer)
+        elif isinstance(answer, Refused):
+            status = _REFUSED.get(answer.verdict, "failed")
+            self.report(item, status, error=refusal(answer, self._guard.policy))
+        else:
+            item.replay = answer
+            value, raised = None, None
+            try:
+                value = self._guard.replays.recorded(answer.record)
+            except Exception as error:  # a recorded final exception can be of any type
+                raised = error
+            self.report(item, "replayed", value, raised)
+
+    def ended(self, item: Item) -> None:
+        """Report an item whose handler has ended, and whose end is recorded or has trouble."""
+        claim = item.held
+        if claim.story is not None:
+            claim.story.hand_over(self.events)
+        error, status = item.error, _ENDED.get(claim.settled or "", "failed")
+        if item.trouble is not None:
+            status = "failed"
+            if error is None:
+                error = item.trouble
+            else:
+                error.add_note(f"onceward: and then {item.trouble}")
+        elif status == "done":
+            _warn(claim)
+        self.report(item, status, item.value, error)
+
+    def finished(self, items: Sequence[Item]) -> list[BatchOutcome]:
+        """Return all outcomes. A duplicate gets the outcome of its first; an item that has not begun is deferred."""
+        for item in items:
+            if item.outcome is None:
+                self._share(item, item.first)
+        self.tell()
+        return [item.outcome for item in items if item.outcome is not None]
+
+    def _share(self, item: Item, first: Item | None) -> None:
+        if first is None or first.outcome is None:
+            self.report(item, "deferred", error=item.trouble)
+            return
+        met, other = first.outcome, item.differs(first)
+        if not met.ok:
+            if other:  # the outcome says nothing about a different input
+                self.report(item, "deferred")
+            else:
+                self.report(item, met.status, met.value, met.error)
+            return
+        before = first.replay or Replay(first.held.record, None)
+        if self.told:
+            self.events.append(about("mismatch" if other else "replayed", before.record))
+        if other:
+            self.report(item, "mismatch", error=Mismatch(item.key))
+        else:
+            self.answered(item, before)
+
+    def tell(self) -> None:
+        """Tell observers what happened. Call it without a lock and outside store requests."""
+        while self.events:
+            try:
+                event = self.events.popleft()
+            except IndexError:  # another thread was faster
+                return
+            self._guard.observers.tell(event)
+
+
+def _log(outcome: BatchOutcome) -> None:
+    log = logger()
+    where = outcome.key or _without_key(outcome.record)
+    if outcome.status == "malformed":
+        log.error("%s: malformed: %s", where, _without_payload(outcome.error))
+    elif outcome.status == "failed":
+        log.error("%s: %s", where, outcome.status, exc_info=outcome.error)
+    elif outcome.status in {"parked", "mismatch"}:
+        log.warning("%s: %s", where, describe(outcome.error) if outcome.error else outcome.status)
+    else:
+        log.info("%s: %s", where, outcome.status)
+
+
+def _without_key(record: object) -> str:
+    """Describe a record without a key, by its id if it has one, as a delivery does."""
+    try:
+        own = getattr(record, "id", None)
+    except Exception:  # a user's property may raise anything
+        own = None
+    source = getattr(record, "source", None) if isinstance(own, str | int) and own != "" else None
+    named = f" of {source}" if isinstance(source, str) and source else ""
+    return f"the record {own}{named}" if isinstance(own, str | int) and own != "" else "a record without a key"
+
+
+def _without_payload(error: BaseException | None) -> str:
+    """Return why a record is malformed, without the cause's text, which may quote a payload that must not be logged."""
+    if error is None or error.__cause__ is None:
+        return "" if error is None else describe(error)  # our own words
+    return (
+        f"{type(error).__name__} from {type(error.__cause__).__name__}, whose text may quote the payload and is not logged. "
+        "Look at the message where it came from; an observer of Once(observe=[...]) is given the error itself"
+    )
+
+
+def _warn(claim: HeldClaim) -> None:
+    """Warn about a result that was not stored. If warnings are errors, log it instead: the record is completed anyway."""
+    try:
+        claim.warn()
+    except Warning as warning:
+        logger().warning("%s", warning)

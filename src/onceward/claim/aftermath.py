@@ -1,0 +1,196 @@
+"""What follows when a transaction did not commit, or nobody knows whether it did.
+
+All of it happens on the store's own connection, by conditional writes. A write waits for the row that a lost transaction may
+still hold, so it learns how that one ends. A read does not wait: what it does not find can still be committed.
+"""
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from onceward.core import protocol, retries, steps
+from onceward.core.drivers import Sleep, Steps
+from onceward.core.record import Record
+from onceward.core.steps import Bid, Lost, Refused, Replay, Won
+from onceward.errors import OncewardError, StoreError
+from onceward.results.outcomes import describe, noted
+from onceward.stores.capabilities import Apart
+
+if TYPE_CHECKING:
+    from onceward.claim.guard import Guard
+    from onceward.claim.held import HeldClaim
+
+T = TypeVar("T")
+ENDED = "the body committed or rolled back the transaction itself, so its effect may or may not stand"
+
+
+def apart(made: Steps[T]) -> Steps[T]:
+    """Run steps on the store's own connection, in the middle of a transaction's. As in ``drive``, they see no interrupt."""
+    try:
+        request = next(made)
+        while True:
+            try:
+                reply = yield request if type(request) is Sleep else Apart(request)
+            except OncewardError as error:
+                request = made.throw(error)
+            else:
+                request = made.send(reply)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+class Aftermath(Protocol):
+    """What follows when a transaction did not commit with its record.
+
+    Attributes:
+        ended: the claims that have recorded that.
+    """
+
+    ended: "list[HeldClaim]"
+
+    def failed(self, error: BaseException) -> Steps[None]:
+        """Record that the body raised ``error``. The transaction was rolled back."""
+
+    def ended_early(self) -> Steps[None]:
+        """Park the key: the body has ended the transaction. It is rolled back, if another was open."""
+
+    def was_committed(self, error: BaseException) -> Steps[bool]:
+        """Find out whether a COMMIT that raised ``error`` was made. If not, record the failure.
+
+        Raises:
+            StoreError: the store could not tell.
+        """
+
+
+class OfKey:
+    """For a claim that was made in the transaction, and is gone with it."""
+
+    def __init__(self, guard: "Guard", bid: Bid, claim: "HeldClaim") -> None:
+        self._guard = guard
+        self._bid = bid
+        self._claim = claim
+        self._claimed = claim.record
+        self.ended: list[HeldClaim] = []
+
+    def failed(self, error: BaseException) -> Steps[None]:
+        """Count the attempt. The effect is undone, so after an interrupt the key needs no record."""
+        self._claim.reopened(self._claimed)
+        if not isinstance(error, Exception):
+            return
+        try:
+            met = yield from self._again(self._other_bid(), lambda claim: claim.failing(error))
+        except Exception as trouble:  # the body's own exception goes on, with a note
+            error.add_note(f"onceward: and then {trouble}")
+            return
+        if self._has_left(met):  # only the body can have committed this claim
+            yield from self.ended_early()
+            raise ended_by_body(self._bid.key) from error
+
+    def ended_early(self) -> Steps[None]:
+        """Claim the key again, if the body has not committed its claim, and park it."""
+        self._claim.reopened(self._claimed)
+        yield from self._again(self._bid, lambda claim: claim.leaving(protocol.parked(ENDED), "park it"))
+
+    def was_committed(self, error: BaseException) -> Steps[bool]:
+        """Claim the key again: that waits for the transaction, and fails if it was committed."""
+
+        def ending(claim: "HeldClaim") -> Steps[None]:
+            if isinstance(error, Exception):
+                return claim.failing(error)
+            return claim.leaving(protocol.released(noted(describe(error), claim.policy)), "give it back")
+
+        made = False
+        try:
+            met = yield from _asked(lambda: self._again(self._other_bid(), ending), self._claim, error)
+            made = self._has_left(met)
+        finally:
+            if not made:
+                self._claim.reopened(self._claimed)
+        return made
+
+    def _other_bid(self) -> Bid:
+        """Return a bid of another owner, which tells its claim from the transaction's."""
+        return self._bid._replace(owner=os.urandom(16).hex())
+
+    def _has_left(self, met: Won | Replay | Refused) -> bool:
+        """Tell whether ``met`` is a record that the transaction's own claim has left."""
+        return not isinstance(met, Won) and met.record.owner == self._bid.owner
+
+    def _again(self, bid: Bid, ending: "Callable[[HeldClaim], Steps[None]]") -> Steps[Won | Replay | Refused]:
+        """Claim the key again, and end it with ``ending(claim)``."""
+        outcome = yield from apart(steps.claim(self._guard.store, bid, value=False))
+        if isinstance(outcome, Won):
+            first = self._claim.story
+            claim = self._guard.held(outcome, bid.policy, told=first is not None)
+            if claim.story is not None and first is not None:
+                claim.story.began = first.began
+            yield from apart(ending(claim))
+            self.ended.append(claim)
+        return outcome
+
+
+class OfClaim:
+    """For a claim that was made before the transaction. It is as it was, and its own guard ends it.
+
+    Args:
+        claim: the claim.
+        before: its record before the transaction.
+    """
+
+    def __init__(self, claim: "HeldClaim", before: Record) -> None:
+        self._claim = claim
+        self._before = before
+        self.ended: list[HeldClaim] = []
+
+    def failed(self, error: BaseException) -> Steps[None]:  # noqa: ARG002 - its guard records it
+        """Go on with the claim as it was."""
+        self._claim.reopened(self._before)
+        yield from ()
+
+    def ended_early(self) -> Steps[None]:
+        """Park the key."""
+        self._claim.reopened(self._before)
+        yield from apart(self._claim.leaving(protocol.parked(ENDED), "park it"))
+
+    def was_committed(self, error: BaseException) -> Steps[bool]:
+        """Renew the claim as it was: that waits for the transaction, and fails if it was committed."""
+        claim, mine = self._claim, self._claim.record
+        asked = [(self._before, claim.policy.lease)]
+
+        def beat() -> Steps[list[Won | Lost]]:
+            return apart(steps.heartbeat(claim.store, asked, [claim.policy], claim.clock))
+
+        try:
+            (outcome,) = yield from _asked(beat, claim, error)
+        except OncewardError:
+            claim.reopened(self._before)
+            raise
+        held = outcome.record
+        if held is not None and (held.owner, held.fence, held.beat) == (mine.owner, mine.fence, mine.beat):
+            return True
+        claim.reopened(self._before)
+        claim.renewed(outcome)
+        return False
+
+
+def ended_by_body(key: str) -> OncewardError:
+    """Return the error for a body that ended the transaction."""
+    return OncewardError(
+        f"{key}: {ENDED}, without the record. The key is parked: look at the effect, then `onceward clear` or "
+        "`onceward unpark` it. Leave commit and rollback to the with statement (executescript() commits, too)"
+    )
+
+
+def _asked(verb: Callable[[], Steps[T]], claim: "HeldClaim", error: BaseException) -> Steps[T]:
+    """Ask until the store answers, for one lease; after an interrupt, for CLAIM_PATIENCE."""
+    clock = claim.clock
+    limit = claim.limit(1) if isinstance(error, Exception) else clock() + retries.CLAIM_PATIENCE
+    try:
+        return (yield from retries.retry_transient(verb, clock, lambda: limit))
+    except OncewardError as trouble:
+        raise StoreError(
+            f"{claim.record.key}: the reply to its COMMIT was lost, and the ledger cannot tell what it did ({trouble}). Either "
+            "effect and record stand, or neither. Deliver it again",
+            transient=True,
+        ) from error

@@ -1,0 +1,238 @@
+"""The logic of a transaction that a record has joined: two generators, which ``transaction.py`` drives with the body between them.
+
+They yield the requests of the connection's session, and those :class:`Apart` for the store. Drive them with
+``core/whole.py``: they must see every interrupt. What follows when nothing was committed is in ``aftermath.py``.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from onceward.claim import forks, heartbeat
+from onceward.claim.aftermath import Aftermath, OfClaim, OfKey, ended_by_body
+from onceward.core import retries, steps
+from onceward.core.clock import boottime
+from onceward.core.drivers import Steps
+from onceward.core.steps import Bid, Lost, Refused, Won
+from onceward.errors import Completed, ForkedClaim, LeaseLost, OncewardError, Parked, ResultNotRecorded, StoreError
+from onceward.observe.events import Event
+from onceward.stores.capabilities import Anew, Apart, Ended, Session, TransactionState
+from onceward.stores.contract import Store
+
+if TYPE_CHECKING:
+    from onceward.claim.guard import Guard
+    from onceward.claim.held import HeldClaim
+
+_OPEN: dict[int, int] = {}  # id(connection) to id() of the Joined that began there last
+
+
+class Joined:
+    """A transaction, and the record in it.
+
+    Args:
+        session: the caller's connection.
+        place: its id.
+        store: the ledger.
+        guard: what claims the key; None when it is claimed before the transaction.
+        key: the key.
+        held: the claim, in that case.
+        undo: what the claim's own guard calls after an interrupt, to roll back.
+
+    Attributes:
+        entered: whether its transaction can be open.
+        committed: whether effect and record were committed.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        place: int,
+        store: Store,
+        guard: "Guard | None",
+        key: str,
+        held: "HeldClaim | None",
+        undo: Callable[[], None],
+    ) -> None:
+        self.session = session
+        self.held = held
+        self.entered = False
+        self.committed = False
+        self._place = place
+        self._store = store
+        self._guard = guard
+        self._key = key
+        self._undo = undo
+        self._after: Aftermath | None = None
+        self._events: list[Event] = []  # told after the transaction, as are those of the claims
+        self._process = forks.generation
+
+    # --- the way in -----------------------------------------------------------------------------------------------
+
+    def enter(self) -> Steps[None]:
+        """Begin the transaction, and claim the key in it or check the claim that is held."""
+        limit = boottime() + retries.CLAIM_PATIENCE
+        while True:
+            try:
+                yield from self._begin()
+            except Parked:
+                # The refused claim may have parked the key: keep that write.
+                yield from self._end(self.session.commit)
+                raise
+            except Anew:  # nothing has run yet
+                yield from self._end(self.session.rollback)
+                if boottime() > limit:
+                    raise
+            except BaseException:
+                yield from self._end(self.session.rollback)
+                raise
+            else:
+                return
+
+    def _begin(self) -> Steps[None]:
+        bid = None if self._guard is None else _impatient(self._guard.bid(self._key, None))
+        _OPEN[self._place] = id(self)
+        self.entered = True
+        yield from self.session.begin()
+        if self._guard is None or bid is None:
+            held = yield from self._confirmed()
+        else:
+            held = yield from self._claimed(self._guard, bid)
+        held.exclusive = self.session.exclusive
+
+    def _claimed(self, guard: "Guard", bid: Bid) -> "Steps[HeldClaim]":
+        told, since = guard.observers.are_listening(), bid.clock()
+        outcome = yield from steps.claim(self._store, bid)
+        self._events = guard.events_of(outcome, since) if told or isinstance(outcome, Refused) else []
+        if not isinstance(outcome, Won):
+            raise Completed(self._key, guard.replays.answer(outcome, bid.clock()).value)
+        self.held = held = guard.held(outcome, bid.policy, told=told)
+        self._after = OfKey(guard, bid, held)
+        held.paused = self._undo
+        return held
+
+    def _confirmed(self) -> "Steps[HeldClaim]":
+        """Check that the claim is mine now. From here on nobody can take it over while the transaction is open."""
+        held = self.held
+        assert held is not None
+        held.paused = self._undo  # from now on a heartbeat would wait for this transaction
+        asked = [(held.record, held.policy.lease)]
+        (outcome,) = yield from steps.heartbeat(self._store, asked, [held.policy], held.clock)
+        if isinstance(outcome, Lost):
+            held.renewed(outcome)
+            raise LeaseLost(self._key, "begin its transaction")
+        self._after = OfClaim(held, held.record)
+        held.record = outcome.record
+        return held
+
+    # --- the way out ----------------------------------------------------------------------------------------------
+
+    def leave(self, error: BaseException | None, result: object) -> Steps[None]:
+        """Commit effect and record with ``result``; or roll back, after a body that raised ``error``."""
+        held, after = self.held, self._after
+        assert held is not None
+        assert after is not None
+        try:
+            if error is None and self.session.state is not TransactionState.ENDED:
+                yield from self._commit(held, after, result)
+            else:
+                yield from self._give_up(after, error)
+        finally:
+            yield from self._end(self.session.rollback)  # if an interrupt came before it was ended
+            self.forget()
+            if held.settled is None and self._guard is not None:
+                held.let_go()  # it was made in the transaction, and rolled back with it
+            elif held.settled is None:
+                heartbeat.HEARTBEAT.watch(held)  # its beats were paused meanwhile
+
+    def _commit(self, held: "HeldClaim", after: Aftermath, result: object) -> Steps[None]:
+        sent, made = False, False
+        try:
+            yield from held.success(result)()
+            sent = True
+            yield from self.session.commit()
+        except Ended:
+            yield from self._give_up(after, None)
+        except BaseException as error:
+            if sent and self.session.state is not TransactionState.OPEN:
+                made = yield from after.was_committed(error)
+            else:
+                with contextlib.suppress(StoreError):  # the caller must see the commit's error
+                    yield from self._give_up(after, error)
+            if not made and isinstance(error, ResultNotRecorded):
+                raise StoreError(f"{error}. The effect was rolled back with it") from error
+            if not made or not isinstance(error, OncewardError):  # also an interrupt
+                raise
+        self.committed = True
+
+    def _give_up(self, after: Aftermath, error: BaseException | None) -> Steps[None]:
+        """Roll back, and record why. Raises for a body that has ended the transaction itself, and maybe begun another."""
+        state = self.session.state
+        mine = (
+            (yield from self.session.began_here()) if state is TransactionState.OPEN else state is TransactionState.LOST
+        )
+        yield from self._end(self.session.rollback)
+        if not mine or error is None:
+            yield from after.ended_early()
+            raise ended_by_body(self._key) from None if isinstance(error, LeaseLost) else error
+        yield from after.failed(error)
+
+    # --- rolling back ---------------------------------------------------------------------------------------------
+
+    def undo(self) -> Steps[None]:
+        """Roll back if this transaction is still open, but no later one on its connection."""
+        if self.is_last() and self.session.state is TransactionState.OPEN and (yield from self.session.began_here()):
+            yield from self._end(self.session.rollback)
+
+    def is_last(self) -> bool:
+        """Tell whether no other transaction of ours began on the connection since."""
+        return _OPEN.get(self._place) == id(self)
+
+    def _end(self, ending: Callable[[], Steps[None]]) -> Steps[None]:
+        """End the transaction, if there is one, by the session's commit or rollback."""
+        if forks.generation != self._process:
+            return  # the connection is the parent's: any use of it here could undo what others commit meanwhile
+        try:
+            if self.session.state is TransactionState.OPEN:
+                yield from ending()
+        finally:
+            if self.session.state is TransactionState.OPEN:  # a commit that failed
+                yield from self.session.rollback()
+
+    def forget(self) -> None:
+        """Note that the transaction is over."""
+        self.entered = False
+        _OPEN.pop(self._place, None)
+        if self.held is not None:
+            self.held.paused = None
+
+    def tell(self) -> None:
+        """Tell observers what has happened. Call it when nothing is locked, because they can use the ledger."""
+        events, self._events = self._events, []
+        if self._guard is not None:
+            self._guard.observers.tell(*events)
+        for claim in (self.held, *(self._after.ended if self._after is not None else ())):
+            if claim is not None:
+                claim.tell()
+
+    # --- as a transport -------------------------------------------------------------------------------------------
+
+    def exchange(self, request: object) -> object:
+        """Send a request of the session, or one for the store, and return its reply."""
+        if forks.generation != self._process:
+            raise ForkedClaim(self._key)
+        if type(request) is Apart:
+            return self._store.exchange(request.request)
+        return self.session.exchange(request)
+
+    async def exchange_async(self, request: object) -> object:
+        """As :meth:`exchange`, awaiting it."""
+        if forks.generation != self._process:
+            raise ForkedClaim(self._key)
+        if type(request) is Apart:
+            return await self._store.exchange_async(request.request)
+        return await self.session.exchange_async(request)
+
+
+def _impatient(bid: Bid) -> Bid:
+    """Do not wait for a busy key: a transaction must not stay open that long, and in a file no other run can end meanwhile."""
+    return bid._replace(policy=bid.policy._replace(on_busy="raise"))

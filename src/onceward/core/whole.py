@@ -1,0 +1,129 @@
+"""Drivers for steps that clean up after themselves, such as a transaction: every exception is thrown into them.
+
+``core/drivers.py`` stops at an interrupt, because its steps can be run again. A transaction cannot: its steps must see each
+interrupt, and roll back.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from onceward.core.drivers import Sleep, Steps, Transport, drive, drive_async
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
+PATIENCE: Final = 2.0  # seconds that a cancelled caller waits for the steps
+
+
+def drive_whole(steps: Steps[T], transport: Transport) -> T:
+    """Run ``steps`` and return their value; they see every exception of an exchange, and every interrupt."""
+    try:
+        return _driven(steps, transport, None)
+    except BaseException as met:
+        if _are_over(steps):  # they have raised it themselves
+            raise
+        return _driven(steps, transport, met)  # an interrupt came between two of them
+
+
+async def drive_whole_async(steps: Steps[T], transport: Transport) -> T:
+    """As :func:`drive_whole`, for a coroutine."""
+    try:
+        return await _driven_async(steps, transport, None)
+    except GeneratorExit:  # a closed coroutine must not await
+        raise
+    except BaseException as met:
+        if _are_over(steps):
+            raise
+        return await _driven_async(steps, transport, met)
+
+
+def _driven(steps: Steps[T], transport: Transport, error: BaseException | None) -> T:
+    reply: object = None
+    try:
+        while True:
+            request = steps.send(reply) if error is None else steps.throw(error)
+            error = None
+            try:
+                reply = (
+                    transport.exchange(request) if type(request) is not Sleep else drive(_asleep(request), transport)
+                )
+            except BaseException as met:
+                error = met
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+async def _driven_async(steps: Steps[T], transport: Transport, error: BaseException | None) -> T:
+    reply: object = None
+    try:
+        while True:
+            request = steps.send(reply) if error is None else steps.throw(error)
+            error = None
+            try:
+                if type(request) is Sleep:
+                    reply = await drive_async(_asleep(request), transport)
+                else:
+                    reply = await transport.exchange_async(request)
+            except GeneratorExit:
+                raise
+            except BaseException as met:
+                error = met
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+def _are_over(steps: Steps[T]) -> bool:
+    return getattr(steps, "gi_frame", None) is None
+
+
+def _asleep(sleep: Sleep) -> Steps[object]:
+    return (yield sleep)
+
+
+async def shielded(work: Coroutine[Any, Any, None], give_up: Callable[[], None]) -> None:
+    """Await ``work`` in a task of its own, to its end even if the caller is cancelled; then raise the cancellation.
+
+    A cancelled caller waits for PATIENCE seconds, then calls ``give_up()`` and leaves the task to itself.
+    """
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(_trouble(work))
+    _RUNNING.add(task)
+    task.add_done_callback(_RUNNING.discard)
+    interrupt: BaseException | None = None
+    until = 0.0
+    while not task.done():
+        try:
+            await asyncio.wait((task,), timeout=None if interrupt is None else max(0.0, until - loop.time()))
+        except GeneratorExit:  # as above
+            give_up()
+            raise
+        except BaseException as met:  # some scopes cancel every await
+            interrupt = interrupt or met
+            until = until or loop.time() + PATIENCE
+        if interrupt is not None and not task.done() and loop.time() >= until:
+            give_up()
+            break
+    trouble = task.result() if task.done() and not task.cancelled() else None
+    if interrupt is not None:
+        if trouble is not None:
+            interrupt.add_note(f"onceward: and then {trouble}")
+        raise interrupt
+    if trouble is not None:
+        raise trouble
+
+
+_RUNNING: "set[asyncio.Task[BaseException | None]]" = set()  # keeps tasks alive, which a loop does not
+
+
+async def _trouble(work: Coroutine[Any, Any, None]) -> BaseException | None:
+    """Return what ``work`` raises. Raised from a task, an interrupt would end the loop and not reach the waiter."""
+    try:
+        await work
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        return error
+    return None

@@ -1,0 +1,83 @@
+"""The caller's own connections and pools of asyncpg.
+
+asyncpg sends no statement with values in one round trip before it has prepared it. With its statement cache, on by default,
+each statement is prepared once for each connection.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from asyncpg.exceptions import InterfaceError, PostgresError
+
+from onceward.stores.postgres.faults import Broken, SqlRefusal
+from onceward.stores.postgres.given import Awaiting
+from onceward.stores.postgres.queries import Row
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Pool
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class GivenAsyncpgPool(Awaiting):
+    """An ``asyncpg.Pool``."""
+
+    def __init__(self, pool: "Pool[Any]", timeout: float) -> None:
+        super().__init__(timeout)
+        self._pool = pool
+
+    async def served(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """Run one statement on the running loop."""
+        try:
+            async with self._pool.acquire(timeout=self._timeout) as connection:
+                return await fetched(connection, text, values, self._timeout)
+        except (OSError, InterfaceError) as error:  # TimeoutError is an OSError
+            raise Broken(f"asyncpg: {error or 'no connection was free in time'}") from error
+
+
+class GivenAsyncpgConnection(Awaiting):
+    """An ``asyncpg.Connection``, one statement at a time."""
+
+    def __init__(self, connection: "Connection[Any]", timeout: float) -> None:
+        super().__init__(timeout)
+        self._connection = connection
+        self._turn = asyncio.Lock()
+
+    async def served(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """Run one statement on the running loop."""
+        async with self._turn:
+            if self._connection.is_in_transaction():
+                raise ValueError(
+                    "the connection is in a transaction of yours, so the ledger would see and lose its writes with it. Give the "
+                    "ledger a connection of its own, a pool or a URL; to commit with your transaction, use once.transaction()"
+                )
+            return await fetched(self._connection, text, values, self._timeout)
+
+
+async def fetched(connection: Any, text: str, values: Sequence[object], seconds: float) -> list[Row]:
+    """Run one statement and return its rows.
+
+    Raises:
+        SqlRefusal: PostgreSQL refused it.
+        Broken: the connection was lost, or did not answer in time; then it is closed.
+    """
+    try:
+        rows = await connection.fetch(text, *values, timeout=seconds)
+    except PostgresError as error:
+        state = error.sqlstate or ""
+        if not state or state.startswith(("57P", "08")):
+            raise Broken(str(error)) from error
+        raise SqlRefusal(state, str(error)) from error
+    except TimeoutError as error:
+        connection.terminate()
+        raise Broken(f"the server has not answered for {seconds:g} s") from error
+    except (OSError, InterfaceError) as error:
+        raise Broken(str(error)) from error
+    return [[_seconds(value) if type(value) is datetime else value for value in row] for row in rows]
+
+
+def _seconds(time: datetime) -> float:
+    return (time - _EPOCH) // _MICROSECOND / 1e6

@@ -1,0 +1,82 @@
+"""The checks of the store's clock: the times of a reply, leases, expiry and fences."""
+
+from collections.abc import Callable
+
+from onceward.core.record import Reply
+from onceward.testing.bench import Bench, check, claim_of, expect, next_of, won
+
+
+@check
+def times_are_the_stores(bench: Bench) -> None:
+    """The store stamps the times of a write with its own clock, and replies with its time."""
+    slack = bench.store.resolution + 5.0 * (bench.clock is None)
+    for _ in range(2):
+        bench.advance(2.0)
+        key = f"at {bench.do(bench.store.load('?')).now}"
+        reply = bench.insert(claim_of(key, "a", lease=30.0, keep=100.0))
+        record = won(reply, "insert")
+        if bench.clock is not None:
+            expect(abs(reply.now - bench.clock()) <= slack, "a reply's time is the store's clock's")
+        expect(abs(record.created_at - reply.now) <= slack, "created_at is the store's time")
+        expect(abs((record.updated_at or 0) - reply.now) <= slack, "updated_at is the store's time")
+        expect(abs(record.lease_until - reply.now - 30.0) <= slack, "lease_until is the store's time plus the lease")
+        late = (record.expires_at or 0) - record.lease_until - 100.0
+        expect(-1e-3 < late < 1e-3 + bench.store.resolution, "expires_at is lease_until plus keep")
+
+
+@check
+def every_reply_has_the_time(bench: Bench) -> None:
+    """Every reply carries the store's time, and time passes between them."""
+    held = bench.claimed()
+    verbs: dict[str, Callable[[], Reply]] = {
+        "insert": lambda: bench.insert(claim_of("key", "b")),
+        "swap": lambda: bench.swap(next_of(held._replace(owner="b")), held._replace(owner="b")),
+        "load": lambda: bench.do(bench.store.load("key")),
+        "delete": lambda: bench.do(bench.store.delete(held._replace(owner="b"))),
+    }
+    for name, verb in verbs.items():
+        before = verb().now
+        bench.advance(2.0)
+        passed = verb().now - before
+        expect(passed >= 2.0 - 2 * bench.store.resolution, f"the reply of {name} carries the store's time")
+
+
+@check
+def swap_keeps_created_at(bench: Bench) -> None:
+    """Swap keeps the created_at that it is given, and stamps the lease anew."""
+    held = bench.claimed()
+    bench.advance(2.0)
+    after = bench.swapped(held, lease=30.0, keep=None)
+    expect(after.created_at == held.created_at, "created_at is kept by a swap that gives it")
+    expect(abs(after.lease_until - held.created_at - 32.0) <= 1.0 + bench.store.resolution, "a swap stamps the lease")
+    expect(after.expires_at is None, "keep=None never expires")
+    written = (after.updated_at or 0.0) - held.created_at - 2.0
+    expect(abs(written) <= 1.0 + bench.store.resolution, "a swap stamps updated_at with the store's time")
+    expect(bench.load("key") == after, "the stamps that were returned are those that are read")
+
+
+@check
+def leases_are_not_lowered(bench: Bench) -> None:
+    """A write's lease ends after its seconds, or at its ``until`` when that is later; its expiry follows."""
+    first = bench.claimed("key", "a", lease=60.0, keep=600.0)
+    record = bench.swapped(first, lease=1.0, keep=600.0, until=first.lease_until)
+    expect(record.lease_until == first.lease_until, "a renewal does not lower the lease")
+    expect(record.expires_at is not None and record.expires_at >= record.lease_until + 600, "it expires after that")
+    record = bench.swapped(record, lease=90.0, keep=600.0, until=record.lease_until)
+    expect(record.lease_until > first.lease_until, "a longer renewal raises it")
+    expect(bench.load("key") == record, "the lease that was returned is the one that is read")
+
+
+@check
+def fences_are_stamped(bench: Bench) -> None:
+    """A fence of 0 is stamped with the store's time in microseconds, larger after a purge; a given one is kept."""
+    first = bench.claimed("key", "a", lease=1.0, keep=0.0)
+    expect(abs(first.fence - first.created_at * 1e6) < 2e6, "a fence of 0 is stamped with the time in microseconds")
+    after = bench.swapped(first, fence=first.fence + 1, owner="b", lease=0.5, keep=0.0)
+    expect(after.fence == first.fence + 1, "a given fence is kept")
+    bench.advance(2.0)
+    bench.do(bench.store.purge(100))
+    again = bench.claimed("key", "c")
+    expect(again.fence > after.fence, "the fence after a purge is larger than every one before it")
+    big = bench.claimed("big", "a", fence=2**53 - 1)
+    expect(big.fence == 2**53 - 1 and bench.load("big") == big, "a fence of 53 bits is kept exactly")

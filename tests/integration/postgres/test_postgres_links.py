@@ -1,0 +1,279 @@
+"""Connections that die, freeze, are inherited by a fork or cancelled; PgBouncer; and what a duplicate costs."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+
+import psycopg
+import psycopg_pool
+import pytest
+
+from onceward import Once, StoreError
+from onceward.core.drivers import drive, drive_async
+from onceward.core.record import COMPLETED
+from onceward.stores import open_store
+from onceward.stores.postgres import open_ledger
+from onceward.stores.postgres.queries import RawQuery
+from onceward.testing.bench import claim_of, next_of
+from postgres_servers import PgBouncer, Postgres
+
+PID = RawQuery("SELECT pg_backend_pid()")
+
+
+@pytest.fixture
+def store(schema):
+    store = open_store(schema)
+    drive(store.load("?"), store)
+    yield store
+    store.close()
+
+
+def end_sessions(postgres, name):
+    """End the sessions of that name."""
+    postgres.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", name)
+    time.sleep(0.1)
+
+
+def use_at_once(store, number):
+    """Open that many connections, by that many statements at once."""
+    start = threading.Barrier(number)
+
+    def use():
+        start.wait()
+        store.exchange(RawQuery("SELECT pg_sleep(0.2)::text"))
+
+    threads = [threading.Thread(target=use) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_stale_connections_cost_no_failed_request(schema, postgres):
+    store = open_store(f"{schema}&application_name=stale-links")
+    drive(store.load("?"), store)
+    use_at_once(store, 8)
+    end_sessions(postgres, "stale-links")
+    told = []
+    store.observe(told.append)
+    assert drive(store.insert(claim_of("key", "a")), store).won
+    assert [one.error for one in told] == [""]
+    store.close()
+
+
+def test_stale_connections_of_a_pool_of_mine_cost_no_failed_request(store, postgres):
+    kwargs = {"application_name": "stale-pool"}
+    with psycopg_pool.ConnectionPool(postgres.url, kwargs=kwargs, min_size=5, max_size=5, open=True) as pool:
+        pool.wait()
+        mine = open_ledger(pool, schema=store.names.schema)
+        end_sessions(postgres, "stale-pool")
+        assert drive(mine.insert(claim_of("key", "a")), mine).won
+
+
+def test_a_pool_has_no_more_connections_than_it_may(schema):
+    store = open_store(f"{schema}&pool=3")
+    drive(store.load("?"), store)
+    pids = []
+
+    def use():
+        pids.extend(row[0] for row in store.exchange(RawQuery("SELECT pg_backend_pid(), pg_sleep(0.05)::text")))
+
+    threads = [threading.Thread(target=use) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(pids), len(set(pids))) == (12, 3)
+    store.close()
+
+
+@pytest.fixture
+def frozen(schema):
+    """A store whose statements may take half a second, and what freezes the session behind it."""
+    store = open_store(f"{schema}&timeout=0.5")
+    drive(store.load("?"), store)
+    ((pid,),) = store.exchange(PID)
+    yield store, lambda: os.kill(pid, signal.SIGSTOP)
+    os.kill(pid, signal.SIGCONT)
+    store.close()
+
+
+def test_a_frozen_server_does_not_hold_a_blocking_caller(frozen):
+    store, freeze = frozen
+    freeze()
+    with pytest.raises(StoreError, match=r"not answered for 0.5 s") as caught:
+        drive(store.load("key"), store)
+    assert caught.value.transient
+    assert drive(store.insert(claim_of("key", "a")), store).won  # on another connection
+
+
+def test_a_frozen_server_does_not_hold_a_coroutine(frozen):
+    store, freeze = frozen
+    freeze()
+
+    async def use():
+        with pytest.raises(StoreError, match=r"not answered for 0.5 s"):
+            await drive_async(store.load("key"), store)
+        return await drive_async(store.insert(claim_of("key", "a")), store)
+
+    assert asyncio.run(use()).won
+
+
+def test_a_cancelled_statement_leaves_no_answer_for_the_next(store):
+    async def use():
+        asking = asyncio.ensure_future(store.exchange_async(RawQuery("SELECT 'late', pg_sleep(0.3)::text")))
+        await asyncio.sleep(0.1)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        return await asyncio.gather(*[store.exchange_async(RawQuery("SELECT 'next'")) for _ in range(5)])
+
+    assert asyncio.run(use()) == [[["next"]]] * 5
+
+
+def test_an_interrupted_statement_leaves_no_answer_for_the_next(store):
+    class Stop(Exception):
+        pass
+
+    def stop(*_):
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(Stop):
+            store.exchange(RawQuery("SELECT 'late', pg_sleep(0.4)::text"))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert store.exchange(RawQuery("SELECT 'next'")) == [["next"]]
+
+
+def test_forked_children_share_no_connection(store):
+    use_at_once(store, 3)
+    ((mine,),) = store.exchange(PID)
+    read, write = os.pipe()
+    children = []
+    for number in range(8):
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                for turn in range(10):
+                    assert drive(store.insert(claim_of(f"{number} {turn}", "a")), store).won
+                ((pid,),) = store.exchange(PID)
+                os.write(write, f"{pid}\n".encode())
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    for _ in range(20):  # the parent goes on meanwhile
+        drive(store.load("key"), store)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 8
+    os.close(write)
+    with os.fdopen(read) as told:
+        theirs = [int(line) for line in told]
+    assert len({*theirs, mine}) == 9
+    assert store.exchange(PID) == [[mine]]  # no child has closed it
+
+
+def test_a_forked_child_must_not_use_a_pool_of_its_parent(store, postgres):
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        mine = open_ledger(connection, schema=store.names.schema)
+        drive(mine.load("key"), mine)
+        child = os.fork()
+        if not child:
+            try:
+                drive(mine.load("key"), mine)
+            except StoreError as error:
+                os._exit(0 if "forked" in str(error) else 1)
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert drive(mine.load("key"), mine).record is None
+
+
+def test_a_connection_in_a_transaction_is_refused(store, postgres):
+    with psycopg.connect(postgres.url) as connection:
+        mine = open_ledger(connection, schema=store.names.schema)
+        assert drive(mine.load("key"), mine).record is None  # without BEGIN, although it is not autocommit
+        connection.execute("SELECT 1")
+        with pytest.raises(StoreError, match="in a transaction of yours"):
+            drive(mine.load("key"), mine)
+
+
+def test_a_duplicate_writes_nothing(store, postgres):
+    once = Once(store)
+    held = drive(store.insert(claim_of("name:key", "a")), store).record
+    drive(store.swap(next_of(held, status=COMPLETED, result="1"), held), store)
+    use = lambda: store.exchange(
+        RawQuery("SELECT pg_current_wal_insert_lsn()::text, pg_current_xact_id_if_assigned()::text")
+    )
+    store.exchange(RawQuery("CHECKPOINT"))
+    many = [claim_of("name:key", f"o{i}") for i in range(2)]
+    before, quiet = use(), 0
+    for _ in range(20):  # other sessions, such as autovacuum, may write now and then
+        assert not drive(store.insert(claim_of("name:key", "b")), store).won
+        assert not any(reply.won for reply in drive(store.insert_many(many), store))
+        after = use()
+        quiet += after == before
+        before = after
+    assert quiet >= 10
+    assert once.ledger.show("name:key")[0].result == "1"
+
+
+def test_batches_over_the_same_keys_do_not_deadlock(schema):
+    stores = [open_store(schema) for _ in range(2)]
+    held = [drive(stores[0].insert(claim_of(f"k{i}", "a", lease=0.0)), stores[0]).record for i in range(50)]
+    wins, start = [], threading.Barrier(4)
+
+    def take(number, seen):
+        store = stores[number % 2]
+        start.wait()
+        pairs = [(next_of(one, owner=f"o{number}", beat=0, fence=one.fence + 1), one) for one in seen]
+        new = [claim_of(f"n{one.key}", f"o{number}") for one in seen]
+        wins.append(sum(reply.won for reply in drive(store.swap_many(pairs), store)))
+        wins.append(sum(reply.won for reply in drive(store.insert_many(new), store)))
+
+    threads = [threading.Thread(target=take, args=[n, held[:: 1 - 2 * (n % 2)]]) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(wins) == 100
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def bouncer(postgres):
+    bouncer = PgBouncer(postgres)
+    yield bouncer
+    bouncer.stop()
+
+
+@pytest.mark.parametrize("postgres", [Postgres], indirect=True, ids=["15"])
+def test_it_works_behind_a_pooler_of_transactions(bouncer, schema):
+    query = schema.partition("?")[2]
+    stores = [open_store(f"{bouncer.url}?{query}") for _ in range(3)]  # on two sessions of the server
+    wins, start = [], threading.Barrier(6)
+
+    def use(number):
+        store = stores[number % 3]
+        start.wait()
+        for turn in range(20):
+            reply = drive(store.insert(claim_of(f"k{turn}", f"o{number}")), store)
+            if reply.won:
+                wins.append(drive(store.swap(next_of(reply.record, status=COMPLETED), reply.record), store).won)
+            drive(store.insert_many([claim_of(f"m{turn} {i}", f"o{number}") for i in range(3)]), store)
+
+    threads = [threading.Thread(target=use, args=[number]) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wins == [True] * 20
+    assert stores[0].exchange(RawQuery("SHOW lock_timeout")) == [["0"]]
+    for store in stores:
+        store.close()

@@ -1,0 +1,184 @@
+"""Making, printing, migrating and inspecting a ledger in PostgreSQL, and the least rights that a worker needs."""
+
+import threading
+
+import psycopg
+import pytest
+
+from onceward import StoreError
+from onceward.core.drivers import drive
+from onceward.stores import open_store
+from onceward.stores.capabilities import FOUND, INSPECT, MIGRATE, PROVISION, TEMPLATE
+from onceward.stores.postgres import schema as ledger_schema
+from onceward.testing.bench import claim_of, next_of
+
+
+@pytest.fixture
+def store(schema):
+    store = open_store(schema)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def sql(postgres):
+    return lambda statement, *values: postgres.sql(statement, *values, database="test")
+
+
+def findings(store):
+    return {one.check: one for one in INSPECT.needed(store)().findings()}
+
+
+def test_init_makes_the_tables_once(store):
+    assert not FOUND.needed(store)()
+    make = PROVISION.needed(store)
+    assert [part.made for part in drive(make(frozenset()), store)] == [True, True]
+    assert FOUND.needed(store)()
+    assert [part.made for part in drive(make(frozenset()), store)] == [False, False]
+
+
+def test_first_uses_at_once_make_one_ledger(schema):
+    stores = [open_store(schema) for _ in range(6)]
+    replies, start = [], threading.Barrier(6)
+
+    def use(store):
+        start.wait()
+        replies.append(drive(store.insert(claim_of("key", "a")), store))
+        store.close()
+
+    threads = [threading.Thread(target=use, args=[store]) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(reply.won for reply in replies) == 1
+
+
+def test_the_printed_sql_makes_a_ledger(store, postgres):
+    text = TEMPLATE.needed(store)("sql", frozenset())
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(text)
+    assert FOUND.needed(store)()
+    assert drive(store.insert(claim_of("key", "a")), store).won
+
+
+def test_a_worker_needs_no_more_rights_than_printed(store, postgres, sql):
+    drive(PROVISION.needed(store)(frozenset()), store)
+    role = f"worker_{store.names.schema}"
+    text = TEMPLATE.needed(store)("sql", frozenset())
+    sql(f"CREATE ROLE {role} LOGIN")
+    for line in text.splitlines():
+        if line.startswith("-- GRANT"):
+            sql(line.removeprefix("-- ").replace("TO worker", f"TO {role}"))
+    worker = open_store(store.url.replace("postgres@", f"{role}@"))
+    held = drive(worker.insert(claim_of("key", "a", lease=0.0, keep=0.0)), worker).record
+    held = drive(worker.swap(next_of(held, lease=0.0, keep=0.0), held), worker).record
+    assert drive(worker.purge(10), worker).gone == 1
+    held = drive(worker.insert(claim_of("key", "a")), worker).record
+    assert drive(worker.delete(held), worker).won
+    worker.close()
+
+
+def test_a_worker_without_rights_says_who_must_init(store, sql):
+    role = f"nobody_{store.names.schema}"
+    sql(f"CREATE ROLE {role} LOGIN")
+    worker = open_store(store.url.replace("postgres@", f"{role}@"))
+    with pytest.raises(StoreError, match="onceward init"):
+        drive(worker.load("key"), worker)
+    worker.close()
+
+
+def test_an_unknown_newer_schema_is_refused(store, sql):
+    drive(store.load("?"), store)
+    sql(f"UPDATE {store.names.meta} SET value = '2' WHERE name = 'version'")
+    other = open_store(store.url)
+    with pytest.raises(StoreError, match="version '2'"):
+        drive(other.load("key"), other)
+    other.close()
+
+
+def test_a_newer_version_adds_its_columns_beside_an_older_one(store, monkeypatch, sql):
+    held = drive(store.insert(claim_of("key", "a")), store).record
+    monkeypatch.setattr(ledger_schema, "ADDED", {"later": "text"})
+    monkeypatch.setattr(ledger_schema, "MINOR", 2)
+    newer = open_store(store.url)
+    parts = drive(MIGRATE.needed(newer)(), newer)
+    assert [(part.what, part.made) for part in parts] == [("column later", True)]
+    assert not any(part.made for part in drive(MIGRATE.needed(newer)(), newer))
+    sql(f"UPDATE {store.names.table} SET later = 'x'")
+    monkeypatch.undo()
+    assert drive(store.swap(next_of(held), held), store).won  # the older version's code, which has run before
+    again = open_store(store.url)
+    assert drive(again.load("key"), again).record.beat == 1
+    assert sql(f"SELECT later FROM {store.names.table}") == [("x",)]
+    assert sql(f"SELECT value FROM {store.names.meta} WHERE name = 'layout'") == [("2",)]
+    newer.close()
+    again.close()
+
+
+def test_a_role_that_may_not_add_columns_is_told_to_migrate(store, monkeypatch, sql):
+    drive(store.load("?"), store)
+    role = f"worker_{store.names.schema}"
+    sql(f"CREATE ROLE {role} LOGIN")
+    sql(f"GRANT USAGE ON SCHEMA {store.names.schema} TO {role}")
+    sql(f"GRANT ALL ON ALL TABLES IN SCHEMA {store.names.schema} TO {role}")
+    monkeypatch.setattr(ledger_schema, "ADDED", {"later": "text"})
+    monkeypatch.setattr(ledger_schema, "MINOR", 2)
+    worker = open_store(store.url.replace("postgres@", f"{role}@"))
+    with pytest.raises(StoreError, match="onceward migrate"):
+        drive(worker.load("key"), worker)
+    worker.close()
+
+
+def test_doctor_is_content_with_a_plain_server(store):
+    drive(store.load("?"), store)
+    assert {one.level for one in findings(store).values()} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "check", "level"),
+    [
+        ("synchronous_commit=off", "synchronous_commit", "error"),
+        ("default_transaction_isolation=serializable", "isolation", "warning"),
+    ],
+)
+def test_doctor_reads_the_settings_of_the_session(setting, check, level, schema):
+    store = open_store(f"{schema}&options=-c{setting.replace('=', '%3D')}")
+    assert findings(store)[check].level == level
+    store.close()
+
+
+def test_doctor_sees_a_clock_that_is_behind_the_ledger(moved):
+    url, move = moved
+    store = open_store(url)
+    drive(store.insert(claim_of("key", "a")), store)
+    assert "clock" not in findings(store)
+    move(-60)
+    assert findings(store)["clock"].level == "warning"
+    store.close()
+
+
+def test_a_fence_grows_although_the_clock_steps_back(moved):
+    url, move = moved
+    store = open_store(url)
+    first = drive(store.insert(claim_of("key", "a")), store).record
+    assert drive(store.delete(first), store).won
+    purged = drive(store.insert(claim_of("other", "a", lease=0.0, keep=0.0)), store).record
+    move(1)
+    drive(store.purge(10), store)
+    move(-3600)
+    for key, before in (("key", first), ("other", purged)):
+        assert drive(store.insert(claim_of(key, "b")), store).record.fence > before.fence
+    store.close()
+
+
+def test_a_key_with_a_nul_is_not_cut_off(store):
+    with pytest.raises(StoreError, match="NUL"):
+        drive(store.insert(claim_of("a\0b", "a")), store)
+    assert drive(store.load("a"), store).record is None
+
+
+def test_psql_shows_readable_times(store, sql):
+    drive(store.insert(claim_of("key", "a")), store)
+    ((lease,),) = sql(f"SELECT lease_until > now() FROM {store.names.table} WHERE key = 'key'")
+    assert lease
