@@ -4,6 +4,9 @@
 class OncewardError(Exception):
     """The base class of all onceward errors."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuilt, (type(self), self.args, self.__dict__))
+
 
 class KeyMissing(OncewardError):
     """The key, or a part of it, is missing from the input. Nothing has run."""
@@ -15,9 +18,6 @@ class _KeyedError(OncewardError):
     def __init__(self, message: str, key: str) -> None:
         super().__init__(message)
         self.key = key
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuilt, (type(self), self.args, self.__dict__))
 
 
 class Busy(_KeyedError):
@@ -118,9 +118,6 @@ class ForkedClaim(OncewardError):
         )
         self.what = what
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (ForkedClaim, (self.what,))
-
 
 class UnknownStatus(_KeyedError):
     """The key's record has a status that this version of onceward does not know, so nothing runs.
@@ -216,7 +213,7 @@ class ResultWarning(UserWarning):
     """A result was too large or not encodable: the key is completed, but duplicates cannot get the result."""
 
 
-def _rebuilt(kind: type[_KeyedError], args: tuple[object, ...], state: dict[str, object]) -> _KeyedError:
+def _rebuilt(kind: type[OncewardError], args: tuple[object, ...], state: dict[str, object]) -> OncewardError:
     error = kind.__new__(kind)
     error.args = args
     error.__dict__.update(state)

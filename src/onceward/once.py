@@ -148,14 +148,14 @@ class Once(ManyKeys):
     async def run_async(
         self, key: object, function: Callable[..., object], /, *args: object, **kwargs: object
     ) -> object:
-        """As :meth:`run`, for a coroutine function (or a function that does not block)."""
+        """Like :meth:`run`, for a coroutine function (or a function that does not block)."""
         guard = self.guards.for_run(function, is_async=True)
         return await guard.call_async(ledger_key(guard.name, key), None, function, args, kwargs)
 
     def run_outcome(
         self, key: object, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> CallOutcome[R]:
-        """As :meth:`run`; returns the value, whether it is a replay, of which attempt, and when it was recorded."""
+        """Like :meth:`run`; returns the value, whether it is a replay, of which attempt, and when it was recorded."""
         guard = self.guards.for_run(function)
         found = guard.call(ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
         return cast("CallOutcome[R]", found)
@@ -173,7 +173,7 @@ class Once(ManyKeys):
     async def run_outcome_async(
         self, key: object, function: Callable[..., object], /, *args: object, **kwargs: object
     ) -> object:
-        """As :meth:`run_outcome`, for a coroutine function (or a function that does not block)."""
+        """Like :meth:`run_outcome`, for a coroutine function (or a function that does not block)."""
         guard = self.guards.for_run(function, is_async=True)
         return await guard.call_async(ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
 
@@ -209,7 +209,7 @@ class Once(ManyKeys):
         return claimed(full, guard.enter(full, None))
 
     async def acquire_async(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> Claim:
-        """As :meth:`acquire`, for a coroutine; end it with ``complete_async``, ``release_async`` or ``park_async``."""
+        """Like :meth:`acquire`, for a coroutine; end it with ``complete_async``, ``release_async`` or ``park_async``."""
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_ACQUIRE, heartbeat=False)
         full = ledger_key(guard.name, key)
         return claimed(full, await guard.enter_async(full, None))
@@ -287,7 +287,7 @@ class Once(ManyKeys):
         name: str | None = None,
         **options: Unpack[Options],
     ) -> object:
-        """As :meth:`transact`, for a coroutine."""
+        """Like :meth:`transact`, for a coroutine."""
         from onceward.claim.commit import commit_async
         from onceward.stores.capabilities import TRANSACT
 

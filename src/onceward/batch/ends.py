@@ -1,18 +1,21 @@
 """The ends of many claims, recorded together: for batches, whose results may be left out, and for checkpoints."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from onceward.claim import heartbeat
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim
-from onceward.core import many, steps
+from onceward.core import many, retries
 from onceward.core.drivers import Steps
 from onceward.core.protocol import Outcome
 from onceward.core.steps import Lost, Settled
 from onceward.errors import OncewardError, ResultNotRecorded
 from onceward.results.outcomes import NO_TIME
+
+_TOLD: Final = 3  # errors that an exception's notes name
 
 
 class HandledClaim(msgspec.Struct, eq=False):
@@ -74,7 +77,7 @@ def _tried(
     """Try once. Return the claims whose ends were not recorded in time, and why."""
     ends = []
     for one in todo:
-        one.held.ending()
+        one.held.ending = True
         assert one.end is not None
         end = NO_TIME if bare and one.end.result is not None else one.end
         ends.append((one.held.record, end, one.held.policy))
@@ -106,6 +109,13 @@ def _alone(one: HandledClaim, end: Outcome) -> Steps[None]:
         yield from one.held.leaving(end, "record how it failed")
 
 
+def note_troubles(error: BaseException, handled: Iterable[HandledClaim]) -> None:
+    """Add to ``error``, which is raised, why ends were not recorded. The log has all, so a few are enough."""
+    for trouble in [one.trouble for one in handled if one.trouble is not None][:_TOLD]:
+        if (note := f"onceward: and then {trouble}") not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+
+
 def give_back_together(
     guard: Guard, claims: Sequence[HeldClaim], limit: Callable[[float], float] = float
 ) -> Steps[None]:
@@ -117,10 +127,10 @@ def give_back_together(
     asked = []
     for claim in claims:
         heartbeat.HEARTBEAT.forget(claim)
-        claim.ending()
+        claim.ending = True
         asked.append((claim.record, claim.policy))
     if asked:
-        until = limit(guard.clock() + steps.CLAIM_PATIENCE)
+        until = limit(guard.clock() + retries.CLAIM_PATIENCE)
         yield from many.give_back(guard.store, asked, guard.clock, lambda: until)
         for claim in claims:
             claim.let_go()

@@ -62,15 +62,7 @@ class ManyKeys:
         def read(record: object) -> Reading:
             return Reading((record,), *source.read((record,), {}))
 
-        return Batch(
-            self.guards,
-            function,
-            read,
-            name=name,
-            concurrency=concurrency,
-            group=group,
-            **options,
-        )
+        return Batch(self.guards, function, read, name=name, concurrency=concurrency, group=group, **options)
 
     def checkpoint(
         self,

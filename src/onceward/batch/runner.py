@@ -4,9 +4,9 @@ Nothing here does I/O or calls a handler: ``batch.py`` does both, sync and async
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from onceward.batch.ends import end_together, give_back_together
+from onceward.batch.ends import end_together, give_back_together, note_troubles
 from onceward.batch.order import Order
 from onceward.batch.outcomes import Item
 from onceward.batch.report import Report
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from onceward.batch.batch import Batch
-
-_TOLD: Final = 3  # errors that an interrupt's notes name; the log has all
 
 
 class Run:
@@ -72,8 +70,6 @@ class Run:
                 item.group = self._groups.setdefault(group, len(self._groups))
         item.args, key, item.fingerprint = self._batch.read(item.record)
         item.key = ledger_key(self._batch.name, key)
-
-    # --- claiming ---------------------------------------------------------------------------------------------------
 
     def chunks(self) -> Iterator[list[Item]]:
         """Yield the items to claim together, chunk by chunk, until the time is up or the order is stopped."""
@@ -129,8 +125,6 @@ class Run:
             else:
                 self.report.answered(item, item.replay._replace(record=record))
 
-    # --- after the handler --------------------------------------------------------------------------------------------
-
     def handled(self, item: Item, value: object, error: Exception | None) -> None:
         """Note how a handler ended. After an interrupt it may be called again."""
         claim = item.held
@@ -177,8 +171,6 @@ class Run:
         heartbeat.HEARTBEAT.forget(item.held)
         self.report.ended(item)
 
-    # --- what has not begun -------------------------------------------------------------------------------------------
-
     def giving_back(self) -> Steps[None]:
         """Give back the claims of items that have not begun."""
         if self.order.inherited:
@@ -196,5 +188,4 @@ class Run:
 
     def note(self, interrupt: BaseException) -> None:
         """Add notes about unrecorded ends to ``interrupt``, which is raised instead of the outcomes."""
-        for trouble in [item.trouble for item in self._chunk if item.begun and item.trouble is not None][:_TOLD]:
-            interrupt.add_note(f"onceward: and then {trouble}")
+        note_troubles(interrupt, [item for item in self._chunk if item.begun])

@@ -4,27 +4,11 @@ import threading
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from functools import wraps
-from typing import ParamSpec, TypeVar, cast
+from typing import ParamSpec, cast
 
 from onceward.claim.handler import describe
 
 P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def without_stop_iteration(function: Callable[P, R]) -> Callable[P, R]:
-    """Return ``function`` with StopIteration turned into RuntimeError, as in coroutine functions (PEP 479).
-
-    No future can hold a StopIteration: awaiting such a call in a thread would never end (Python below 3.12).
-    """
-
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except StopIteration as error:
-            raise RuntimeError(f"{function!r} raised StopIteration") from error
-
-    return call
 
 
 def awaitable(
@@ -33,7 +17,14 @@ def awaitable(
     """Return ``function`` as an awaitable one. A plain function runs ``in_thread``, because it may block."""
     if describe(function).is_async:
         return cast("Callable[P, Awaitable[object]]", function)
-    safe = without_stop_iteration(function)
+
+    def safe(*args: P.args, **kwargs: P.kwargs) -> object:
+        try:
+            return function(*args, **kwargs)
+        except (
+            StopIteration
+        ) as error:  # no future can hold one (PEP 479): awaiting it would never end (Python below 3.12)
+            raise RuntimeError(f"{function!r} raised StopIteration") from error
 
     @wraps(function, updated=())
     async def call(*args: P.args, **kwargs: P.kwargs) -> object:

@@ -11,7 +11,7 @@ from functools import partial, wraps
 from typing import Final
 
 from onceward.claim.factory import GuardFactory, refuse_guarded
-from onceward.core import steps
+from onceward.core import retries
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.policy import Options
@@ -34,15 +34,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Windows:
-    """Windows of time, one after another.
-
-    Args:
-        window: the length of each: seconds, or a whole number and s, m, h or d, as in ``"15m"``.
-        offset: seconds by which they begin later than windows aligned to the epoch.
-
-    Raises:
-        ValueError, TypeError: the length is not between a second and thirty years, or the offset is no such number.
-    """
+    """Windows of time, one after another; the arguments are those of :meth:`Once.per`."""
 
     def __init__(self, window: str | float, offset: float = 0.0) -> None:
         self.seconds = _seconds(window)
@@ -73,7 +65,7 @@ class Per:
         self._guards = guards
         self._windows = windows
         self._name = name
-        self._at = None if at is None else _fixed(at)
+        self._at = at if at is None or isinstance(at, str) or callable(at) else _moment(at)
         keep = options.get("retention", guards.defaults.retention)
         self._options: Options = {**options, "retention": None if keep is None else max(keep, 2 * windows.seconds)}
         if windows.seconds < 10 * guards.store.resolution:
@@ -95,36 +87,31 @@ class Per:
         store, clock = guard.store, guard.clock
         early = timedelta(seconds=self._windows.early(store.resolution))
 
+        def given(args: tuple[object, ...], kwargs: Mapping[str, object]) -> datetime | None:
+            if check is not None:
+                check(args)
+            return None if read is None else read(args, kwargs)
+
+        def on_ledger(reply: Reply) -> datetime:
+            return _EPOCH + timedelta(seconds=reply.now) + early
+
         def key(moment: datetime) -> str:
             return ledger_key(name, self._windows.start(moment))
-
-        def on_ledger(reply: Reply) -> str:
-            return key(_EPOCH + timedelta(seconds=reply.now) + early)
 
         if handler.is_async:
 
             @wraps(function)
             async def call_async(*args: object, **kwargs: object) -> object:
-                if check is not None:
-                    check(args)
-                if read is not None:
-                    found = key(read(args, kwargs))
-                else:
-                    found = on_ledger(await drive_async(_looking(store, name, clock), store))
-                return await guard.call_async(found, None, function, args, kwargs)
+                moment = given(args, kwargs) or on_ledger(await drive_async(_looking(store, name, clock), store))
+                return await guard.call_async(key(moment), None, function, args, kwargs)
 
             wrapper: Callable[..., object] = call_async
         else:
 
             @wraps(function)
             def call(*args: object, **kwargs: object) -> object:
-                if check is not None:
-                    check(args)
-                if read is not None:
-                    found = key(read(args, kwargs))
-                else:
-                    found = on_ledger(drive(_looking(store, name, clock), store))
-                return guard.call(found, None, function, args, kwargs)
+                moment = given(args, kwargs) or on_ledger(drive(_looking(store, name, clock), store))
+                return guard.call(key(moment), None, function, args, kwargs)
 
             wrapper = call
         wrapper.__signature__ = without(function, handler.claim)  # type: ignore[attr-defined]  # inspect reads it
@@ -143,7 +130,7 @@ class Per:
 def _looking(store: Register, name: str, clock: Clock) -> Steps[Reply]:
     """Read the store's time by loading an unused key. Retries as long as a claim does."""
     verb = partial(store.load, ledger_key(name, "now"))
-    return steps.retry_transient(verb, clock, steps.patience(clock))
+    return retries.retry_transient(verb, clock, retries.patience(clock))
 
 
 def _seconds(window: str | float) -> float:
@@ -157,11 +144,6 @@ def _seconds(window: str | float) -> float:
     if not 1 <= window <= _LONGEST:
         raise ValueError(f"window={window!r}: give at least a second, and at most {_LONGEST:.0e}")
     return float(window)
-
-
-def _fixed(at: At) -> str | Callable[..., object] | datetime:
-    """Return ``at`` as a moment, or unchanged if it reads one from the arguments."""
-    return at if isinstance(at, str) or callable(at) else _moment(at)
 
 
 def _moment(value: object) -> datetime:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from onceward.core import protocol, steps
+from onceward.core import protocol, retries, steps
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Record
 from onceward.core.steps import Bid, Lost, Refused, Replay, Won
@@ -185,9 +185,9 @@ def ended_by_body(key: str) -> OncewardError:
 def _asked(verb: Callable[[], Steps[T]], claim: "HeldClaim", error: BaseException) -> Steps[T]:
     """Ask until the store answers, for one lease; after an interrupt, for CLAIM_PATIENCE."""
     clock = claim.clock
-    limit = claim.limit(1) if isinstance(error, Exception) else clock() + steps.CLAIM_PATIENCE
+    limit = claim.limit(1) if isinstance(error, Exception) else clock() + retries.CLAIM_PATIENCE
     try:
-        return (yield from steps.retry_transient(verb, clock, lambda: limit))
+        return (yield from retries.retry_transient(verb, clock, lambda: limit))
     except OncewardError as trouble:
         raise StoreError(
             f"{claim.record.key}: the reply to its COMMIT was lost, and the ledger cannot tell what it did ({trouble}). Either "

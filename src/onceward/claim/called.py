@@ -25,13 +25,13 @@ RETURNED: Final = "returned"
 RAISED: Final = "raised"
 OVER: Final = "over"  # its end was recorded, or the caller is told why not
 
-LAZY: Final = frozenset({CoroutineType, GeneratorType, AsyncGeneratorType})
 _INSTEAD: Final = {
     CoroutineType: "a coroutine, and nobody would await it: use run_async, or make the function async",
     GeneratorType: "a generator, and nobody would iterate over it: return a list, or do the work in the function itself",
     AsyncGeneratorType: "an async generator, and nobody would iterate over it: return a list, or do the work in the "
     "function itself",
 }
+LAZY: Final = frozenset(_INSTEAD)
 
 
 class ClaimParameter(NamedTuple):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from onceward.core.drivers import Steps
+from onceward.core.protocol import Outcome, parked, released
 from onceward.core.record import Record
 from onceward.keys.ledger_keys import derived_key
 
@@ -74,7 +75,7 @@ class Claim:
 
     @abstractmethod
     async def extend_async(self, seconds: float | None = None) -> None:
-        """As :meth:`extend`, for a coroutine."""
+        """Like :meth:`extend`, for a coroutine."""
 
     def complete(self, result: object = None) -> None:
         """Record ``result`` for good. Duplicates get it from now on.
@@ -88,7 +89,7 @@ class Claim:
         self._settle(self._completing(result))
 
     async def complete_async(self, result: object = None) -> None:
-        """As :meth:`complete`, for a coroutine."""
+        """Like :meth:`complete`, for a coroutine."""
         await self._settle_async(self._completing(result))
 
     def release(self, error: str | None = None) -> None:
@@ -100,19 +101,19 @@ class Claim:
             ForkedClaim: this process was forked from the one that made the claim.
             OncewardError: the claim was ended before.
         """
-        self._settle(self._releasing(error))
+        self._settle(self._leaving(released, error, "release it"))
 
     async def release_async(self, error: str | None = None) -> None:
-        """As :meth:`release`, for a coroutine."""
-        await self._settle_async(self._releasing(error))
+        """Like :meth:`release`, for a coroutine."""
+        await self._settle_async(self._leaving(released, error, "release it"))
 
     def park(self, reason: str | None = None) -> None:
         """Stop retrying the key until an operator clears or unparks it. Raises the errors of :meth:`release`."""
-        self._settle(self._parking(reason))
+        self._settle(self._leaving(parked, reason, "park it"))
 
     async def park_async(self, reason: str | None = None) -> None:
-        """As :meth:`park`, for a coroutine."""
-        await self._settle_async(self._parking(reason))
+        """Like :meth:`park`, for a coroutine."""
+        await self._settle_async(self._leaving(parked, reason, "park it"))
 
     @abstractmethod
     def transaction(self, connection: C) -> "Transaction[C]":
@@ -152,7 +153,7 @@ class Claim:
         return result
 
     async def transact_async(self, writes: Sequence[object], result: T = None) -> T:  # type: ignore[assignment]  # as above
-        """As :meth:`transact`, for a coroutine."""
+        """Like :meth:`transact`, for a coroutine."""
         await self._settle_async(self._completing(result, writes))
         return result
 
@@ -160,10 +161,9 @@ class Claim:
     def _completing(self, result: object, writes: Sequence[object] | None = None) -> Callable[[], Steps[None]]: ...
 
     @abstractmethod
-    def _releasing(self, error: str | None) -> Callable[[], Steps[None]]: ...
-
-    @abstractmethod
-    def _parking(self, reason: str | None) -> Callable[[], Steps[None]]: ...
+    def _leaving(
+        self, outcome: Callable[[str | None], Outcome], text: str | None, doing: str
+    ) -> Callable[[], Steps[None]]: ...
 
     @abstractmethod
     def _settle(self, make: Callable[[], Steps[None]]) -> None: ...

@@ -2,7 +2,7 @@
 
 from onceward.claim.guard import Guard
 from onceward.core import steps
-from onceward.core.drivers import drive, drive_async
+from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.steps import Refused, Replay, Settled
 from onceward.observe.events import about
 from onceward.results.outcomes import completion, warn_of_missing
@@ -11,16 +11,18 @@ from onceward.results.outcomes import completion, warn_of_missing
 def commit(guard: Guard, key: str, result: object, write: steps.Commit) -> object:
     """Make claim, effect and completion in one write. Return ``result``, or what was recorded before."""
     since = guard.clock()
-    effect = steps.Effect(completion(guard.codec, guard.policy, result), write)
-    return _committed(guard, drive(steps.claim(guard.store, guard.bid(key, None), effect), guard.store), result, since)
+    return _committed(guard, drive(_committing(guard, key, result, write), guard.store), result, since)
 
 
 async def commit_async(guard: Guard, key: str, result: object, write: steps.Commit) -> object:
-    """As :func:`commit`, for a coroutine."""
+    """Like :func:`commit`, for a coroutine."""
     since = guard.clock()
+    return _committed(guard, await drive_async(_committing(guard, key, result, write), guard.store), result, since)
+
+
+def _committing(guard: Guard, key: str, result: object, write: steps.Commit) -> Steps[Settled | Replay | Refused]:
     effect = steps.Effect(completion(guard.codec, guard.policy, result), write)
-    outcome = await drive_async(steps.claim(guard.store, guard.bid(key, None), effect), guard.store)
-    return _committed(guard, outcome, result, since)
+    return steps.claim(guard.store, guard.bid(key, None), effect)
 
 
 def _committed(guard: Guard, outcome: Settled | Replay | Refused, result: object, since: float) -> object:

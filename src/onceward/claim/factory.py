@@ -27,15 +27,7 @@ CLAIM_NAME: Final = "claim"  # the namespace of keys that are claimed without a 
 
 
 class GuardFactory:
-    """Makes the guards of one Once.
-
-    Args:
-        store: where the records are.
-        clock: the owner's clock, in seconds that only grow.
-        name: the namespace of all keys; None is one for each function.
-        policy: the defaults of every guard.
-        observers: who hears of what happens.
-    """
+    """Makes the guards of one Once. A ``name`` of None is one for each function; ``policy`` has the defaults."""
 
     def __init__(
         self, store: Store, clock: Clock, name: str | None, policy: Policy, observers: Observers = UNOBSERVED
@@ -64,12 +56,9 @@ class GuardFactory:
     def for_function(
         self, function: Callable[..., object], name: str | None, options: Options
     ) -> "tuple[Guard, Handler]":
-        """Return the guard of a handler, and what onceward knows of the handler.
+        """Return the guard of a handler without a decorator of ours, and what onceward knows of the handler.
 
-        Args:
-            function: the handler, without a decorator of ours.
-            name: the namespace of its keys; None is the factory's, or else the function's module and qualified name.
-            options: see :class:`onceward.Policy`.
+        A ``name`` of None is the factory's, or else the function's module and qualified name.
 
         Raises:
             ValueError, TypeError: an option is not valid or does not fit the function, or it shares its name with another.

@@ -7,6 +7,7 @@ counts as a failure instead. While the outcome is being recorded, the interrupt 
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -33,16 +34,12 @@ Function = Callable[..., object]
 
 
 class Guard:
-    """The options of one handler, and its way of storing results.
+    """The options of one handler, and its way of storing results: by default, each by its own type.
 
     Args:
-        store: where the records are.
         policy: the options, checked; a ``max_result`` of None becomes the store's.
-        clock: the owner's clock (seconds).
-        codec: how results are stored; by default, each by its own type.
         parameter: the handler's parameter that takes the claim, if it has one.
         name: the namespace of its keys.
-        observers: who hears of what happens.
 
     Raises:
         ValueError: the lease is too short for the store's clock, or the heartbeat is too late for the lease.
@@ -128,7 +125,7 @@ class Guard:
         *,
         whole: bool = False,
     ) -> object:
-        """As :meth:`call`; awaits what ``function`` returns, if it can be awaited."""
+        """Like :meth:`call`; awaits what ``function`` returns, if it can be awaited."""
         entry = self._recalled(key, fingerprint) if self._caches else None
         claim = entry or await self.enter_async(key, fingerprint)
         match claim:  # as above
@@ -175,17 +172,15 @@ class Guard:
         except OncewardError:
             raise
         except BaseException:
-            try:
-                settle(lambda: steps.abandon(self.store, bid), self.store)
-            except Exception:  # the caller must see the interrupt; the lease ends by itself
-                pass
+            with suppress(Exception):  # the caller must see the interrupt; the lease ends by itself
+                settle(partial(steps.abandon, self.store, bid), self.store)
             raise
         return self.answer(outcome, since, told=told)
 
     async def enter_async(
         self, key: str, fingerprint: str | None, *, value: bool = True
     ) -> HeldClaim | CallOutcome[object]:
-        """As :meth:`enter`, for a coroutine."""
+        """Like :meth:`enter`, for a coroutine."""
         bid = self.bid(key, fingerprint)
         told = self.observers.are_listening()
         since = self.clock() if told or self._caches else 0.0
@@ -196,10 +191,8 @@ class Guard:
         except (OncewardError, GeneratorExit):  # a closed coroutine must not await
             raise
         except BaseException:
-            try:
-                await settle_async(lambda: steps.abandon(self.store, bid), self.store)
-            except Exception:
-                pass
+            with suppress(Exception):  # as above
+                await settle_async(partial(steps.abandon, self.store, bid), self.store)
             raise
         return self.answer(outcome, since, told=told)
 
@@ -227,7 +220,7 @@ class Guard:
         return failure
 
     async def leave_async(self, claim: HeldClaim, call: Call) -> BaseException | None:
-        """As :meth:`leave`, for a coroutine."""
+        """Like :meth:`leave`, for a coroutine."""
         failure = called.failure(call)
         try:
             if (steps_of_end := self._end(claim, call, failure)) is not None:
@@ -283,11 +276,8 @@ class Guard:
     def answer(self, outcome: Replay | Refused, since: float, *, told: bool) -> CallOutcome[object]:
         """Return what a duplicate gets, or raise why it gets nothing, and tell observers."""
         if told or (isinstance(outcome, Refused) and outcome.verdict is Verdict.PARKED):
-            self._tell(outcome, since)
+            self.observers.tell(*self.events_of(outcome, since))
         return self.replays.answer(outcome, since)
-
-    def _tell(self, outcome: Won | Replay | Refused, since: float) -> None:
-        self.observers.tell(*self.events_of(outcome, since))
 
     def events_of(self, outcome: Won | Replay | Refused, since: float) -> list[Event]:
         """Return the events of a claim that was asked for at ``since``; 0 means that nobody listened."""
@@ -297,7 +287,7 @@ class Guard:
 
     def _won(self, outcome: Won, since: float, *, told: bool) -> HeldClaim:
         if told:
-            self._tell(outcome, since)
+            self.observers.tell(*self.events_of(outcome, since))
         if self.clock() >= outcome.until:  # this worker was stopped or cut off after it asked
             self.observers.tell(about("lost", outcome.record))
             raise LeaseLost(outcome.record.key, "begin its handler")

@@ -1,6 +1,7 @@
 """How a claim ends: the handler's verbs, and their steps, which guards drive themselves."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from onceward.claim.called import NotBegun
@@ -38,22 +39,19 @@ class HeldClaim(Lease):
         return Transaction.of_claim(self, connection)
 
     def _completing(self, result: object, writes: Sequence[object] | None = None) -> Callable[[], Steps[None]]:
-        if writes is None:
-            commit = None
-        else:
+        commit = None
+        if writes is not None:
             from onceward.stores.capabilities import TRANSACT
 
             commit = TRANSACT.needed(self.store)(writes)
         self._begin_end()
         return self.success(result, commit)
 
-    def _releasing(self, error: str | None) -> Callable[[], Steps[None]]:
+    def _leaving(
+        self, outcome: Callable[[str | None], Outcome], text: str | None, doing: str
+    ) -> Callable[[], Steps[None]]:
         self._begin_end()
-        return lambda: self.leaving(protocol.released(self._noted(error)), "release it")
-
-    def _parking(self, reason: str | None) -> Callable[[], Steps[None]]:
-        self._begin_end()
-        return lambda: self.leaving(protocol.parked(self._noted(reason)), "park it")
+        return lambda: self.leaving(outcome(text and noted(storable(text), self.policy)), doing)
 
     def _settle(self, make: Callable[[], Steps[None]]) -> None:
         try:
@@ -73,9 +71,6 @@ class HeldClaim(Lease):
         self._check_free()
         self._ended = None  # an earlier try to end it does not count
 
-    def _noted(self, text: str | None) -> str | None:
-        return text and noted(storable(text), self.policy)
-
     # --- by the guard -----------------------------------------------------------------------------------------------
 
     def success(self, result: object, commit: steps.Commit | None = None) -> Callable[[], Steps[None]]:
@@ -92,7 +87,7 @@ class HeldClaim(Lease):
             if outcome is None and tries > 2:
                 outcome = protocol.completed(None, "the encoding of the result was interrupted")
             if outcome is None:
-                outcome = completion(self.codec, self.policy, result)
+                outcome = self.completion(result)
             return self.completing(outcome, result) if commit is None else self._committing(outcome, commit)
 
         return recording
@@ -103,11 +98,11 @@ class HeldClaim(Lease):
             warn_of_missing(self.record)
 
     def completing(self, outcome: Outcome, result: object, *, again: bool = True) -> Steps[None]:
-        """Record a completion. The handler has succeeded, so no error here may look like its failure.
+        """Record a completion; raises LeaseLost or ResultNotRecorded, never what looks like the handler's failure.
 
-        If the store does not take the result within one lease, it is left out. After one more lease, raise ResultNotRecorded.
+        If the store does not take the result within one lease, it is left out. It has one more lease for the rest.
         """
-        end = self._end(outcome)
+        end = self._end(outcome)  # not within the try: an ended claim is no failed exchange
         try:
             ended = yield from end
         except OncewardError as error:
@@ -127,7 +122,7 @@ class HeldClaim(Lease):
         try:
             ended = yield from end
         finally:
-            self._ending = False
+            self.ending = False
         self.ended(ended, outcome, "commit its effect")
 
     def failing(self, error: Exception) -> Steps[None]:
@@ -146,7 +141,7 @@ class HeldClaim(Lease):
             self.telling.raised = None  # else the exception, its traceback and the claim would keep each other alive
 
     def completed_in_vain(self, error: Exception) -> bool:
-        """Tell whether ``error`` says that the handler completed this claim itself, but the result was not recorded."""
+        """Return whether ``error`` says that the handler completed this claim itself, but the result was not recorded."""
         return isinstance(error, ResultNotRecorded) and error.key == self.record.key
 
     def completion(self, result: object) -> Outcome:
@@ -187,19 +182,13 @@ class HeldClaim(Lease):
 
     def _end(self, outcome: Outcome, commit: steps.Commit | None = None) -> Steps[Settled | Lost]:
         self._check_open()
-        self._ending = True
+        self.ending = True
         return steps.end(
             self.store,
             self.record,
             outcome,
             self.policy,
             clock=self.clock,
-            until=self._two_leases if outcome.result is None or commit is not None else self._one_lease,
+            until=partial(self.limit, 2 if outcome.result is None or commit is not None else 1),
             commit=commit,
         )
-
-    def _one_lease(self) -> float:
-        return self.limit(1)
-
-    def _two_leases(self) -> float:
-        return self.limit(2)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from onceward.claim import forks, heartbeat
 from onceward.claim.aftermath import Aftermath, OfClaim, OfKey, ended_by_body
-from onceward.core import steps
+from onceward.core import retries, steps
 from onceward.core.clock import boottime
 from onceward.core.drivers import Steps
 from onceward.core.steps import Bid, Lost, Refused, Won
@@ -70,7 +70,7 @@ class Joined:
 
     def enter(self) -> Steps[None]:
         """Begin the transaction, and claim the key in it or check the claim that is held."""
-        limit = boottime() + steps.CLAIM_PATIENCE
+        limit = boottime() + retries.CLAIM_PATIENCE
         while True:
             try:
                 yield from self._begin()

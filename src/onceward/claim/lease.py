@@ -8,7 +8,7 @@ from onceward.claim import forks
 from onceward.claim.claim import Claim
 from onceward.claim.running import CURRENT
 from onceward.claim.story import Story
-from onceward.core import steps
+from onceward.core import retries, steps
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.core.policy import Policy
@@ -52,7 +52,7 @@ class Lease(Claim):
         self.number = next(_NUMBERS)
         self.settled: str | None = None
         self._process = forks.generation
-        self._ending = False
+        self.ending = False  # whether its end is being recorded
         self._ended: float | None = None  # when its handler ended, on the owner's clock
         self.deadline: float | None = None  # when this worker will be stopped, on its clock; leases can end then
         # Rolls back the transaction that holds the record. Meanwhile nobody can take over, and no beat can run.
@@ -119,14 +119,14 @@ class Lease(Claim):
             self.due = max(self._until + self._ahead, self.clock() + self.interval / 10)
             if self.story is not None:
                 self.story.note("renewed", self.record, left=self.remaining)
-        elif self._ending and outcome.record is not None and outcome.record.owner == self.record.owner:
+        elif self.ending and outcome.record is not None and outcome.record.owner == self.record.owner:
             self.due = self.clock() + self.interval  # not lost: I am ending it now
         else:
             self.lose()
 
     def reopened(self, record: Record) -> None:
         """Undo an end that was rolled back: ``record`` is current again."""
-        self.record, self.settled, self._ending = record, None, False
+        self.record, self.settled, self.ending = record, None, False
         if self.story is not None:
             self.story.forget()
 
@@ -152,10 +152,6 @@ class Lease(Claim):
         if self.story is not None:
             self.story.tell()
 
-    def ending(self) -> None:
-        """Note that the claim is being ended, together with others."""
-        self._ending = True
-
     def extend(self, seconds: float | None = None) -> None:
         """See :class:`Claim`."""
         try:
@@ -180,7 +176,7 @@ class Lease(Claim):
         def beat() -> Steps[list[Won | Lost]]:
             return steps.heartbeat(self.store, [(self.record, lease)], [self.policy], self.clock)
 
-        (outcome,) = yield from steps.retry_transient(beat, self.clock, steps.patience(self.clock))
+        (outcome,) = yield from retries.retry_transient(beat, self.clock, retries.patience(self.clock))
         self.renewed(outcome)
         if isinstance(outcome, Lost):
             self.lose()

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _SEALED: Final = '{"$onceward":1,"sealed'  # how a sealed result begins
 
-
 T = TypeVar("T")
 
 
@@ -61,13 +60,7 @@ class _Known(NamedTuple):
 
 
 class Replays:
-    """Answers duplicates as one guard's options say.
-
-    Args:
-        policy: the options.
-        clock: the owner's clock (seconds).
-        codec: how results are stored; by default, each by its own type.
-    """
+    """Answers duplicates as one guard's ``policy`` says. Without a ``codec``, each result is stored by its own type."""
 
     def __init__(self, policy: Policy, clock: Clock, codec: "Codec | None" = None) -> None:
         from onceward.results import codec as codecs  # msgspec is loaded with the first guard, not with onceward

@@ -33,7 +33,7 @@ def current() -> "Claim":
 
 
 def held() -> "HeldClaim":
-    """As :func:`current`, for adapters: the claim with its inner methods."""
+    """Like :func:`current`, for adapters: the claim with its inner methods."""
     claim = CURRENT.get()
     if claim is None:
         raise OncewardError("no claim is held here: onceward.current() works inside a guarded handler")
@@ -75,11 +75,7 @@ class Under:
 def run_under(claim: C, call: Call, leave: Callable[[C, Call], BaseException | None]) -> BaseException | None:
     """Make ``call`` under ``claim``, if there is one; then ``leave(claim, call)`` handles its end.
 
-    Returns:
-        What ``leave`` returns: the failure of a handler that returned.
-
-    Raises:
-        BaseException: what the handler raised, or an interrupt; ``leave`` has been called.
+    It returns what ``leave`` returns: the failure of a handler that returned. It raises what the handler raised.
     """
     try:
         try:
@@ -108,7 +104,7 @@ def run_under(claim: C, call: Call, leave: Callable[[C, Call], BaseException | N
 async def run_under_async(
     claim: C, call: Call, leave: Callable[[C, Call], Awaitable[BaseException | None]]
 ) -> BaseException | None:
-    """As :func:`run_under`; awaits what the call returns, if it can be awaited."""
+    """Like :func:`run_under`; awaits what the call returns, if it can be awaited."""
     try:
         try:
             try:
@@ -140,7 +136,7 @@ async def run_under_async(
 
 
 def is_cut_short(call: Call, error: BaseException) -> bool:
-    """Tell whether ``error`` came after the handler's end, and before that was recorded."""
+    """Return whether ``error`` came after the handler's end, and before that was recorded."""
     if OVER in call or isinstance(error, OncewardError) or was_settled(error):
         return False
     if RETURNED not in call:

@@ -17,11 +17,8 @@ _ENDS: Final[dict[str, Kind]] = {COMPLETED: "completed", RELEASED: "released", P
 class Story:
     """The events of one claim.
 
-    Args:
-        observers: who hears of them.
-        began: when the handler began, on the owner's clock; None when nobody listened then.
-
     Attributes:
+        began: when the handler began, on the owner's clock; None when nobody listened then.
         raised: the handler's exception, until it is noted.
         ran: how long the handler ran, in seconds, once it has ended.
         late_since: when the first try to record the end failed.

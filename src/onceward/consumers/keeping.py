@@ -22,7 +22,8 @@ from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps, drive_async
 from onceward.core.record import Write
 from onceward.core.register import Register
-from onceward.core.steps import fetched, patience, retry_transient
+from onceward.core.retries import patience, retry_transient
+from onceward.core.steps import fetched
 from onceward.keys.ledger_keys import ledger_key
 from onceward.observe.logs import logger
 from onceward.results.outcomes import describe
@@ -76,7 +77,7 @@ def keeping(
         write: Write | None = None
         if record is None:
             if place.reason is not None:
-                write = protocol.parked_anew(place.key, os.urandom(16).hex(), text, place.reason)
+                write = protocol.parked_message(place.key, os.urandom(16).hex(), text, place.reason)
         else:
             there = protocol.message_in(record)
             if there is not None and not alike(there, text):

@@ -53,7 +53,7 @@ def drive(steps: Steps[T], store: Transport) -> T:
 
 
 async def drive_async(steps: Steps[T], store: Transport) -> T:
-    """As :func:`drive`, for a coroutine."""
+    """Like :func:`drive`, for a coroutine."""
     exchange = store.exchange_async
     try:
         request = next(steps)
@@ -96,13 +96,13 @@ def _settle_again(make: Callable[[], Steps[object]], store: Transport, patience:
         interrupt.add_note(GIVEN_UP)
         return
     try:
-        settle(make, _last(store, patience), patience - 1)
+        settle(make, Frank(store) if patience == 1 else store, patience - 1)
     except OncewardError as trouble:  # the caller must see the interrupt
         interrupt.add_note(f"{NOTE}and then {trouble}")
 
 
 async def settle_async(make: Callable[[], Steps[T]], store: Transport, patience: int = 2) -> T:
-    """As :func:`settle`, for a coroutine: a cancellation waits for the steps to end.
+    """Like :func:`settle`, for a coroutine: a cancellation waits for the steps to end.
 
     After too many cancellations the caller stops waiting, and a separate task finishes the steps. Scopes such as anyio's
     cancel every await, and do not aim at these steps.
@@ -129,17 +129,12 @@ GIVEN_UP: Final = f"{NOTE}interrupted again and again, the outcome was not recor
 
 
 def was_settled(interrupt: BaseException) -> bool:
-    """Tell whether ``settle`` has already dealt with this exception. If so, do not try again."""
+    """Return whether ``settle`` has already dealt with this exception. If so, do not try again."""
     return any(note.startswith(NOTE) for note in getattr(interrupt, "__notes__", ()))
 
 
-def _last(store: Transport, patience: int) -> Transport:
-    """Return ``store`` for the next try. The last try treats every store exception as a refusal."""
-    return Frank(store) if patience == 1 else store
-
-
 class Frank:
-    """Turns every ``Exception`` of a store into StoreError, for a store that breaks the contract on each try."""
+    """Turns every ``Exception`` of a store into StoreError on the last try, for a store that breaks the contract each time."""
 
     def __init__(self, store: Transport) -> None:
         self._store = store
@@ -172,7 +167,7 @@ async def _again(make: Callable[[], Steps[object]], store: Transport, patience: 
         return
     import asyncio
 
-    settling = settle_async(make, _last(store, patience), patience - 1)
+    settling = settle_async(make, Frank(store) if patience == 1 else store, patience - 1)
     task = asyncio.get_running_loop().create_task(_trouble(settling))
     _ENDING.add(task)
     task.add_done_callback(_ENDING.discard)

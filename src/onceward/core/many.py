@@ -12,21 +12,8 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome, Verdict, decide, is_mine, last_write, unclaimed
 from onceward.core.record import Record
 from onceward.core.register import Answered, KeyLocked, Register
-from onceward.core.steps import (
-    CLAIM_PATIENCE,
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
-    Bid,
-    Lost,
-    Refused,
-    Replay,
-    Settled,
-    Won,
-    belief,
-    claim,
-    jittered,
-    patience,
-)
+from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, LONGEST_PAUSE, jittered, patience
+from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won, belief, claim
 from onceward.core.writes import first_claim, locked, next_claim
 from onceward.errors import OncewardError, StoreError
 
@@ -129,13 +116,13 @@ def end_many(
         if getattr(error, "transient", False):
             raise
         return [None] * len(ends)  # the store refuses one; ending each alone finds out which
-    return [_ended(answers[number][1]) for number in range(len(pairs))]
-
-
-def _ended(reply: Answered) -> Settled | StoreError | None:
-    if isinstance(reply, StoreError):
-        return reply if reply.transient else None
-    return Settled(reply.record) if reply.won and reply.record is not None else None
+    ended: list[Settled | Lost | StoreError | None] = [None] * len(ends)
+    for number, (_, reply) in answers.items():
+        if isinstance(reply, StoreError):
+            ended[number] = reply if reply.transient else None
+        elif reply.won and reply.record is not None:
+            ended[number] = Settled(reply.record)
+    return ended
 
 
 def give_back(

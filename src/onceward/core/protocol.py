@@ -275,7 +275,7 @@ def keeping(record: Record, message: str | None, reason: str | None = None) -> W
     return next_version(record, PARKED, result=message, error=reason or record.error, keep=None)
 
 
-def parked_anew(key: str, owner: str, message: str, reason: str) -> Write:
+def parked_message(key: str, owner: str, message: str, reason: str) -> Write:
     """Return the write that parks a key that has no record, and keeps a message in it."""
     claim = first_claim(key, owner, None, Policy())
     return ended(claim, PARKED, message, reason)._replace(attempts=0, keep=None, worker=None)

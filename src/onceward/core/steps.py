@@ -12,21 +12,20 @@ version then tells whether the first write was made. No step reads a status: ``p
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, NamedTuple, overload
 
 from onceward.core.clock import Clock, boottime
-from onceward.core.drivers import Sleep, Steps
+from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
 from onceward.core.protocol import Ending, Outcome, Verdict, decide, is_mine, judge, last_write, unclaimed
 from onceward.core.record import IN_PROGRESS, PARKED, Elsewhere, Record, Reply, Write
 from onceward.core.register import KeyLocked, Register
+from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, patience, retry_transient
 from onceward.core.writes import ended, first_claim, lapsed, locked, next_claim, next_version
 from onceward.errors import StoreError
 
 if TYPE_CHECKING:
     from onceward.core.waiting import Watch
-
-T = TypeVar("T")
 
 
 class Bid(NamedTuple):
@@ -90,48 +89,6 @@ class Effect(NamedTuple):
 
     outcome: Outcome
     commit: Commit
-
-
-# --- asking again -------------------------------------------------------------------------------------------------
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds between tries, doubled each time, jittered by half
-CLAIM_PATIENCE = 2.0  # seconds of failing exchanges before a claim gives up, which is safe: the handler has not run
-
-
-def retry_transient(
-    verb: Callable[[], Steps[T]], clock: Clock, until: Callable[[], float], error: Exception | None = None
-) -> Steps[T]:
-    """Drive ``verb()``, again after each transient error while the clock is below ``until()``. ``error`` is an earlier try's."""
-    pause = FIRST_PAUSE
-    while True:
-        if error is not None:
-            if not getattr(error, "transient", False) or clock() + pause >= until():
-                raise error
-            yield jittered(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
-        try:
-            return (yield from verb())
-        except Exception as met:
-            error = met
-
-
-def jittered(seconds: float) -> Sleep:
-    """Return a pause of at most ``seconds``, so that many workers do not retry at once."""
-    import random
-
-    return Sleep(seconds * (0.5 + random.random() / 2))
-
-
-def patience(clock: Clock, seconds: float = CLAIM_PATIENCE) -> Callable[[], float]:
-    """Return the limit for retries: ``seconds`` from now, but at least one retry after a slow first try."""
-    began, limit = clock(), 0.0
-
-    def until() -> float:
-        nonlocal limit
-        limit = limit or max(began + seconds, clock() + 2 * FIRST_PAUSE)
-        return limit
-
-    return until
 
 
 def belief(store: Register, policy: Policy, sent: float, reply: Reply, record: Record, *, lease: float) -> float:
@@ -256,7 +213,7 @@ def fetched(record: Record, clock: Clock) -> Steps[Record]:
 def heartbeat(
     store: Register, claims: Sequence[tuple[Record, float]], policy_of: Sequence[Policy], clock: Clock
 ) -> Steps[list[Won | Lost]]:
-    """As :func:`renewals`, but raises the error of a claim that could not be renewed."""
+    """Like :func:`renewals`, but raises the error of a claim that could not be renewed."""
     renewed = yield from renewals(store, claims, policy_of, clock)
     for one in renewed:
         if isinstance(one, StoreError):

@@ -11,7 +11,7 @@ VIEWS: dict[str, Callable[[Record, float], bool]] = {"LAPSED": is_lapsed, "EXPIR
 
 
 def is_in(record: Record, now: float, status: str) -> bool:
-    """Tell whether a record has this status, or is LAPSED or EXPIRED, at the store's time ``now``."""
+    """Return whether a record has this status, or is LAPSED or EXPIRED, at the store's time ``now``."""
     view = VIEWS.get(status)
     return record.status == status if view is None else view(record, now)
 

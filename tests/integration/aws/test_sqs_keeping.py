@@ -24,7 +24,7 @@ from onceward.consumers import keeping as kept_in_ledger
 from onceward.consumers.keeping import KeepOutcome, Place
 from onceward.core.drivers import drive
 from onceward.core.policy import Policy
-from onceward.core.protocol import message_in, parked_anew
+from onceward.core.protocol import message_in, parked_message
 from onceward.core.record import COMPLETED, PARKED, RELEASED
 from onceward.errors import OncewardError
 from onceward.keys.ledger_keys import ledger_key
@@ -745,6 +745,6 @@ def test_clear_says_that_a_message_goes_with_the_key(cli):
 
 def test_a_command_that_is_advised_can_be_copied_to_a_shell():
     store = MemoryStore()
-    drive(store.insert(parked_anew("n:(a,b)", "o", '{"message": {}}', "why")), store)
+    drive(store.insert(parked_message("n:(a,b)", "o", '{"message": {}}', "why")), store)
     with pytest.raises(KeepsMessage, match=r"`onceward unpark 'n:\(a,b\)' --to QUEUE`"):
         Once(store).ledger.unpark("n:(a,b)")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from onceward import Completed, LeaseLost, Once, Parked, ResultNotRecorded, StoreError
-from onceward.core import many, steps
+from onceward.core import many, retries, steps
 from onceward.core.drivers import Sleep, drive, drive_async
 from onceward.core.policy import Policy
 from onceward.core.protocol import completed
@@ -78,7 +78,7 @@ class Desk:
             try:
                 return (yield from of(store))
             except StoreError as error:
-                return (yield from steps.retry_transient(lambda: of(store), self.clock, lambda: sent + 5, error))
+                return (yield from retries.retry_transient(lambda: of(store), self.clock, lambda: sent + 5, error))
 
         if self.mode == "sync":
             return drive(persistent(), store)
@@ -440,7 +440,7 @@ def mode(request):
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     """Pauses between tries are short in real time; what ends the tries is the clock that the test moves."""
-    monkeypatch.setattr(steps, "LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr(retries, "LONGEST_PAUSE", 0.02)
 
 
 def back(bench):

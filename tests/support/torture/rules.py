@@ -24,6 +24,7 @@ UNRECORDED = ("LeaseLost", "ResultNotRecorded", "claim was lost before", "could 
 IN_BLOCK = {
     "complete",
     "complete_async",
+    "_completing",
     "_settle",
     "_settle_async",
     "_begin_end",

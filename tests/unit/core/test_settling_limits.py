@@ -6,7 +6,7 @@ import time
 import pytest
 
 from onceward import Once, ResultNotRecorded, ResultUnavailable, current
-from onceward.core import many, steps
+from onceward.core import many, retries
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.errors import StoreError
 from onceward.stores.memory import MemoryStore
@@ -18,7 +18,7 @@ LEASE = 0.6  # seconds; heartbeats renew it thrice in that time
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch):
     """Pauses between tries that fit so short a lease, as a second fits one of a minute."""
-    for module in (steps, many):
+    for module in (retries, many):
         monkeypatch.setattr(module, "LONGEST_PAUSE", 0.05)
 
 

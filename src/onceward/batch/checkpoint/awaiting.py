@@ -121,7 +121,6 @@ class AsyncCheckpoint(Generic[T]):
         state, store = self._state, self._state.guard.store
         lost = state.lost(held)
         if lost is not None:
-            state.fail(lost)
             await settle_async(lambda: state.giving_back(held, lost), store)
             raise lost
         call = Call(partial(self._function, [one.item for one in held]))
@@ -132,12 +131,7 @@ class AsyncCheckpoint(Generic[T]):
         failure = await run_under_async(None, call, leave)
         if failure is not None:
             raise failure
-        await self._tell(held)
-
-    async def _tell(self, held: list[BufferedItem[T]]) -> None:
-        items, trouble = self._state.recorded(held)
-        if trouble is not None:
-            self._state.fail(trouble)
+        items, trouble = state.recorded(held)
         if self._on_done is not None and items:
             try:
                 refuse_not_begun(self._on_done, await self._on_done(items))

@@ -132,19 +132,13 @@ class Checkpoint(Generic[T]):
         state, store = self._state, self._state.guard.store
         lost = state.lost(held)
         if lost is not None:
-            state.fail(lost)
             settle(lambda: state.giving_back(held, lost), store)
             raise lost
         call = Call(partial(self._function, [one.item for one in held]))
         failure = run_under(None, call, lambda _, call: settle(lambda: state.ending(held, call), store))
         if failure is not None:
             raise failure
-        self._tell(held)
-
-    def _tell(self, held: list[BufferedItem[T]]) -> None:
-        items, trouble = self._state.recorded(held)
-        if trouble is not None:
-            self._state.fail(trouble)
+        items, trouble = state.recorded(held)
         if self._on_done is not None and items:
             try:
                 refuse_not_begun(self._on_done, self._on_done(items))
@@ -152,8 +146,6 @@ class Checkpoint(Generic[T]):
                 log_on_done(error)
         if trouble is not None:
             raise trouble
-
-    # --- age ----------------------------------------------------------------------------------------------------------
 
     def _watch_soon(self) -> None:
         """Schedule the flush for when the oldest item is old enough. The lock is held."""

@@ -20,8 +20,9 @@ class CheckpointContext(Generic[T]):
         self._state = state
         self._functions = (flush, on_done)
         self._is_async = any(describe(function).is_async for function in self._functions if function is not None)
-        self._sink: Checkpoint[T] | None = None
-        self._async_sink: AsyncCheckpoint[T] | None = None
+        self._entered = False
+        self._sink: Checkpoint[T]
+        self._async_sink: AsyncCheckpoint[T]
 
     def __enter__(self) -> "Checkpoint[T]":
         if self._is_async:
@@ -33,8 +34,7 @@ class CheckpointContext(Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._sink is not None:
-            self._sink.close(error)
+        self._sink.close(error)
 
     async def __aenter__(self) -> "AsyncCheckpoint[T]":
         from onceward.batch.checkpoint.awaiting import AsyncCheckpoint
@@ -46,9 +46,9 @@ class CheckpointContext(Generic[T]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._async_sink is not None:
-            await self._async_sink.close(error)
+        await self._async_sink.close(error)
 
     def _check_new(self) -> None:
-        if self._sink is not None or self._async_sink is not None:
+        if self._entered:
             raise RuntimeError("this once.checkpoint(...) was entered before: make another for another block")
+        self._entered = True

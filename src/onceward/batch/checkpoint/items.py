@@ -35,16 +35,7 @@ class Limits(NamedTuple):
 
 
 class ItemReader(Generic[T]):
-    """Reads key, fingerprint and size from an item.
-
-    Args:
-        key: a JMESPath expression that begins with ``item``, or a callable that takes the item.
-        fingerprint: the same; True for the whole item; None for no fingerprint.
-        size: returns an item's bytes; None means the default rule. Called only if ``bytes`` are counted.
-
-    Raises:
-        TypeError, ValueError: an option does not fit.
-    """
+    """Reads key, fingerprint and size from an item; the arguments are those of ``once.checkpoint``."""
 
     def __init__(
         self, key: "KeySource", fingerprint: "KeySource | bool | None", size: Callable[[T], int] | None

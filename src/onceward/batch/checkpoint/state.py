@@ -10,7 +10,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from onceward.batch.checkpoint.items import ItemReader, Limits
-from onceward.batch.ends import HandledClaim, end_together, give_back_together
+from onceward.batch.ends import HandledClaim, end_together, give_back_together, note_troubles
 from onceward.claim import called, forks, heartbeat
 from onceward.claim.called import OVER, Call
 from onceward.claim.guard import Guard
@@ -58,8 +58,6 @@ class CheckpointState(Generic[T]):
         self._process = forks.generation
         self.closed = False  # set when its block is being left
 
-    # --- whose it is --------------------------------------------------------------------------------------------------
-
     @property
     def inherited(self) -> bool:
         """Whether this process was forked from the owner, so that the claims are not its own."""
@@ -69,8 +67,6 @@ class CheckpointState(Generic[T]):
         """Raise ForkedClaim in a forked process."""
         if self.inherited:
             raise ForkedClaim(f"the checkpoint of {self.guard.name}")
-
-    # --- what has gone wrong ------------------------------------------------------------------------------------------
 
     @property
     def failed(self) -> bool:
@@ -107,8 +103,6 @@ class CheckpointState(Generic[T]):
         if self._failure is not None and not self._told:
             self._told = True
             error.add_note(f"onceward: before that, the flush of a checkpoint failed: {self._failure!r}")
-
-    # --- filling it ---------------------------------------------------------------------------------------------------
 
     def asked(self, item: T) -> Asked | None:
         """Return what to claim for an item. If its key is already held, add the item there and return None.
@@ -165,12 +159,14 @@ class CheckpointState(Generic[T]):
         age = self._limits.seconds
         return None if age is None or not self._held else max(0.0, self._oldest + age - self.guard.clock())
 
-    # --- how its claims end -------------------------------------------------------------------------------------------
-
     def lost(self, held: Sequence[BufferedItem[T]]) -> LeaseLost | None:
-        """Return the error about claims lost while their items waited, or None."""
+        """Return the error about claims lost while their items waited, or None. It is a failure for good."""
         gone = [one.held.record.key for one in held if one.held.lost]
-        return _and_others(LeaseLost(gone[0], "be flushed"), gone) if gone else None
+        if not gone:
+            return None
+        error = _and_others(LeaseLost(gone[0], "be flushed"), gone)
+        self.fail(error)
+        return error
 
     def recording(self, held: Sequence[BufferedItem[T]]) -> Steps[None]:
         """Complete all, and note failures in ``trouble``. You can drive it again after an interrupt."""
@@ -179,25 +175,24 @@ class CheckpointState(Generic[T]):
         yield from end_together(self.guard, held, (2,))
 
     def recorded(self, held: Sequence[BufferedItem[T]]) -> tuple[list[T], Exception | None]:
-        """Return the items whose keys are completed, including later ones with the same keys, and an error or None."""
+        """Return the items whose keys are completed, including later ones with the same keys, and why others are not."""
         self._forget(held)
         items = [item for one in held if one.held.settled == COMPLETED for item in (one.item, *one.twins)]
         troubled = [one for one in held if one.held.settled != COMPLETED]
         if not troubled:
             return items, None
-        assert troubled[0].trouble is not None
-        return items, _and_others(troubled[0].trouble, [one.held.record.key for one in troubled])
+        trouble = troubled[0].trouble
+        assert trouble is not None
+        self.fail(_and_others(trouble, [one.held.record.key for one in troubled]))
+        return items, trouble
 
     def cut_short(self, held: Sequence[BufferedItem[T]], error: BaseException) -> None:
         """Note that a flush ended with ``error``. Unless all was already recorded, this is a failure."""
         self._forget(held)
         if any(one.held.settled != COMPLETED for one in held):
             self.fail(error)
-        if isinstance(error, OncewardError):
-            return
-        for trouble in [one.trouble for one in held if one.trouble is not None][:_TOLD]:
-            if (note := f"onceward: and then {trouble}") not in getattr(error, "__notes__", ()):
-                error.add_note(note)
+        if not isinstance(error, OncewardError):
+            note_troubles(error, held)
 
     def ending(self, held: Sequence[BufferedItem[T]], call: Call) -> Steps[BaseException | None]:
         """End all as the flush ended, and return its failure. You can drive it again after an interrupt."""
@@ -220,8 +215,7 @@ class CheckpointState(Generic[T]):
             one.handled(None, error)
         yield from end_together(self.guard, held, (2,))
         self._forget(held)
-        for trouble in [one.trouble for one in held if one.trouble is not None][:_TOLD]:
-            error.add_note(f"onceward: and then {trouble}")
+        note_troubles(error, held)
 
     def giving_back(self, held: Sequence[BufferedItem[T]], error: BaseException) -> Steps[None]:
         """Give all back because of ``error``, without counting an attempt. Its own errors become notes on ``error``."""

@@ -1,7 +1,7 @@
 """Makes the table. You can run the steps again, and two processes can run them at once.
 
 Each step first looks for its part. An existing part is checked and left as it is, except a missing TTL: it is switched on
-if the table is empty or new, or if you ask for it. Otherwise it could delete items of others.
+if the table is empty or new, or if you ask for it. In any other table it could delete items of other programs.
 """
 
 from collections.abc import Callable

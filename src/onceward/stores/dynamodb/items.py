@@ -75,6 +75,7 @@ class Layout:
                 "partition='pk=ONCE#{key}', sort='sk=LOCK'"
             )
         self.holder = holding[0]
+        self._constant: Item = {part.name: {"S": part.prefix} for part in self.parts}
         self.names = _checked_names(names or {}, [part.name for part in self.parts])
         self.status, self.expiry = self.names["status"], self.names["expires_at"]
         self.attributes = self._named = tuple(self.names.values())
@@ -83,7 +84,7 @@ class Layout:
 
     def key(self, key: str) -> Item:
         """Return the key attributes of a record."""
-        return {part.name: {"S": part.prefix + key if part.holds_key else part.prefix} for part in self.parts}
+        return {**self._constant, self.holder.name: {"S": self.holder.prefix + key}}
 
     def starts(self, prefix: str) -> tuple[str, ...]:
         """Return the possible starts of the key attribute if a record's key starts with ``prefix``."""
@@ -184,7 +185,7 @@ def _whole(value: int) -> Value:
 
 
 def _time(value: float) -> Value:
-    return {"N": number(value)}
+    return {"N": str(int(value)) if value.is_integer() else repr(value)}  # as number(), without another call
 
 
 def _checked_names(names: Mapping[str, str], keys: Sequence[str]) -> dict[str, str]:
