@@ -59,7 +59,7 @@ def test_a_capability_that_no_store_has_says_so():
 
 def test_a_store_whose_driver_is_missing_is_not_offered(monkeypatch):
     monkeypatch.setitem(STORES, "broken", "no_such_module")
-    assert list(offering("provision")) == ["dynamodb", "sqlite"]
+    assert list(offering("provision")) == ["dynamodb", "postgresql", "sqlite"]
 
 
 # --- a store of another package ------------------------------------------------------------------------------------------
