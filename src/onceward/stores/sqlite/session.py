@@ -69,6 +69,10 @@ class SqliteSession:
         found: bool = yield _BACK
         return found or self._releasing
 
+    def flush(self) -> Steps[None]:
+        """Nothing is unsent."""
+        yield from ()
+
     def commit(self) -> Steps[None]:
         """Commit."""
         self._releasing = True
@@ -79,7 +83,8 @@ class SqliteSession:
 
     def rollback(self) -> Steps[None]:
         """Roll back."""
-        yield "ROLLBACK"
+        if self.state is TransactionState.OPEN:
+            yield "ROLLBACK"
 
     def cut(self) -> None:
         """Roll back."""
