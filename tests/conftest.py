@@ -21,6 +21,10 @@ from wrong_clocks import library, wrong_clock
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Some containers turn compiled files off. Then each of the hundreds of processes of the tests compiles everything again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Examples are no measure of time on a machine that does much else.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
@@ -44,10 +48,18 @@ def pytest_configure(config):
     config.stash[RUN] = Path(worker["run"] if worker else tempfile.mkdtemp(prefix="onceward-tests-"))
 
 
+FIRST = ("processes/test_torture", "processes/", "e2e/", "integration/")  # what takes long, so that none of it is last
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
         if not SLOW.isdisjoint(item.fixturenames):
             item.add_marker("slow")
+    items.sort(key=lambda item: _rank(item.nodeid.removeprefix("tests/")))
+
+
+def _rank(name):
+    return next((rank for rank, first in enumerate(FIRST) if name.startswith(first)), len(FIRST))
 
 
 def pytest_collection_finish():

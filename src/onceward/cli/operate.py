@@ -44,8 +44,8 @@ ReasonOption = Annotated[str, Option(metavar="TEXT", help="The reason that calle
 def show(key: AnyKeyArgument, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
     """Show the record of a key, and what you can do next.
 
-    If the ledger has no such key, onceward looks for it as a client's own key, such as that of an HTTP request. The ledger
-    adds the namespace and the scope to it. This reads the whole ledger. If several records have it, their keys are listed.
+    If the ledger has no such key, onceward looks for it as a client's own key, such as that of an HTTP request: without the
+    namespace and the scope. This reads the whole ledger. If several records have it, their keys are listed.
     """
     with looking_at(store) as ledger:
         options = "" if store == os.environ.get("ONCEWARD_STORE", DEFAULT_STORE) else f" --store {quoted(store)}"

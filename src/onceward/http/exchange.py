@@ -40,32 +40,31 @@ class Exchange:
         self._route = ask.route
         self._most = most
 
-    def answered(self, answer: Answer, began: bool | None = None, cut: str | None = None) -> Recorded:
-        """Take in the handler's answer, and return what the guard must record.
+    def outcome(self, answer: Answer, began: bool | None = None, cut: str | None = None) -> Recorded | Exception:
+        """Take in the handler's answer. Return what the guard must record, or the error to fail with.
 
         Args:
             answer: the answer.
             began: whether the endpoint itself began; None if unknown.
             cut: why the body cannot be replayed; None if it is complete.
 
-        Raises:
-            Unrecorded: the rules do not record this answer.
-            GivenBack: the endpoint has not begun.
+        Returns:
+            Unrecorded if the rules do not record this answer; GivenBack if the endpoint has not begun.
         """
         self._done = True
         status = answer.status
         if self._rules.records(status, began):
             return self._rules.keep(answer, self._most) if cut is None else bodiless(status, answer.headers, cut)
         if self._rules.failed(status, began):
-            raise Unrecorded(f"answered with status {status}")
-        raise GivenBack(f"refused with status {status}")
+            return Unrecorded(f"answered with status {status}")
+        return GivenBack(f"refused with status {status}")
 
-    def outcome(self, answer: Answer, began: bool | None, cut: str | None = None) -> Recorded | Exception:
-        """As :meth:`answered`, but return the error instead of raising it."""
-        try:
-            return self.answered(answer, began, cut)
-        except (Unrecorded, GivenBack) as error:
-            return error
+    def answered(self, answer: Answer) -> Recorded:
+        """As :meth:`outcome`, but raise the error."""
+        outcome = self.outcome(answer)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     def raised(self, error: Exception, began: bool | None = None) -> Recorded | Exception:
         """Take in the handler's exception. Return what the guard must record, or the error to fail with."""

@@ -13,26 +13,19 @@ _EVENTS: Final = "text/event-stream"
 
 
 class AnswerGate:
-    """The gate of one answer. ``most`` is how many bytes of the body are kept.
-
-    Attributes:
-        size: bytes of the body so far.
-        length: bytes according to its Content-Length; None if it has none.
-        held: the part that completes the Content-Length. It goes out after the record is written.
-        is_events: whether it is a stream of events, which must not wait.
-    """
+    """The gate of one answer. ``most`` is how many bytes of the body are kept."""
 
     __slots__ = ("_kept", "_most", "headers", "held", "is_events", "length", "size", "status")
 
     def __init__(self, status: int, headers: Iterable[tuple[str, str]], most: int) -> None:
         self.status = status
         self.headers = list(headers)
-        self.held = b""
-        self.is_events = False
-        self.size = 0
+        self.held = b""  # the part that completes the Content-Length; it goes out after the record is written
+        self.is_events = False  # whether it is a stream of events, which must not wait
+        self.size = 0  # bytes of the body so far
         self._most = most
         self._kept: list[bytes] = []
-        self.length: int | None = None
+        self.length: int | None = None  # bytes according to its Content-Length
         for name, value in self.headers:
             lower = name.lower()
             if lower == "content-length" and value.strip().isdecimal():

@@ -5,7 +5,6 @@ from threading import Thread
 from typing import TypeVar
 
 from onceward.claim.held import HeldClaim
-from onceward.claim.replays import CallOutcome
 from onceward.claim.running import Under
 from onceward.http.answer import Answer, Recorded
 from onceward.http.exchange import Exchange
@@ -28,7 +27,9 @@ def claim(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
     try:
         with Within(ask.route):
             entry = guarded.guard.enter(key, ask.fingerprint)
-        found = _held(guarded, exchange, key, entry)
+        if isinstance(entry, HeldClaim):
+            return HeldRequest(guarded, exchange, entry)
+        found = exchange.repeated(guarded.recorded(key, entry.value))
     except Exception as error:
         found = exchange.refused(error)
     assert found is not None  # no handler has run
@@ -41,39 +42,24 @@ async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Ans
     try:
         with Within(ask.route):
             entry = await guarded.guard.enter_async(key, ask.fingerprint)
-        found = _held(guarded, exchange, key, entry)
+        if isinstance(entry, HeldClaim):
+            return HeldRequest(guarded, exchange, entry)
+        found = exchange.repeated(guarded.recorded(key, entry.value))
     except Exception as error:
         found = exchange.refused(error)
     assert found is not None  # as above
     return found
 
 
-def _held(
-    guarded: Guarded, exchange: Exchange, key: str, entry: HeldClaim | CallOutcome[object]
-) -> "HeldRequest | Answer | None":
-    if isinstance(entry, HeldClaim):
-        return HeldRequest(guarded, exchange, entry)
-    return exchange.repeated(guarded.recorded(key, entry.value))
-
-
 class HeldRequest:
-    """A request whose key is claimed, until its outcome is recorded.
+    """A request whose key is claimed, until its outcome is recorded. The face sets ``began`` and ``ends_with_client``."""
 
-    Attributes:
-        began: whether the endpoint itself began; None if unknown. The face sets it.
-        is_over: whether the claim has ended, apart from a record that goes on behind its answer.
-        pending: the recording that goes on behind the answer, see :mod:`onceward.http.recording`; else None.
-        recorder: the thread in which it goes on, if it has one.
-        error: why the answer could not be recorded, if the client gets another one.
-        ends_with_client: set it before you cancel the handler because the client has left.
-    """
-
-    began: bool | None = None
-    is_over = False
-    pending: Recording | None = None
-    recorder: Thread | None = None
-    error: Exception | None = None
-    ends_with_client = False
+    began: bool | None = None  # whether the endpoint itself began; None if unknown
+    ends_with_client = False  # set it before you cancel the handler because the client has left
+    is_over = False  # whether the claim has ended, apart from a recording that goes on behind its answer
+    pending: Recording | None = None  # the recording that goes on behind the answer
+    recorder: Thread | None = None  # the thread in which it goes on, if it has one
+    error: Exception | None = None  # why the answer could not be recorded, if the client gets another one
 
     def __init__(self, guarded: Guarded, exchange: Exchange, claim: HeldClaim) -> None:
         self.guarded = guarded
@@ -139,19 +125,26 @@ class HeldRequest:
         return instead
 
     async def settle_async(self, outcome: Recorded | Exception) -> Answer | None:
-        """Record an outcome of the exchange, and return what :meth:`end` returns. The caller must run ``pending``."""
+        """Record an outcome of the exchange, and return what :meth:`end` returns. The caller runs what is pending."""
+        recording = Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
         try:
-            await self._record_async(outcome)
+            await recording.settle_async()
         except Exception as error:
             return self._refused(error)
+        if recording.pending:
+            self.pending = recording
         return None
 
     async def fail_async(self, error: Exception) -> None:
-        """Record that the handler has raised ``error``. The caller must run ``pending``."""
+        """Record that the handler has raised ``error``. The caller runs what is pending."""
+        outcome = self.exchange.raised(error, self.began)
+        recording = Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
         try:
-            await self._record_async(self.exchange.raised(error, self.began))
+            await recording.settle_async()
         except Exception as trouble:  # the handler's own exception goes on
             tell(self.claim.record.key, trouble)
+        if recording.pending:
+            self.pending = recording
 
     def _record(self, outcome: Recorded | Exception) -> None:
         recording = Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
@@ -160,14 +153,8 @@ class HeldRequest:
             self.pending = recording
             self._go_on()
 
-    async def _record_async(self, outcome: Recorded | Exception) -> None:
-        recording = Recording(self.guarded.guard, self.claim, outcome, self.guarded.within)
-        await recording.settle_async()
-        if recording.pending:
-            self.pending = recording
-
     def _go_on(self) -> None:
-        """Run ``pending`` in a thread, because a loop ends with its server."""
+        """Run what is pending in a thread, because a loop ends with its server."""
         if self.pending is not None:
             self.recorder = self.pending.start()
 

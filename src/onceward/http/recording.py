@@ -72,7 +72,7 @@ class Recording:
         Raises:
             LeaseLost, ResultNotRecorded: as :meth:`Guard.leave` does.
         """
-        if self._is_timed:
+        if self._within is not None and self._claim.settled is None:
             with self:
                 settle(self._make, self)
         else:
@@ -80,18 +80,15 @@ class Recording:
 
     async def settle_async(self) -> None:
         """As :meth:`settle`, for a coroutine."""
-        if self._is_timed:
+        if self._within is not None and self._claim.settled is None:
             with self:
                 await settle_async(self._make, self)
         else:
             await self._guard.leave_async(self._claim, self._call)
 
-    @property
-    def _is_timed(self) -> bool:
-        return self._within is not None and self._claim.settled is None
-
     def __enter__(self) -> None:
-        assert self._within is not None  # else the try is not timed
+        """Begin the first try, which ends in time."""
+        assert self._within is not None  # see settle()
         self._end = self._guard.clock() + self._within
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
@@ -107,7 +104,8 @@ class Recording:
             if self.pending:
                 self._claim.telling.forget()  # behind() tries again
             else:
-                self._forget()
+                heartbeat.HEARTBEAT.forget(self._claim)
+                self._claim.tell()
 
     def _is_late(self, error: ResultNotRecorded) -> bool:
         self.pending = isinstance(error.__cause__, OutOfTime) and not self._claim.lost
@@ -156,8 +154,5 @@ class Recording:
                 "%s: failed, and its key could not be given back. It is free when the lease ends",
                 self._claim.record.key,
             )
-        self._forget()
-
-    def _forget(self) -> None:
         heartbeat.HEARTBEAT.forget(self._claim)
         self._claim.tell()

@@ -43,14 +43,8 @@ class PassedRequest(NamedTuple):
 
 
 class KeyedRequest(NamedTuple):
-    """What a request asks the guard for.
+    """What a request asks the guard for."""
 
-    Attributes:
-        key: the client's key, the path if the key is in a body, and the scope: for :func:`onceward.keys.ledger_keys.scoped_key`.
-        fingerprint: the SHA-256 of what must not change under that key.
-        route: method and path pattern, for metrics.
-    """
-
-    key: tuple[object, ...]
-    fingerprint: str
-    route: str
+    key: tuple[object, ...]  # the client's key, the path if the key is in a body, and the scope: for scoped_key()
+    fingerprint: str  # the SHA-256 of what must not change under that key
+    route: str  # method and path pattern, for metrics

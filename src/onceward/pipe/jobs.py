@@ -51,7 +51,7 @@ class Jobs:
         """Add a fresh job; waits for room, or for the stop."""
         with self._changed:
             while len(self._fresh) >= self._size and not self._stop.asked:
-                self._changed.wait(0.1)  # short, for a signal handler cannot notify
+                self._changed.wait(0.1)  # short, because a signal handler cannot notify
             self._fresh.append(job)
             self._changed.notify_all()
 

@@ -16,7 +16,6 @@ from onceward.results.outcomes import describe
 
 _LOOK_AGAIN = 0.1  # seconds between looks at a key that another worker holds
 
-
 Handler = Command | Function
 
 

@@ -26,7 +26,8 @@ def open_store(url: str) -> Store:
 
     Args:
         url: ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db``, each with ``?timeout=SECONDS`` and
-            ``?synchronous=FULL|NORMAL``; ``dynamodb://TABLE?region=REGION`` with the options of
+            ``?synchronous=FULL|NORMAL``; ``postgresql://user@host/db`` with libpq's parameters and those of
+            ``onceward.stores.postgres.open_url``; ``dynamodb://TABLE?region=REGION`` with the options of
             ``onceward.stores.dynamodb.open_table``; ``memory:``; or the URL of another package's store. A ``+`` is a plus.
             Within a name or value, write ``%``, ``#``, ``&``, ``?`` and a space as ``%25``, ``%23``, ``%26``, ``%3F`` and
             ``%20``.

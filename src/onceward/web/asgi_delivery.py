@@ -17,7 +17,7 @@ from onceward.errors import OncewardError
 from onceward.http.answer import PENDING, Answer
 from onceward.http.gate import AnswerGate
 from onceward.web.asgi_cut import is_invalid, is_torn
-from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Send, lines_of, reply, whole
+from onceward.web.asgi_messages import DISCONNECT, Message, Receive, Send, lines_of, reply
 
 _PENDING: Final = (PENDING[0].lower().encode(), PENDING[1].encode())
 
@@ -74,7 +74,7 @@ class AsgiDelivery(ABC):
         """Return the request, and after that whether the client has left."""
         if self._body is not None:
             body, self._body = self._body, None
-            return whole(body)
+            return {"type": "http.request", "body": body, "more_body": False}
         if not self._told:
             if self._telling is None:
                 self._telling = asyncio.Event()

@@ -78,11 +78,7 @@ class Idempotent:
 
 
 class IdempotentRoute(APIRoute):
-    """A route whose endpoint answers once for each idempotency key, if it depends on an :func:`idempotent`.
-
-    Attributes:
-        declared: all of these dependencies.
-    """
+    """A route whose endpoint answers once for each idempotency key, if it depends on an :func:`idempotent`."""
 
     default: ClassVar[Idempotent | None] = None
     _marks: tuple[Mark, ...] = ()  # one for each router that the route is included in

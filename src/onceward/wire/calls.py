@@ -7,33 +7,20 @@ Document = Mapping[str, object]
 
 
 class Service(NamedTuple):
-    """A service that speaks the protocol AWS JSON 1.0.
+    """A service that speaks the protocol AWS JSON 1.0."""
 
-    Attributes:
-        title: the name in messages, such as ``DynamoDB``.
-        name: the name in host names, signatures and (in capitals) ``AWS_ENDPOINT_URL_...``, such as ``dynamodb``.
-        target: the part of ``X-Amz-Target`` before the action, such as ``DynamoDB_20120810``.
-    """
-
-    title: str
-    name: str
-    target: str
+    title: str  # in messages, such as "DynamoDB"
+    name: str  # in host names, signatures and (in capitals) AWS_ENDPOINT_URL_..., such as "dynamodb"
+    target: str  # the part of X-Amz-Target before the action, such as "DynamoDB_20120810"
 
 
 class Call(NamedTuple):
-    """One request to a service. A wire may send it twice: see :meth:`Wire.send`.
-
-    Attributes:
-        service: the service.
-        action: as the API names it, such as ``PutItem``.
-        body: the parameters, as the API names them.
-        wait: seconds that the service itself may take to answer, added to the wire's timeout, as for a long poll.
-    """
+    """One request to a service. A wire may send it twice: see :meth:`Wire.send`."""
 
     service: Service
-    action: str
-    body: Document
-    wait: float = 0.0
+    action: str  # as the API names it, such as "PutItem"
+    body: Document  # the parameters, as the API names them
+    wait: float = 0.0  # seconds that the service may take to answer, added to the wire's timeout, as for a long poll
 
 
 @final
@@ -53,21 +40,15 @@ class Many(NamedTuple):
 
 
 class ServiceAnswer(NamedTuple):
-    """What a service answered.
+    """What a service answered."""
 
-    Attributes:
-        status: the HTTP status; 200 is success.
-        body: the decoded JSON (bytes are base64 text, or bytes from an SDK); for S3, the object's bytes.
-        date: the ``Date`` header in whole seconds since the epoch. None if there is none, or if a proxy made the answer.
-        sent: when the request was sent, on the owner's clock (seconds).
-        received: when the answer had arrived, on the same clock.
-    """
-
-    status: int
-    body: object
-    date: float | None
-    sent: float
-    received: float
+    status: int  # of HTTP; 200 is success
+    body: object  # the decoded JSON (bytes are base64 text, or bytes from an SDK); for S3, the object's bytes
+    date: (
+        float | None
+    )  # the Date header in whole seconds since the epoch; None if there is none, or if a proxy answered
+    sent: float  # when the request was sent, on the owner's clock (seconds)
+    received: float  # when the answer had arrived, on the same clock
 
 
 class Wire(Protocol):

@@ -17,11 +17,7 @@ TRUSTED = 60.0  # seconds in which answers narrow an interval; later the two clo
 
 
 class ServerClock:
-    """The server's time (seconds since the epoch) as an interval.
-
-    Args:
-        clock: the owner's clock, from which ``sent`` and ``received`` of the answers come.
-    """
+    """The server's time (seconds since the epoch) as an interval. Its ``clock`` is the one of the answers' ``sent``."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

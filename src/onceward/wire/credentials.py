@@ -38,11 +38,7 @@ class Chain(Protocol):
 
 
 class CredentialSource:
-    """Credentials, renewed before they end. Any number of wires and threads can share one source.
-
-    Args:
-        clock: seconds; for tests.
-    """
+    """Credentials, renewed before they end. Any number of wires and threads can share one source."""
 
     def __init__(self, *, clock: Clock = boottime) -> None:
         self._clock = clock

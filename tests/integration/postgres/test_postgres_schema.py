@@ -182,3 +182,12 @@ def test_psql_shows_readable_times(store, sql):
     drive(store.insert(claim_of("key", "a")), store)
     ((lease,),) = sql(f"SELECT lease_until > now() FROM {store.names.table} WHERE key = 'key'")
     assert lease
+
+
+def test_claims_purge_what_is_expired(store, sql):
+    old = [claim_of(f"old {i}", "a", lease=0.0, keep=0.0) for i in range(50)]
+    drive(store.insert_many(old), store)
+    for i in range(150):
+        drive(store.insert(claim_of(f"new {i}", "a")), store)
+    assert sql(f"SELECT count(*) FROM {store.names.table} WHERE key LIKE 'old%'") == [(0,)]
+    assert sql(f"SELECT count(*) FROM {store.names.table}") == [(150,)]

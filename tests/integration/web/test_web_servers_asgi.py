@@ -18,6 +18,7 @@ from onceward import Once
 from onceward.core.record import COMPLETED
 from onceward.web import AsgiIdempotency, Route
 from servers import free_port
+from timing import TRIES
 from web_calls import Rules
 from web_servers import check_charged_once, keyed, pay_all, payment, uvicorn
 
@@ -133,21 +134,23 @@ def test_a_server_whose_patience_ends_leaves_the_key_claimed(tmp_path):
 # --- the wire -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.alone
 def test_a_streamed_answer_arrives_as_it_comes_and_is_replayed(tmp_path):
+    def read(key):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection.request("POST", "/stream", headers={"Idempotency-Key": key})
+        reply = connection.getresponse()
+        began = time.monotonic()
+        assert reply.read() == b"".join(b"line %d\n" % number for number in range(5))
+        connection.close()
+        return time.monotonic() - began, reply.getheader("idempotent-replayed")
+
     with uvicorn("web_asgi_slow:streaming", LEDGER=f"sqlite:///{tmp_path}/payments.db") as server:
-        times = []
-        for _ in range(2):
-            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
-            connection.request("POST", "/stream", headers={"Idempotency-Key": "k"})
-            reply = connection.getresponse()
-            began = time.monotonic()
-            assert reply.read() == b"".join(b"line %d\n" % number for number in range(5))
-            times.append(time.monotonic() - began)
-            connection.close()
-        assert reply.getheader("idempotent-replayed") == "true"
-        assert times[0] > 0.7  # its head came long before its end
-        assert times[1] < times[0] / 2
+        for number in range(TRIES):  # a busy machine delays some
+            (made, first), (sent, again) = read(f"k{number}"), read(f"k{number}")
+            assert (first, again) == (None, "true")
+            if made > 0.7 and sent < made / 2:
+                return
+    raise AssertionError("its head never came long before its end, or its replay was as slow")
 
 
 def test_a_body_that_is_too_long_is_refused_while_it_is_sent(tmp_path):

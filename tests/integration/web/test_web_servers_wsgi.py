@@ -15,6 +15,7 @@ import pytest
 
 from onceward import Once
 from onceward.core.record import COMPLETED
+from timing import TRIES
 from web_servers import check_charged_once, gunicorn, keyed, pay_all, payment, until, uvicorn
 
 FLASK, DJANGO = "payments_flask:app", "payments_django:application"
@@ -177,21 +178,23 @@ def app(request, tmp_path):
         yield server
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("path", ["/streamed", "/streamed?length", "/written"])
 def test_a_streamed_answer_arrives_as_it_is_made_and_is_replayed(app, path):
-    times = []
-    for _ in range(2):
+    def read(key):
         with app.connection() as connection:
-            connection.request("POST", path, headers={"Idempotency-Key": "k"})
+            connection.request("POST", path, headers={"Idempotency-Key": key})
             reply = connection.getresponse()
             began = time.monotonic()
             assert reply.read() == LINES
-            times.append(time.monotonic() - began)
-    assert reply.getheader("idempotent-replayed") == "true"
-    assert times[0] > 0.5, "its head came long before its end"
-    assert times[1] < times[0] / 2
-    assert len(app.effects()) == 1
+            return time.monotonic() - began, reply.getheader("idempotent-replayed")
+
+    for number in range(TRIES):  # a busy machine delays some
+        (made, first), (sent, again) = read(f"k{number}"), read(f"k{number}")
+        assert (first, again) == (None, "true")
+        assert len(app.effects()) == number + 1
+        if made > 0.5 and sent < made / 2:
+            return
+    raise AssertionError("its head never came long before its end, or its replay was as slow")
 
 
 @pytest.mark.parametrize("path", ["/streamed", "/written"])

@@ -521,9 +521,9 @@ def test_it_takes_nothing_outside_of_its_block(once, sink, form):
 
 def test_claims_are_renewed_while_their_items_wait(sink, form):
     once = Once("memory:")
-    with form.open(once, sink, lease=0.6) as checkpoint:
+    with form.open(once, sink, lease=0.9) as checkpoint:
         checkpoint.add({"id": 1})
-        form.sleep(1.5)
+        form.sleep(1.2)
         with pytest.raises(Busy):
             once.acquire(1, name=NAME)
     assert sink.flushes == [items(1)]
@@ -532,7 +532,7 @@ def test_claims_are_renewed_while_their_items_wait(sink, form):
 def test_claims_are_renewed_while_the_flush_runs(sink, form):
     once = Once("memory:")
     sink.during = lambda: time.sleep(1.2)
-    with form.open(once, sink, lease=0.6) as checkpoint:
+    with form.open(once, sink, lease=0.9) as checkpoint:
         checkpoint.add({"id": 1})
     assert statuses(once) == {"1": COMPLETED}
 

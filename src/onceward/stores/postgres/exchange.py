@@ -1,5 +1,7 @@
 """Runs the requests of a PostgreSQL ledger on its connections, and makes the ledger on first use."""
 
+import contextlib
+import random
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
@@ -7,10 +9,11 @@ from onceward.core.drivers import Steps, drive, drive_async
 from onceward.errors import StoreError
 from onceward.stores.observed import Observed
 from onceward.stores.postgres.faults import ANEW, DENIED, NO_TABLE, Broken, SqlError, SqlRefusal, refused, unreachable
-from onceward.stores.postgres.queries import Query, RawQuery, Row
+from onceward.stores.postgres.queries import ManyRows, OneRow, PurgeQuery, Query, RawQuery, Row
 from onceward.stores.postgres.schema import Names, check_version, is_complete, make, read_meta
 from onceward.stores.postgres.statements import Statements
 
+PURGE_EVERY, PURGE_LIMIT = 100, 250  # purge up to 250 rows after every 100 keys that were asked for
 _TRIES: Final = 5  # of a statement that the isolation level or a deadlock refused
 
 
@@ -42,20 +45,41 @@ class PostgresExchange(Observed):
         self.statements = Statements(names.table, names.meta)
         self.bare = Bare(conduit, url)
         self._ready = False
+        self._claims = random.randrange(PURGE_EVERY)  # also processes that end early purge now and then
 
     def exchange(self, request: object) -> object:
         """Run one request, blocking."""
         if not self._ready and type(request) is not RawQuery:
             drive(prepared(self.names, self.url), self.bare)
             self._ready = True
-        return self.bare.exchange(request)
+        reply = self.bare.exchange(request)
+        if self._is_purging(request):
+            with contextlib.suppress(StoreError):  # the next one will
+                self.bare.exchange(self._purge())
+        return reply
 
     async def exchange_async(self, request: object) -> object:
         """Run one request."""
         if not self._ready and type(request) is not RawQuery:
             await drive_async(prepared(self.names, self.url), self.bare)
             self._ready = True
-        return await self.bare.exchange_async(request)
+        reply = await self.bare.exchange_async(request)
+        if self._is_purging(request):
+            with contextlib.suppress(StoreError):
+                await self.bare.exchange_async(self._purge())
+        return reply
+
+    def _is_purging(self, request: object) -> bool:
+        """Tell whether it is time to purge: after so many keys that were asked for."""
+        if type(request) is OneRow:
+            self._claims += request.action == "insert"
+        elif type(request) is ManyRows and request.action == "insert_many":
+            self._claims += request.size
+        return self._claims >= PURGE_EVERY
+
+    def _purge(self) -> Query:
+        self._claims = 0
+        return PurgeQuery("purge", self.statements.purge, (PURGE_LIMIT,))
 
     def close(self) -> None:
         """Close the connections."""

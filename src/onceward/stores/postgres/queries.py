@@ -56,6 +56,13 @@ class ManyRows(Query):
 
     __slots__ = ()
 
+    @property
+    def size(self) -> int:
+        """How many keys."""
+        keys = self.values[1]
+        assert isinstance(keys, list)
+        return len(keys)
+
     def reply(self, rows: Sequence[Row]) -> "Met":
         """Return the replies by their keys."""
         replies = (reply_of(row) for row in rows)
