@@ -30,10 +30,8 @@ NEWER = {
     "stores/dynamodb/items.py": [
         ("by, needs = record", "by, needs, colour = record"),
         ("        return item\n\n    def record", '        item["colour"] = {"S": colour or "none"}\n        return item\n\n    def record'),
-        (
-            'needs=cast("str | None", item.get(names["needs"], {}).get("S")),',
-            'needs=cast("str | None", item.get(names["needs"], {}).get("S")),\ncolour=item.get("colour", {}).get("S"),',
-        ),
+        ('get(names[13], _ABSENT).get("S"),', 'get(names[13], _ABSENT).get("S"), get("colour", _ABSENT).get("S"),'),
+        ("_time, _text, _text),", "_time, _text, _text, _text),"),
     ],
 }  # fmt: skip
 START = """

@@ -5,10 +5,9 @@ from types import TracebackType
 from onceward.claim.called import OVER, RAISED, RETURNED, Call
 from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
-from onceward.claim.held import HeldClaim
+from onceward.claim.held import HeldClaim, claimed
 from onceward.claim.replays import CallOutcome
 from onceward.claim.running import CURRENT, is_cut_short
-from onceward.errors import Completed
 
 
 class ClaimContext:
@@ -60,7 +59,8 @@ class ClaimContext:
     def _entered(self, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:
         try:
             self._claim = claim = claimed(self._key, entry)
-            self._block = Call(None, {RETURNED: None})
+            self._block = Call()
+            self._block[RETURNED] = None
             CURRENT.set(claim)
         except BaseException:  # Python does not call __exit__ for a block that was not entered
             if isinstance(entry, HeldClaim):
@@ -79,10 +79,3 @@ class ClaimContext:
             self._block[RAISED] = error
         CURRENT.set(claim.outer)
         return claim
-
-
-def claimed(key: str, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:
-    """Return the claim that was won, or raise Completed with the recorded answer."""
-    if isinstance(entry, CallOutcome):
-        raise Completed(key, entry.value)
-    return entry

@@ -32,7 +32,7 @@ def join(store: "SqliteStore", connection: sqlite3.Connection) -> "SqliteSession
         )
     if connection.in_transaction:
         raise ValueError(
-            "the connection is in a transaction already; commit it first, for this one must be ours to end"
+            "the connection is in a transaction already; commit it first, because onceward must end the one it begins"
         )
     file = store.opened()
     with _plain(connection):
