@@ -10,7 +10,7 @@ class CommitProxy:
     """Passes everything on. Set ``plan`` for the next COMMIT.
 
     Plans: "drop" passes it on and loses its reply; "delay" cuts the client off at once and passes it on later; "swallow" loses
-    it; "hold" loses it and leaves the server's connection open until ``release()``.
+    it; "hold" loses it and leaves the server's connection open until ``release()``; "freeze" loses it, and nobody hears more.
     """
 
     def __init__(self, port):
@@ -47,8 +47,8 @@ class CommitProxy:
                 target.sendall(chunk)
         except OSError:
             pass
-        for end in (source,) if held else (source, target):
-            if end not in self._held:
+        for end in (source, target):
+            if end not in self._held and not (held and end is target):
                 shut(end)
 
     def _commit(self, client, server, chunk):
@@ -56,6 +56,9 @@ class CommitProxy:
         self.commits += 1
         if plan == "swallow":
             return False
+        if plan == "freeze":
+            self._held += [client, server]
+            return True
         if plan == "hold":
             self._held.append(server)
             return True

@@ -158,6 +158,7 @@ class Joined:
         except BaseException as met:
             error = self._rolled_back(met) if isinstance(met, ResultNotRecorded) else met
             if sent and self.session.state is not TransactionState.OPEN:
+                yield from self.session.rollback()  # the caller can use the connection while the store is asked
                 made = yield from after.was_committed(error)
             else:
                 with contextlib.suppress(StoreError):  # the caller must see the commit's error

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PATIENCE: Final = 2.0  # seconds that a cancelled caller waits for the steps
+LEAVING: Final = 0.5  # seconds more, after giving up, in which they let go of what is the caller's
 
 
 def drive_whole(steps: Steps[T], transport: Transport) -> T:
@@ -86,7 +87,7 @@ def _asleep(sleep: Sleep) -> Steps[object]:
 async def shielded(work: Coroutine[Any, Any, None], give_up: Callable[[], None]) -> None:
     """Await ``work`` in a task of its own, to its end even if the caller is cancelled; then raise the cancellation.
 
-    A cancelled caller waits for PATIENCE seconds, then calls ``give_up()`` and leaves the task to itself.
+    A cancelled caller waits for PATIENCE seconds, calls ``give_up()``, and soon after leaves the task to itself.
     """
     import asyncio
 
@@ -95,20 +96,22 @@ async def shielded(work: Coroutine[Any, Any, None], give_up: Callable[[], None])
     _RUNNING.add(task)
     task.add_done_callback(_RUNNING.discard)
     interrupt: BaseException | None = None
-    until = 0.0
-    while not task.done():
+    ends: list[float] = []  # when to give up, and when to leave
+    while not task.done() and not (ends and loop.time() >= ends[-1]):
         try:
-            await asyncio.wait((task,), timeout=None if interrupt is None else max(0.0, until - loop.time()))
+            await asyncio.wait((task,), timeout=max(0.0, ends[0] - loop.time()) if ends else None)
         except GeneratorExit:  # as above
             give_up()
             raise
         except BaseException as met:  # some scopes cancel every await
             interrupt = interrupt or met
-            until = until or loop.time() + PATIENCE
-        if interrupt is not None and not task.done() and loop.time() >= until:
+            ends = ends or [loop.time() + PATIENCE, loop.time() + PATIENCE + LEAVING]
+        if len(ends) > 1 and loop.time() >= ends[0] and not task.done():
+            ends.pop(0)
             give_up()
-            break
-    trouble = task.result() if task.done() and not task.cancelled() else None
+    if task.cancelled():  # its loop is closing
+        raise interrupt or asyncio.CancelledError
+    trouble = task.result() if task.done() else None
     if interrupt is not None:
         if trouble is not None:
             interrupt.add_note(f"onceward: and then {trouble}")

@@ -4,11 +4,14 @@ They are psycopg's own ``connection.transaction()``: within it psycopg refuses `
 one is a savepoint.
 """
 
+import contextlib
+import os
+import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from psycopg import AsyncRawCursor, RawCursor
-from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.pq import ConnStatus, PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from onceward.stores.capabilities import TransactionState
@@ -64,7 +67,7 @@ class PsycopgSession(BlockingSession):
 
     def cut(self) -> None:
         """Close the connection."""
-        self.connection.pgconn.finish()
+        cut(self.connection)
 
 
 class AsyncPsycopgSession(AwaitedSession):
@@ -109,7 +112,18 @@ class AsyncPsycopgSession(AwaitedSession):
 
     def cut(self) -> None:
         """Close the connection."""
-        self.connection.pgconn.finish()
+        cut(self.connection)
+
+
+def cut(connection: Any) -> None:
+    """Close a connection, also while a coroutine waits for its answer."""
+    wire = connection.pgconn
+    if wire.status == ConnStatus.BAD:
+        return
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(wire.socket)) as end:
+        end.shutdown(socket.SHUT_RDWR)  # which wakes that coroutine
+    if not connection.lock.locked():
+        wire.finish()
 
 
 class _RolledBack(Exception):

@@ -32,6 +32,7 @@ class SqlalchemySession(BlockingSession):
     root: Any = None
     within: Connection
     raw: Any = None
+    _committing = False
 
     @property
     def driver(self) -> Any:
@@ -78,8 +79,11 @@ class SqlalchemySession(BlockingSession):
 
     def finish(self) -> None:
         """Commit."""
-        self.root = None  # whatever comes of it, the driver's connection can be somebody else's then
-        self.connection.commit()
+        self._committing = True
+        try:
+            self.connection.commit()
+        finally:
+            self.root, self._committing = None, False  # the driver's connection can be somebody else's now
 
     def undo(self) -> None:
         """Roll back."""
@@ -88,12 +92,14 @@ class SqlalchemySession(BlockingSession):
 
     def cut(self) -> None:
         """Close the driver's connection."""
-        if not self.holds():
+        if not (self._committing or self.holds()):
             return
-        if hasattr(self.raw, "terminate"):
+        if hasattr(self.raw, "pgconn"):
+            from onceward.stores.postgres.session_psycopg import cut  # only with that driver
+
+            cut(self.raw)
+        elif hasattr(self.raw, "terminate"):
             self.raw.terminate()
-        elif hasattr(self.raw, "pgconn"):
-            self.raw.pgconn.finish()
         else:
             self.raw.close()
 
