@@ -64,6 +64,7 @@ class Joined:
         self._undo = undo
         self._after: Aftermath | None = None
         self._events: list[Event] = []  # told after the transaction, as are those of the claims
+        self._raised: BaseException | None = None  # by the body
         self._process = forks.generation
 
     # --- the way in -----------------------------------------------------------------------------------------------
@@ -131,6 +132,7 @@ class Joined:
         held, after = self.held, self._after
         assert held is not None
         assert after is not None
+        self._raised = error
         try:
             if error is None and self.session.state is not TransactionState.ENDED:
                 yield from self._commit(held, after, result)
@@ -147,6 +149,7 @@ class Joined:
     def _commit(self, held: "HeldClaim", after: Aftermath, result: object) -> Steps[None]:
         sent, made = False, False
         try:
+            yield from self.session.flush()
             yield from held.success(result)()
             sent = True
             yield from self.session.commit()
@@ -173,7 +176,7 @@ class Joined:
         yield from self._end(self.session.rollback)
         if not mine or error is None:
             yield from after.ended_early()
-            raise ended_by_body(self._key) from None if isinstance(error, LeaseLost) else error
+            raise ended_by_body(self._key) from self._raised
         yield from after.failed(error)
 
     # --- rolling back ---------------------------------------------------------------------------------------------
@@ -188,15 +191,14 @@ class Joined:
         return _OPEN.get(self._place) == id(self)
 
     def _end(self, ending: Callable[[], Steps[None]]) -> Steps[None]:
-        """End the transaction, if there is one, by the session's commit or rollback."""
+        """End the transaction by the session's commit, or roll back."""
         if forks.generation != self._process:
             return  # the connection is the parent's: any use of it here could undo what others commit meanwhile
         try:
             if self.session.state is TransactionState.OPEN:
                 yield from ending()
         finally:
-            if self.session.state is TransactionState.OPEN:  # a commit that failed
-                yield from self.session.rollback()
+            yield from self.session.rollback()  # also a commit that failed
 
     def forget(self) -> None:
         """Note that the transaction is over."""

@@ -42,7 +42,9 @@ def ledger_key(name: str, key: object) -> str:
     try:
         form = _sequence(key, name) if type(key) is tuple else _form(key, name)
     except RecursionError:
-        raise TypeError(f"{name}: a key cannot be made of what is nested so deeply, or contains itself") from None
+        raise TypeError(
+            f"{name}: a key cannot be made of a value that is nested so deeply, or contains itself"
+        ) from None
     return f"{name}:{form}" if len(form) <= LONGEST else f"{name}:{_short(form, LONGEST)}"
 
 

@@ -103,11 +103,14 @@ class Session(Transport, Protocol):
     def began_here(self) -> Steps[bool]:
         """Return False if the open transaction is not the one that began here. It can undo what was written."""
 
+    def flush(self) -> Steps[None]:
+        """Send what the body has left unsent. What that raises is the body's own error."""
+
     def commit(self) -> Steps[None]:
         """Commit. Raises :class:`Ended`, and commits nothing, if it is not the one that began here."""
 
     def rollback(self) -> Steps[None]:
-        """Roll back."""
+        """Roll back if a transaction is open, and leave the connection as it was found, whoever has ended it."""
 
     def cut(self) -> None:
         """End the transaction without awaiting anything: by closing the connection, if it is awaited."""

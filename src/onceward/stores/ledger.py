@@ -44,7 +44,7 @@ class Ledger:
         """
         for page in self.pages(prefix, status):
             for one in page.damaged:
-                logger().warning("%r: left out, for it cannot be read: %s", one.key, one.why)
+                logger().warning("%r: left out, because it cannot be read: %s", one.key, one.why)
             for record in page.records:
                 yield record, page.now
 

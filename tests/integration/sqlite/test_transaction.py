@@ -238,7 +238,7 @@ def test_a_blocking_connection_is_refused_under_async_with(once, connection):
 
 
 def test_a_ledger_that_is_not_in_sqlite_is_refused(connection):
-    with pytest.raises(TypeError, match=r"memory: cannot commit a transaction .* can: sqlite$"):
+    with pytest.raises(TypeError, match=r"memory: cannot commit a transaction .* can: postgresql, sqlite$"):
         Once(MemoryStore()).transaction("k", connection)
 
 

@@ -162,11 +162,15 @@ class Session:
         yield from ()
         return True
 
+    def flush(self):
+        yield from ()
+
     def commit(self):
         yield self._unlock
 
     def rollback(self):
-        yield self._undo
+        if self.lock is not None:
+            yield self._undo
 
     def cut(self):
         self._undo()

@@ -59,7 +59,7 @@ def test_a_capability_that_no_store_has_says_so():
 
 def test_a_store_whose_driver_is_missing_is_not_offered(monkeypatch):
     monkeypatch.setitem(STORES, "broken", "no_such_module")
-    assert list(offering("provision")) == ["dynamodb", "sqlite"]
+    assert list(offering("provision")) == ["dynamodb", "postgresql", "sqlite"]
 
 
 # --- a store of another package ------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_a_store_of_another_package_is_opened_by_its_url_and_named(toy, tmp_path
     assert PROVISION.needed(once.store) is not None
     with pytest.raises(ValueError, match=r"one of dynamodb, memory, postgresql, sqlite, toy, as in"):
         Once("tyo:///ledger")
-    with pytest.raises(TypeError, match=r"Use a store that can: sqlite, toy$"):
+    with pytest.raises(TypeError, match=r"Use a store that can: postgresql, sqlite, toy$"):
         TRANSACTION.needed(Once("memory:").store)
 
 

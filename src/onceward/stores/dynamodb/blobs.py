@@ -104,12 +104,12 @@ def _fetched(store: DynamoTable, blobs: Blobs | None, key: str, call: ObjectCall
     digest = _DIGEST(call.key)
     if digest is None or not sha256(answer.body).hexdigest().startswith(digest[1]):
         raise ResultUnavailable(
-            key, f"what is at {where} now is not what was recorded: its SHA-256 is not the one in its name"
+            key, f"the object at {where} is not the one recorded: its SHA-256 differs from the one in its name"
         )
     try:
         return answer.body.decode()
     except UnicodeDecodeError as error:
-        raise ResultUnavailable(key, f"what is at {where} is no text") from error
+        raise ResultUnavailable(key, f"the object at {where} is not text in UTF-8") from error
 
 
 def is_large(value: Value) -> bool:

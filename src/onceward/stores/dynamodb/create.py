@@ -120,7 +120,7 @@ def _check_key(store: DynamoTable, described: Document) -> None:
     if there != wanted:
         raise StoreError(
             f"ledger {store.url}: the table is there and its key is {there}, but this ledger's key is {wanted}: give it "
-            "another table, or say how it stands in this one (partition=NAME={key}, sort=NAME=TEXT). Nothing was changed"
+            "another table, or say how records are stored in this one (partition=NAME={key}, sort=NAME=TEXT). Nothing was changed"
         )
 
 
@@ -154,7 +154,7 @@ def _expiry(store: DynamoTable, *, any_items: bool) -> Steps[Part]:
         if status == "DISABLED":
             if not any_items:
                 yield from _check_empty(store, str(wanted["AttributeName"]))
-            answer = yield from _asked(store, update, _IN_USE, _INVALID)  # either may say that somebody else does it
+            answer = yield from _asked(store, update, _IN_USE, _INVALID)  # either can mean that another process does it
             if answer.status == 200:
                 return part._replace(made=True)
         why = message_of(answer) or f"it is {status}"
@@ -173,7 +173,7 @@ def _check_empty(store: DynamoTable, attribute: str) -> Steps[None]:
     if found.get("Count") or found.get("LastEvaluatedKey"):
         raise StoreError(
             f"ledger {store.url}: the table was there already, has items, and its TTL is off. With TTL on {attribute}, DynamoDB "
-            f"would delete every item whose {attribute} is a time in the past, also those that are none of this ledger's, so it "
+            f"would delete every item whose {attribute} is a time in the past, also those of other programs, so it "
             "was left off. If you want that, run `onceward init --ttl`. Otherwise the ledger "
             "works as it is, and `onceward purge` deletes its own expired records"
         )

@@ -47,7 +47,7 @@ class Layout:
     Args:
         partition: the partition key, as ``name={key}`` or ``name=prefix{key}``, or ``name=text`` when the sort key
             holds the record's key.
-        sort: the sort key of a table that has one, written likewise.
+        sort: the sort key of a table that has one, in the same form.
         names: attribute names for fields of the record, where they differ from the fields' own.
 
     Raises:

@@ -185,7 +185,7 @@ class DynamoStore(DynamoTable):
         return (yield from self.refused(record, member(answer, "Item"), inserted=inserted))
 
     def read(self, item: Item) -> Record:
-        """Return an item as a record. Whoever needs a result in S3 fetches it.
+        """Return an item as a record. A result in S3 is not fetched yet.
 
         Raises:
             DamagedRecord: it cannot be read.

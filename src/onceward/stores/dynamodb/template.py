@@ -106,7 +106,7 @@ def _cloudformation(table: str, layout: "Layout", grants: Grants, pitr: bool) ->
     head = (
         "# The ledger of onceward, as `onceward init` makes it, and policies for those who use it. Deploy it with\n"
         "# aws cloudformation deploy --stack-name NAME --template-file FILE --capabilities CAPABILITY_IAM\n"
-        "# The table stays when the stack is deleted, for without its records everything would run again.\n"
+        "# The table stays when the stack is deleted, because without its records everything would run again.\n"
     )
     return head + "\n".join(_yaml(document)) + "\n"
 

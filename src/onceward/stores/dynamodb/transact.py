@@ -94,9 +94,7 @@ def _check_apart(store: "DynamoStore", key: str, effects: Sequence[TransactItem]
         ((_, body),) = effect.items()
         place = cast("Mapping[str, object]", body.get("Key") or body.get("Item") or {})
         if body["TableName"] == store.requests.table and own.items() <= place.items():
-            raise ValueError(
-                f"writes[{index}] is to the very item that is this key's record; give the ledger a table of its own"
-            )
+            raise ValueError(f"writes[{index}] is a write to this key's own record; give the ledger a table of its own")
 
 
 def _refused(

@@ -28,6 +28,7 @@ class PostgresStore(PostgresExchange):
         "observe": "onceward.stores.observed:observe",
         "provision": "onceward.stores.postgres.provision:provision",
         "template": "onceward.stores.postgres.provision:template",
+        "transaction": "onceward.stores.postgres.join:join",
     }
 
     def insert(self, write: Write) -> Steps[Reply]:

@@ -155,7 +155,7 @@ class SqliteExchange(Observed):
                     self._file.check_place(now)
                 reply = run(connection, now)
             except BaseException as error:
-                self._file.mend_reader(error)
+                self._file.fix_reader(error)
                 if not isinstance(error, _OWN):
                     raise  # an interrupt
                 raise (self._failure(error) if self._forks == forks else self._forked()) from error
@@ -192,7 +192,7 @@ class SqliteExchange(Observed):
         except BaseException as error:
             for job in jobs:
                 job.error = self._failure(error)
-            self._file.mend_writer(error)
+            self._file.fix_writer(error)
             if not isinstance(error, _OWN):
                 raise  # an interrupt, such as a time limit
         finally:

@@ -87,13 +87,13 @@ class SqliteFile:
             self._writer = self._open()
         return self._writer
 
-    def mend_reader(self, error: BaseException) -> None:
+    def fix_reader(self, error: BaseException) -> None:
         """After an error: keep the connection if a lock was busy, else open another."""
-        self._reader = self._mended(self._reader, error)
+        self._reader = self._fixed(self._reader, error)
 
-    def mend_writer(self, error: BaseException) -> None:
+    def fix_writer(self, error: BaseException) -> None:
         """After an error: roll back. Keep the connection if a lock was busy, else open another."""
-        self._writer = self._mended(self._writer, error)
+        self._writer = self._fixed(self._writer, error)
 
     def close(self) -> None:
         """Close all connections."""
@@ -163,7 +163,7 @@ class SqliteFile:
         self._compared = up
         return time.time() - host() > AGREE
 
-    def _mended(self, connection: sqlite3.Connection | None, error: BaseException) -> sqlite3.Connection | None:
+    def _fixed(self, connection: sqlite3.Connection | None, error: BaseException) -> sqlite3.Connection | None:
         if connection is None:
             return None
         harmless = isinstance(error, StoreError) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _WAITING
@@ -308,7 +308,7 @@ class SqliteFile:
         if mode != "wal":
             raise StoreError(
                 f"ledger {self.path}: the file cannot use write-ahead logging (it stays in mode {mode!r}); put it on a "
-                "local disk, for network file systems lack what WAL needs"
+                "local disk, because network file systems lack what WAL needs"
             )
 
     def _prepare(self, connection: sqlite3.Connection) -> None:

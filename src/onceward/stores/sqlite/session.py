@@ -32,7 +32,7 @@ def join(store: "SqliteStore", connection: sqlite3.Connection) -> "SqliteSession
         )
     if connection.in_transaction:
         raise ValueError(
-            "the connection is in a transaction already; commit it first, for this one must be ours to end"
+            "the connection is in a transaction already; commit it first, because onceward must end the one it begins"
         )
     file = store.opened()
     with _plain(connection):
@@ -69,6 +69,10 @@ class SqliteSession:
         found: bool = yield _BACK
         return found or self._releasing
 
+    def flush(self) -> Steps[None]:
+        """Nothing is unsent."""
+        yield from ()
+
     def commit(self) -> Steps[None]:
         """Commit."""
         self._releasing = True
@@ -79,7 +83,8 @@ class SqliteSession:
 
     def rollback(self) -> Steps[None]:
         """Roll back."""
-        yield "ROLLBACK"
+        if self.state is TransactionState.OPEN:
+            yield "ROLLBACK"
 
     def cut(self) -> None:
         """Roll back."""

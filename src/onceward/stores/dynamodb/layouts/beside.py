@@ -32,7 +32,7 @@ class Beside(Layout, ABC):
 
     Args:
         partition: the partition key, as :class:`Layout` takes it.
-        sort: the sort key, likewise.
+        sort: the sort key, in the same form.
         names: the table's names of attributes, theirs or ours, by the usual names.
         theirs: the usual names of their attributes: status, expiry, result, and any others.
 

@@ -1,0 +1,78 @@
+"""Transactions of Django: ``once.transaction(key, connections["default"])`` is a ``transaction.atomic`` of that database."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import connections, transaction
+
+from onceward.errors import StoreError
+from onceward.stores.postgres.inside import named
+from onceward.stores.postgres.queries import Row
+from onceward.stores.postgres.session import BlockingSession
+from onceward.stores.postgres.store import PostgresStore
+
+
+class DjangoSession(BlockingSession):
+    """One of ``django.db.connections``."""
+
+    _atomic: Any = None
+
+    @property
+    def driver(self) -> Any:
+        """The driver's connection."""
+        return self.connection.connection
+
+    def check(self) -> None:
+        """Raise ValueError if no transaction of ours can begin."""
+        alias = self.connection.alias
+        if self.connection.vendor != "postgresql":
+            raise ValueError(f"the database {alias!r} is not PostgreSQL, and the ledger is")
+        if self.connection.in_atomic_block:
+            raise ValueError(
+                f"the database {alias!r} is in transaction.atomic() already, so this would be a savepoint: enter the "
+                "transaction outside it. With ATOMIC_REQUESTS, put @transaction.non_atomic_requests on the view. In tests, "
+                "use TransactionTestCase"
+            )
+        if not self.connection.get_autocommit():
+            raise ValueError(f"autocommit is off for the database {alias!r}, so a transaction may be open already")
+
+    def start(self) -> None:
+        """Begin."""
+        atomic = transaction.Atomic(self.connection.alias, savepoint=False, durable=True)
+        atomic.__enter__()
+        self._atomic = atomic
+
+    def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """Run one statement and return its rows."""
+        if self.connection.needs_rollback:
+            raise StoreError(
+                "the transaction must be rolled back: set_rollback(True), or a database error within the body"
+            )
+        with self.connection.cursor() as cursor:
+            cursor.execute(named(text), {f"p{at}": value for at, value in enumerate(values, 1)})
+            rows: Sequence[Row] = cursor.fetchall()
+            return rows
+
+    def finish(self) -> None:
+        """Commit."""
+        atomic, self._atomic = self._atomic, None
+        atomic.__exit__(None, None, None)
+
+    def undo(self) -> None:
+        """Roll back."""
+        atomic, self._atomic = self._atomic, None
+        if atomic is not None:
+            atomic.__exit__(_RolledBack, _RolledBack(), None)
+
+    def cut(self) -> None:
+        """Close the driver's connection."""
+        self.connection.close()
+
+
+class _RolledBack(Exception):
+    """Tells Django to roll back."""
+
+
+def of_proxy(store: PostgresStore, proxy: Any) -> DjangoSession:
+    """Return the session of ``django.db.connection``, which stands for the default database's."""
+    return DjangoSession(store, connections[proxy.alias])

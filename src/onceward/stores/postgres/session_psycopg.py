@@ -1,0 +1,136 @@
+"""Transactions on connections of psycopg 3.
+
+They are psycopg's own ``connection.transaction()``: within it psycopg refuses ``commit()`` and ``rollback()``, and a nested
+one is a savepoint.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from psycopg import AsyncRawCursor, RawCursor
+from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.rows import tuple_row
+
+from onceward.stores.capabilities import TransactionState
+from onceward.stores.postgres.faults import Broken
+from onceward.stores.postgres.queries import Row
+from onceward.stores.postgres.session import AwaitedSession, BlockingSession, state_of
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
+
+    from psycopg import AsyncTransaction, Transaction
+
+
+class PsycopgSession(BlockingSession):
+    """A ``psycopg.Connection``."""
+
+    _context: "AbstractContextManager[Transaction] | None" = None
+    _transaction: "Transaction"
+
+    @property
+    def driver(self) -> Any:
+        """The connection."""
+        return self.connection
+
+    def check(self) -> None:
+        """Raise ValueError if no transaction of ours can begin."""
+        check_idle(self.connection)
+
+    def start(self) -> None:
+        """Begin."""
+        self._context = context = self.connection.transaction()
+        self._transaction = context.__enter__()
+
+    def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """Run one statement and return its rows."""
+        with RawCursor(self.connection, row_factory=tuple_row) as cursor:
+            return cursor.execute(text, values, prepare=False).fetchall()
+
+    def finish(self) -> None:
+        """Commit."""
+        context, self._context = self._context, None
+        assert context is not None
+        context.__exit__(None, None, None)
+        check_made(self._transaction)
+
+    def undo(self) -> None:
+        """Roll back."""
+        context, self._context = self._context, None
+        if context is not None:
+            context.__exit__(_RolledBack, _RolledBack(), None)
+        if state_of(self.connection) is TransactionState.OPEN:
+            self.cut()  # it was left in disorder
+
+    def cut(self) -> None:
+        """Close the connection."""
+        self.connection.pgconn.finish()
+
+
+class AsyncPsycopgSession(AwaitedSession):
+    """A ``psycopg.AsyncConnection``."""
+
+    _context: "AbstractAsyncContextManager[AsyncTransaction] | None" = None
+    _transaction: "AsyncTransaction"
+
+    @property
+    def driver(self) -> Any:
+        """The connection."""
+        return self.connection
+
+    def check(self) -> None:
+        """Raise ValueError if no transaction of ours can begin."""
+        check_idle(self.connection)
+
+    async def start(self) -> None:
+        """Begin."""
+        self._context = context = self.connection.transaction()
+        self._transaction = await context.__aenter__()
+
+    async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """Run one statement and return its rows."""
+        async with AsyncRawCursor(self.connection, row_factory=tuple_row) as cursor:
+            return await (await cursor.execute(text, values, prepare=False)).fetchall()
+
+    async def finish(self) -> None:
+        """Commit."""
+        context, self._context = self._context, None
+        assert context is not None
+        await context.__aexit__(None, None, None)
+        check_made(self._transaction)
+
+    async def undo(self) -> None:
+        """Roll back."""
+        context, self._context = self._context, None
+        if context is not None:
+            await context.__aexit__(_RolledBack, _RolledBack(), None)
+        if state_of(self.connection) is TransactionState.OPEN:
+            self.cut()
+
+    def cut(self) -> None:
+        """Close the connection."""
+        self.connection.pgconn.finish()
+
+
+class _RolledBack(Exception):
+    """Tells psycopg to roll back."""
+
+
+def check_idle(connection: Any) -> None:
+    """Raise ValueError if a connection is in a transaction or in a pipeline."""
+    status = connection.pgconn.transaction_status
+    if status == TransactionStatus.UNKNOWN:
+        raise ValueError("the connection is closed")
+    if status != TransactionStatus.IDLE:
+        raise ValueError(
+            "the connection is in a transaction already; commit it first, for this one must be ours to end. Without "
+            "autocommit, each statement begins one, also a SELECT"
+        )
+    if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+        raise ValueError("the connection is in a pipeline: enter the transaction outside it")
+
+
+def check_made(transaction: "Transaction | AsyncTransaction") -> None:
+    """Raise Broken if a commit was not even sent: psycopg says nothing when the connection was lost before."""
+    if transaction.status != transaction.Status.COMMITTED:
+        raise Broken("the connection was lost before the COMMIT")
