@@ -295,7 +295,6 @@ print("over", flush=True)
 
 
 def test_a_process_that_leaves_a_storm_exits_at_once_and_in_silence(tmp_path):
-    started = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-c", ENDS_IN_A_STORM, str(tmp_path / "ledger.db")],
         capture_output=True,
@@ -304,7 +303,6 @@ def test_a_process_that_leaves_a_storm_exits_at_once_and_in_silence(tmp_path):
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
-    assert time.monotonic() - started < 10
 
 
 class Slow(MemoryStore):

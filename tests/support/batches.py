@@ -1,6 +1,11 @@
 """Small batches for tests, and what became of them."""
 
 import asyncio
+import gc
+
+from onceward.claim.heartbeat import HEARTBEAT
+from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
+from onceward.stores.memory import MemoryStore
 
 PATIENCE = 10  # seconds after which something hangs
 
@@ -28,3 +33,35 @@ def within_patience(work):
         return await asyncio.wait_for(work, PATIENCE)
 
     return asyncio.run(main())
+
+
+# --- cut short ----------------------------------------------------------------------------------------------------
+
+
+class Slow(MemoryStore):
+    """A ledger whose answers take two turns of the event loop: one before the request is carried out, one after."""
+
+    async def exchange_async(self, request):
+        await asyncio.sleep(0)
+        reply = self.exchange(request)
+        await asyncio.sleep(0)
+        return reply
+
+
+def settled_rightly(once, began, ended, keys):
+    """Assert that what ended is completed, and nothing else; and that what never began is free."""
+    for key in keys:
+        record = once.store.records.get(f"b:{key}")
+        status = None if record is None else record.status
+        if key in ended:
+            assert status == COMPLETED, key
+        elif key in began:
+            assert status == IN_PROGRESS, key
+        else:
+            assert status in {None, RELEASED}, key
+            assert record is None or record.attempts == 0
+
+
+def renewed(store):
+    gc.collect()
+    return [claim for weak in HEARTBEAT._claims.values() if (claim := weak()) is not None and claim.store is store]

@@ -16,7 +16,7 @@ from onceward.batch.outcomes import BatchOutcome, Item, Reading, Status
 from onceward.batch.recorder import AsyncRecorder, Recorder
 from onceward.batch.runner import Run
 from onceward.batch.tasks import closed, joined
-from onceward.batch.threads import Helpers, awaitable
+from onceward.batch.threads import HandlerThreads, awaitable
 from onceward.claim import called
 from onceward.claim.arguments import check_hook
 from onceward.claim.called import OVER, RAISED, RETURNED, Call
@@ -128,7 +128,7 @@ class Batch:
 
     def _work_through(self, run: Run) -> None:
         recorder = Recorder(run, self.guard.store)
-        helpers = Helpers()
+        threads = HandlerThreads()
         interrupts: list[BaseException] = []
 
         def work() -> None:
@@ -139,13 +139,13 @@ class Batch:
                 interrupts.append(interrupt)
 
         try:
-            helpers.start(min(self.concurrency, run.order.width) - 1, work)
+            threads.start(min(self.concurrency, run.order.width) - 1, work)
             self._work(run, recorder)
-            helpers.join()
+            threads.join()
         except BaseException:
             run.order.stop()
-            if not run.order.inherited:  # in a forked child, the helpers are in the parent
-                helpers.join()  # they finish their current item; a second interrupt stops this wait
+            if not run.order.inherited:  # in a forked child, the threads are in the parent
+                threads.join()  # they finish their current item; a second interrupt stops this wait
                 run.abandon()
             raise
         finally:

@@ -158,7 +158,7 @@ class ManyKeys:
             ValueError, TypeError: an option is not valid, or the window is too short for the ledger's clock (when
                 decorating); or what ``at`` finds is not valid (when called).
         """
-        from onceward.batch.windows import Per, Windows
+        from onceward.batch.windows import WindowDecorator, Windows
 
-        made = Per(self.guards, Windows(window, offset), name, at, options)
+        made = WindowDecorator(self.guards, Windows(window, offset), name, at, options)
         return cast("Callable[[Callable[P, R]], Callable[P, R]]", made.apply)

@@ -1,4 +1,4 @@
-"""Helper threads of a batch, and plain functions that run in threads beside an event loop."""
+"""Threads that run the handlers of a batch, and plain functions that run in threads beside an event loop."""
 
 import threading
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ def awaitable(
     return call
 
 
-class Helpers:
+class HandlerThreads:
     """Threads that share the starting thread's work. You can wait for them even if interrupts come.
 
     An interrupted ``Thread.join`` takes its thread for dead (CPython below 3.13). An interrupted ``Event.wait`` may keep the

@@ -56,7 +56,7 @@ class Windows:
         return start.isoformat().removesuffix("+00:00") + "Z"
 
 
-class Per:
+class WindowDecorator:
     """Makes a function run once per window; see :meth:`Once.per`."""
 
     def __init__(

@@ -60,7 +60,8 @@ class ClaimContext:
     def _entered(self, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:
         try:
             self._claim = claim = claimed(self._key, entry)
-            self._block = Call(None, {RETURNED: None})
+            self._block = Call()
+            self._block[RETURNED] = None
             CURRENT.set(claim)
         except BaseException:  # Python does not call __exit__ for a block that was not entered
             if isinstance(entry, HeldClaim):

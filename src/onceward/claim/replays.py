@@ -52,7 +52,7 @@ class CallOutcome(Generic[T]):
         )
 
 
-class _Known(NamedTuple):
+class _CachedRecord(NamedTuple):
     """A record that this process remembers until ``until`` on its own clock."""
 
     record: Record
@@ -69,7 +69,7 @@ class Replays:
         self._clock = clock
         self.codec = codec or codecs.Codec()
         self._codecs = codecs
-        self._cache: dict[str, _Known] = {}
+        self._cache: dict[str, _CachedRecord] = {}
 
     def answer(self, outcome: Replay | Refused, since: float) -> CallOutcome[object]:
         """Return what a duplicate gets, or raise why not; ``since`` is when it asked, on the owner's clock."""
@@ -112,7 +112,7 @@ class Replays:
     def remember(self, record: Record, seconds: float | None, since: float) -> None:
         """Answer from ``record`` until ``seconds`` after ``since``; None is for ever."""
         cache = self._cache
-        cache[record.key] = _Known(record, float("inf") if seconds is None else since + seconds)
+        cache[record.key] = _CachedRecord(record, float("inf") if seconds is None else since + seconds)
         while len(cache) > self._policy.cache:
             try:
                 del cache[next(iter(cache))]

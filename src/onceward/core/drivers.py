@@ -96,7 +96,7 @@ def _settle_again(make: Callable[[], Steps[object]], store: Transport, patience:
         interrupt.add_note(GIVEN_UP)
         return
     try:
-        settle(make, Frank(store) if patience == 1 else store, patience - 1)
+        settle(make, AllStoreErrors(store) if patience == 1 else store, patience - 1)
     except OncewardError as trouble:  # the caller must see the interrupt
         interrupt.add_note(f"{NOTE}and then {trouble}")
 
@@ -133,7 +133,7 @@ def was_settled(interrupt: BaseException) -> bool:
     return any(note.startswith(NOTE) for note in getattr(interrupt, "__notes__", ()))
 
 
-class Frank:
+class AllStoreErrors:
     """Turns every ``Exception`` of a store into StoreError on the last try, for a store that breaks the contract each time."""
 
     def __init__(self, store: Transport) -> None:
@@ -167,7 +167,7 @@ async def _again(make: Callable[[], Steps[object]], store: Transport, patience: 
         return
     import asyncio
 
-    settling = settle_async(make, Frank(store) if patience == 1 else store, patience - 1)
+    settling = settle_async(make, AllStoreErrors(store) if patience == 1 else store, patience - 1)
     task = asyncio.get_running_loop().create_task(_trouble(settling))
     _ENDING.add(task)
     task.add_done_callback(_ENDING.discard)

@@ -1,4 +1,4 @@
-"""Batches that are cut short: by lost leases, cancellations, exits, interrupts and forks."""
+"""Batches, and checkpoints beside them, that are cut short: by lost leases, cancellations, exits, interrupts and forks."""
 
 import asyncio
 import gc
@@ -11,11 +11,10 @@ import weakref
 
 import pytest
 
-from batches import PATIENCE, batch_of, orders, standing, statuses, within_patience
+from batches import PATIENCE, Slow, batch_of, orders, renewed, settled_rightly, standing, statuses, within_patience
 from observing import note_outcomes
 from onceward import LeaseLost, Once, current
-from onceward.claim.heartbeat import HEARTBEAT
-from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Reply
+from onceward.core.record import IN_PROGRESS, RELEASED, Reply
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import ManualClock
 
@@ -54,59 +53,59 @@ def test_a_handler_is_not_begun_when_its_claim_was_lost_while_it_waited(concurre
     assert standing(once, "c").attempts == 0
 
 
-class Slow(MemoryStore):
-    """A ledger whose answers take two turns of the event loop: one before the request is carried out, one after."""
+KEYS = ["a", "b", "c", "d", "e"]
 
-    async def exchange_async(self, request):
+
+def one_after_the_other(once, began, ended):
+    async def handle(order):
+        began.append(order["id"])
         await asyncio.sleep(0)
-        reply = self.exchange(request)
+        ended.append(order["id"])
+
+    return batch_of(once, handle, concurrency=1).run_async(orders(*KEYS))
+
+
+def two_at_a_time(once, began, ended):
+    async def handle(order):
+        began.append(order["id"])
         await asyncio.sleep(0)
-        return reply
+        ended.append(order["id"])
+
+    return batch_of(once, handle, concurrency=2).run_async(orders(*KEYS))
 
 
-def settled_rightly(once, began, ended, keys):
-    """Assert that what ended is completed, and nothing else; and that what never began is free."""
-    for key in keys:
-        record = once.store.records.get(f"b:{key}")
-        status = None if record is None else record.status
-        if key in ended:
-            assert status == COMPLETED, key
-        elif key in began:
-            assert status == IN_PROGRESS, key
-        else:
-            assert status in {None, RELEASED}, key
-            assert record is None or record.attempts == 0
+async def flushed_by_two(once, began, ended):
+    done = []
 
+    async def write(items):
+        began.extend(one["id"] for one in items)
+        await asyncio.sleep(0)
+        ended.extend(one["id"] for one in items)
 
-def renewed(store):
-    gc.collect()
-    return [claim for weak in HEARTBEAT._claims.values() if (claim := weak()) is not None and claim.store is store]
+    try:
+        async with once.checkpoint(write, key="item.id", name="b", count=2, on_done=done.extend) as sink:
+            for order in orders(*KEYS):
+                await sink.add(order)
+    finally:
+        assert {one["id"] for one in done} <= set(ended)
 
 
 @pytest.mark.parametrize("cancels", [1, 2])
-@pytest.mark.parametrize("concurrency", [1, 2])
-def test_a_batch_that_is_cancelled_at_any_point_leaves_nothing_undecided(concurrency, cancels):
-    keys = ["a", "b", "c", "d", "e"]
-
+@pytest.mark.parametrize(("work", "points"), [(one_after_the_other, 10), (two_at_a_time, 10), (flushed_by_two, 20)])
+def test_work_that_is_cancelled_at_any_point_leaves_nothing_undecided(work, points, cancels):
     async def trial(turns):
         once = Once(Slow(), lease=10)
         began, ended = [], []
-
-        async def handle(order):
-            began.append(order["id"])
-            await asyncio.sleep(0)
-            ended.append(order["id"])
-
-        task = asyncio.ensure_future(batch_of(once, handle, concurrency=concurrency).run_async(orders(*keys)))
+        task = asyncio.ensure_future(work(once, began, ended))
         for _ in range(turns):
             await asyncio.sleep(0)
         for _ in range(cancels):
             task.cancel()
             await asyncio.sleep(0)
         await asyncio.wait((task,))
-        settled_rightly(once, began, ended, keys)
+        settled_rightly(once, began, ended, KEYS)
         over = not task.cancelled()
-        del task, handle
+        del task
         assert not renewed(once.store)
         return over
 
@@ -114,7 +113,7 @@ def test_a_batch_that_is_cancelled_at_any_point_leaves_nothing_undecided(concurr
         turns = 0
         while not await trial(turns):
             turns += 1
-        assert turns > 10
+        assert turns > points
 
     asyncio.run(main())
 

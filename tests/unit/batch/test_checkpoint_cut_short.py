@@ -1,17 +1,14 @@
-"""Checkpoints whose flush uses them, whose signal handlers flush, and whose tasks are cancelled."""
+"""Checkpoints whose flush uses them, and whose signal handlers flush. Cancellations are in test_batch_cut_short.py."""
 
 import asyncio
-import gc
 import signal
 
 import pytest
 
+from batches import PATIENCE, within_patience
 from onceward import Once, OncewardError
-from onceward.claim.heartbeat import HEARTBEAT
-from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED
+from onceward.core.record import COMPLETED, RELEASED
 from onceward.stores.memory import MemoryStore
-
-PATIENCE = 10  # seconds after which something hangs
 
 
 @pytest.fixture
@@ -25,15 +22,6 @@ def item(name):
 
 def status(once, name):
     return once.store.records[f"sink:{name}"].status
-
-
-def within_patience(work):
-    """Run a coroutine in a new event loop; it fails when it hangs."""
-
-    async def main():
-        return await asyncio.wait_for(work, PATIENCE)
-
-    return asyncio.run(main())
 
 
 def test_a_plain_flush_that_raises_stop_iteration_does_not_hang_its_block(once):
@@ -124,63 +112,3 @@ def test_a_signal_handler_that_flushes_does_not_flush_anything_twice(once):
     assert written == [[item("a")]]
     assert len(refused) == 1
     assert status(once, "a") == COMPLETED
-
-
-class Slow(MemoryStore):
-    """A ledger whose answers take two turns of the event loop: one before the request is carried out, one after."""
-
-    async def exchange_async(self, request):
-        await asyncio.sleep(0)
-        reply = self.exchange(request)
-        await asyncio.sleep(0)
-        return reply
-
-
-@pytest.mark.parametrize("cancels", [1, 2])
-def test_a_checkpoint_cancelled_at_any_point_leaves_nothing_undecided(cancels):
-    names = ["a", "b", "c", "d", "e"]
-
-    async def trial(turns):
-        once = Once(Slow(), lease=10)
-        began, ended, done = [], [], []
-
-        async def write(items):
-            began.extend(one["id"] for one in items)
-            await asyncio.sleep(0)
-            ended.extend(one["id"] for one in items)
-
-        async def run():
-            async with once.checkpoint(write, key="item.id", name="sink", count=2, on_done=done.extend) as sink:
-                for name in names:
-                    await sink.add(item(name))
-
-        task = asyncio.ensure_future(run())
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        for _ in range(cancels):
-            task.cancel()
-            await asyncio.sleep(0)
-        await asyncio.wait((task,))
-        for name in names:
-            record = once.store.records.get(f"sink:{name}")
-            found = None if record is None else record.status
-            if name in ended:
-                assert found == COMPLETED, name
-            elif name in began:
-                assert found == IN_PROGRESS, name
-            else:
-                assert found in {None, RELEASED}, name
-        assert {one["id"] for one in done} <= set(ended)
-        over = not task.cancelled()
-        del task
-        gc.collect()
-        assert not [claim for weak in HEARTBEAT._claims.values() if (claim := weak()) and claim.store is once.store]
-        return over
-
-    async def main():
-        turns = 0
-        while not await trial(turns):
-            turns += 1
-        assert turns > 20
-
-    asyncio.run(main())

@@ -32,24 +32,6 @@ from onceward import (
 from onceward.stores.memory import MemoryStore
 
 
-class Clock:
-    def __init__(self):
-        self.now = 1_000_000.0
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def once(clock):
-    return Once(MemoryStore(clock), clock=clock)
-
-
 class Failure(Exception):
     pass
 
@@ -321,13 +303,13 @@ def test_bare_claims_end_as_they_are_told_in_coroutines(once, ending, status):
 
 def test_extend_renews_the_lease_and_nothing_else_does_for_a_bare_claim(once, clock):
     claim = once.acquire("k", lease=10)
-    clock.now += 9
+    clock.advance(9)
     claim.extend(30)
     assert 29 < claim.remaining <= 30
-    clock.now += 29
+    clock.advance(29)
     with pytest.raises(Busy):
         once.acquire("k")
-    clock.now += 2
+    clock.advance(2)
     assert claim.lost
     assert once.acquire("k").attempt == 2
     with pytest.raises(LeaseLost, match="extend"):
@@ -340,7 +322,7 @@ def test_extend_never_shortens_a_lease(once, clock):
     claim.extend(5)
     assert claim.record.lease_until == before
     assert claim.remaining > 59
-    clock.now += 58
+    clock.advance(58)
     with pytest.raises(Busy):
         once.acquire("k")
     claim.complete()
@@ -408,7 +390,7 @@ def test_attempt_fence_and_remaining_tell_what_they_say(once, clock):
         claim = current()
         seen.append((claim.attempt, claim.fence))
         before = claim.remaining
-        clock.now += 10
+        clock.advance(10)
         assert before - claim.remaining == pytest.approx(10)
         assert not claim.lost
         raise Failure
@@ -423,7 +405,7 @@ def test_attempt_fence_and_remaining_tell_what_they_say(once, clock):
 
 def test_a_handler_that_outlives_its_lease_can_see_it_and_is_told(once, clock):
     def handle():
-        clock.now += 61
+        clock.advance(61)
         assert current().lost
         assert current().remaining == 0
         contextvars.Context().run(somebody_else)
@@ -462,7 +444,7 @@ def test_a_handler_that_asks_for_its_own_key_is_told_at_once(once, on_busy):
 
     start = time.monotonic()
     assert handle(1) == "ok"
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 25, "it waited for itself"
 
 
 def test_a_coroutine_that_asks_for_its_own_key_is_told_at_once(once):
@@ -687,7 +669,7 @@ def test_an_interrupted_handler_keeps_its_key_to_the_end_of_the_lease(once, cloc
     assert statuses(once) == ["IN_PROGRESS"]
     with pytest.raises(Busy):
         once.run("k", handle)
-    clock.now += 61
+    clock.advance(61)
     with pytest.raises(type(error)):
         once.run("k", handle)
 
@@ -754,7 +736,7 @@ class Broken(MemoryStore):
         return reply
 
     def failure(self):
-        self.clock.now += 1  # each try takes a second
+        self.clock.advance(1)  # each try takes a second
         return StoreError("the store is away", transient=True)
 
 

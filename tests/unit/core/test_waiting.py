@@ -9,6 +9,7 @@ import pytest
 
 from onceward import Busy, Once
 from onceward.stores.memory import MemoryStore
+from timing import TRIES
 
 LONG = 20
 
@@ -59,10 +60,13 @@ def test_each_waiter_gives_up_at_its_own_time(proxy, url):
         await claim.release_async()
         return waited
 
-    first, second, third = asyncio.run(main())
-    assert 0.3 <= first < 0.75
-    assert 0.8 <= second < 1.4
-    assert 1.5 <= third < 2.5
+    for _ in range(TRIES):  # a busy machine delays some
+        first, second, third = asyncio.run(main())
+        assert (first >= 0.3, second >= 0.8, third >= 1.5) == (True, True, True)
+        if first < 0.75 and second < 1.4 and third < 2.5:
+            break
+    else:
+        raise AssertionError(f"they gave up after {first}, {second} and {third} seconds")
     once.close()
 
 

@@ -9,19 +9,6 @@ from onceward.stores.memory import MemoryStore
 from onceward.stores.sqlite.store import SqliteStore
 
 
-class Clock:
-    def __init__(self):
-        self.now = 1_000_000.0
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 @pytest.fixture(params=["memory", "sqlite"])
 def once(request, clock, tmp_path):
     store = MemoryStore(clock) if request.param == "memory" else SqliteStore(tmp_path / "ledger.db", clock=clock)
@@ -79,7 +66,7 @@ def test_an_empty_ledger_is_empty(ledger):
 def test_show_returns_one_record_and_the_time(once, ledger, clock):
     once.acquire("k").complete(5)
     record, now = ledger.show("claim:k")
-    assert (record.result, now) == ("5", clock.now)
+    assert (record.result, now) == ("5", clock())
 
 
 @pytest.mark.parametrize("key", ["claim:none", "", "\udcff", "x" * 100_000, "a\x00b", "'; DROP TABLE onceward"])
@@ -95,7 +82,7 @@ def test_a_key_that_is_not_there_is_not_found(once, ledger, key):
 def test_is_live_tells_whether_a_worker_holds_it(once, ledger, clock):
     claim = once.acquire("k", lease=10)
     assert ledger.is_live("claim:k")
-    clock.now += 11
+    clock.advance(11)
     assert not ledger.is_live("claim:k")
     claim.complete()
     assert not ledger.is_live("claim:k")
@@ -119,14 +106,14 @@ def test_clear_refuses_a_live_claim_unless_told(once, ledger):
 
 def test_clear_needs_no_leave_for_a_lapsed_claim(once, ledger, clock):
     once.acquire("k", lease=10)
-    clock.now += 11
+    clock.advance(11)
     ledger.clear("claim:k")
 
 
 def test_the_fence_grows_across_a_clear(once, ledger, clock):
     first = once.acquire("k")
     first.complete()
-    clock.now += 0.001
+    clock.advance(0.001)
     ledger.clear("claim:k")
     assert once.acquire("k").fence > first.fence
 
@@ -180,7 +167,7 @@ def test_unpark_refuses_what_is_not_parked(once, ledger):
 
 def test_a_parked_record_is_not_purged(once, ledger, clock):
     parked(once, "k")
-    clock.now += 1e9
+    clock.advance(1e9)
     assert ledger.purge() == 0
     assert len(list(ledger.records())) == 1
 
@@ -190,7 +177,7 @@ def test_purge_deletes_all_that_is_expired_and_nothing_else(once, ledger, clock,
     for number in range(10):
         once.acquire(number, lease=1, retention=10).complete()
     once.acquire("kept", retention=None).complete()
-    clock.now += 12
+    clock.advance(12)
     once.store._commits = 1  # between two purges that the writes make by themselves
     once.acquire("live")
     assert ledger.purge(batch) == 10
@@ -200,7 +187,7 @@ def test_purge_deletes_all_that_is_expired_and_nothing_else(once, ledger, clock,
 def test_stats_count_by_status(once, ledger, clock):
     once.acquire("lapsed", lease=1)
     once.acquire("expired", lease=1, retention=1).complete()
-    clock.now += 5
+    clock.advance(5)
     once.acquire("live")
     once.acquire("done").complete()
     once.acquire("released").release()

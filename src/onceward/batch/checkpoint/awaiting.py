@@ -39,7 +39,7 @@ class AsyncCheckpoint(Generic[T]):
         await self._lock.acquire()  # not `async with`, which an interrupt can leave without a release
         try:
             self._state.check_open()
-            asked = self._state.asked(item)
+            asked = self._state.item_key(item)
             if asked is None:
                 return "buffered"
             if self._state.crowded(asked.size):

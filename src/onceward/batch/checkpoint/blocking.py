@@ -56,7 +56,7 @@ class Checkpoint(Generic[T]):
         self._refuse_itself()
         with self._state.told, self._lock:
             self._state.check_open()
-            asked = self._state.asked(item)
+            asked = self._state.item_key(item)
             if asked is None:
                 return "buffered"
             if self._state.crowded(asked.size):

@@ -26,7 +26,7 @@ T = TypeVar("T")
 _TOLD: Final = 3  # keys that an error about many of them names
 
 
-class Asked(NamedTuple):
+class ItemKey(NamedTuple):
     """Key, fingerprint and size of an item to add."""
 
     key: str
@@ -104,7 +104,7 @@ class CheckpointState(Generic[T]):
             self._told = True
             error.add_note(f"onceward: before that, the flush of a checkpoint failed: {self._failure!r}")
 
-    def asked(self, item: T) -> Asked | None:
+    def item_key(self, item: T) -> ItemKey | None:
         """Return what to claim for an item. If its key is already held, add the item there and return None.
 
         Raises:
@@ -114,7 +114,7 @@ class CheckpointState(Generic[T]):
         key = ledger_key(self.guard.name, found)
         held = self._held.get(key)
         if held is None:
-            asked = Asked(key, fingerprint, 0 if self._limits.bytes is None else self._reader.size(item))
+            asked = ItemKey(key, fingerprint, 0 if self._limits.bytes is None else self._reader.size(item))
             self.check_own()  # the user's callables may have forked
             return asked
         if held.fingerprint != fingerprint:
@@ -127,7 +127,7 @@ class CheckpointState(Generic[T]):
         most = self._limits.bytes
         return most is not None and bool(self._held) and self._bytes + size > most
 
-    def put(self, item: T, asked: Asked, claim: HeldClaim) -> bool:
+    def put(self, item: T, asked: ItemKey, claim: HeldClaim) -> bool:
         """Add an item whose key is claimed. Return whether it is the first."""
         first = not self._held
         if first:
