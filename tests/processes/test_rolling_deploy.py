@@ -30,10 +30,14 @@ NEWER = {
     "stores/dynamodb/items.py": [
         ("by, needs = record", "by, needs, colour = record"),
         ("        return item\n\n    def record", '        item["colour"] = {"S": colour or "none"}\n        return item\n\n    def record'),
-        (
-            'needs=cast("str | None", item.get(names["needs"], {}).get("S")),',
-            'needs=cast("str | None", item.get(names["needs"], {}).get("S")),\ncolour=item.get("colour", {}).get("S"),',
-        ),
+        ('get(names[13], _ABSENT).get("S"),\n', 'get(names[13], _ABSENT).get("S"),\n                get("colour", _ABSENT).get("S"),\n'),
+    ],
+    "stores/postgres/schema.py": [
+        ("MINOR: Final = 1", "MINOR: Final = 2"),
+        ("ADDED: Final[dict[str, str]] = {}", 'ADDED: Final[dict[str, str]] = {"colour": "text"}'),
+    ],
+    "stores/postgres/statements.py": [
+        ('Parameter("needs", "text"),\n', 'Parameter("needs", "text"),\n    Parameter("colour", "text"),\n'),
     ],
 }  # fmt: skip
 START = """

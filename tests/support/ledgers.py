@@ -22,6 +22,7 @@ class SqlLedger:
 
     lease = 1.0  # the shortest that a loaded machine can be trusted to renew
     mark = "?"
+    gone: tuple[type[Exception], ...] = ()  # the driver's errors for a server that went away
 
     def __init__(self, url: str):
         self.url = url
@@ -82,6 +83,12 @@ class PostgresLedger(SqlLedger):
     scheme = "postgresql"
     mark = "%s"
 
+    @property
+    def gone(self):
+        from psycopg import OperationalError
+
+        return (OperationalError,)
+
     @classmethod
     def fresh(cls, request, folder) -> Self:
         return cls._on(request.getfixturevalue("postgres15"), f"ledger_{uuid.uuid4().hex}")
@@ -118,6 +125,7 @@ class DynamoLedger:
 
     scheme = "dynamodb"
     lease = 3.0  # the server's clock is shown in seconds
+    gone = ()
 
     def __init__(self, url: str):
         self.url = url
