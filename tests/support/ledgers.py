@@ -22,7 +22,6 @@ class SqlLedger:
 
     lease = 1.0  # the shortest that a loaded machine can be trusted to renew
     mark = "?"
-    gone: tuple[type[Exception], ...] = ()  # the driver's errors for a server that went away
 
     def __init__(self, url: str):
         self.url = url
@@ -83,28 +82,9 @@ class PostgresLedger(SqlLedger):
     scheme = "postgresql"
     mark = "%s"
 
-    @property
-    def gone(self):
-        from psycopg import OperationalError
-
-        return (OperationalError,)
-
     @classmethod
     def fresh(cls, request, folder) -> Self:
         return cls._on(request.getfixturevalue("postgres15"), f"ledger_{uuid.uuid4().hex}")
-
-    @classmethod
-    @contextlib.contextmanager
-    def own_server(cls, request, folder):
-        """Give a ledger and the server that it is on, with ``stop`` and ``start``."""
-        from postgres_servers import Postgres
-
-        server = Postgres()
-        server.stop, stop = server.kill, server.stop  # what it holds stays
-        try:
-            yield cls._on(server, "ledger"), server
-        finally:
-            stop()
 
     @classmethod
     def _on(cls, server, schema):
@@ -125,7 +105,6 @@ class DynamoLedger:
 
     scheme = "dynamodb"
     lease = 3.0  # the server's clock is shown in seconds
-    gone = ()
 
     def __init__(self, url: str):
         self.url = url
@@ -190,7 +169,7 @@ class DynamoLedger:
 
 
 LEDGERS = {"sqlite": SqliteLedger, "dynamodb": DynamoLedger, "postgresql": PostgresLedger}
-SERVED = {"dynamodb": DynamoLedger, "postgresql": PostgresLedger}  # those whose server a test can kill
+SERVED = {"dynamodb": DynamoLedger}  # those whose server a test can kill
 
 
 def at(url: str):

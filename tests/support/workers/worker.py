@@ -142,7 +142,7 @@ def _survived(once, ledger, log, key):
         ledger.claim_and_spend(once, key, str(key), key)
     except Completed as done:
         return done.result == key
-    except (Busy, StoreError, *ledger.gone):
+    except (Busy, StoreError):
         return False
     return True
 
