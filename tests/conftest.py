@@ -17,9 +17,11 @@ from servers import Dynoxide, Ministack, Proxy, missing, numbers
 from shared import shared, stop
 from wrong_clocks import library, wrong_clock
 
-# `nohup make test &` and some CI runners start us with SIGINT ignored, and every process of a test would inherit that.
+# `nohup make test &` and some CI runners start us with signals ignored, and every process of a test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+for _ignored in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(_ignored, signal.SIG_DFL)
 
 # Some containers turn compiled files off. Then each of the hundreds of processes of the tests compiles everything again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -55,7 +57,13 @@ def pytest_configure(config):
     config.stash[RUN] = Path(worker["run"] if worker else tempfile.mkdtemp(prefix="onceward-tests-"))
 
 
-FIRST = ("processes/test_torture", "processes/", "e2e/", "integration/")  # what takes long, so that none of it is last
+FIRST = (
+    "processes/test_sqs_fire",
+    "processes/test_torture",
+    "processes/",
+    "e2e/",
+    "integration/",
+)  # what takes long, so that none of it is last
 
 
 def pytest_collection_modifyitems(items):

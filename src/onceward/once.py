@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, Unpack, cast, overl
 from onceward.batch.many_keys import ManyKeys
 from onceward.claim.arguments import check_hook
 from onceward.claim.claim import Claim
-from onceward.claim.context import ClaimContext, claimed
 from onceward.claim.factory import GuardFactory, policy_of
+from onceward.claim.held import claimed
 from onceward.claim.replays import CallOutcome
 from onceward.core.clock import Clock, boottime
 from onceward.core.policy import Options, Policy
@@ -20,6 +20,7 @@ from onceward.stores.contract import Store
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from onceward.claim.context import ClaimContext
     from onceward.claim.decorated import Decorator
     from onceward.claim.transaction import Transaction
     from onceward.keys.reading import KeySource
@@ -191,6 +192,8 @@ class Once(ManyKeys):
             Busy, Parked, Reentrant, StoreError: from the ``with`` statement.
             ValueError: ``on_busy="skip"``, because a ``with`` block cannot be skipped.
         """
+        from onceward.claim.context import ClaimContext  # loaded by the first block
+
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_BLOCK)
         return ClaimContext(guard, ledger_key(guard.name, key))
 

@@ -129,7 +129,7 @@ def test_init_prints_code_without_credentials_or_network(cli, kind):
         (["--pitr"], "--pitr means nothing for this ledger"),
         (
             ["--store", "memory:", "--pitr"],
-            "memory: cannot be made ahead of its first use. Use a store that can: dynamodb, sqlite",
+            "memory: cannot be made ahead of its first use. Use a store that can: dynamodb, ",
         ),
         (["--ttl"], "--ttl means nothing for this ledger"),
         (["--store", "dynamodb://orders", "--ttl", "--print", "terraform"], "--ttl is for a table that exists"),

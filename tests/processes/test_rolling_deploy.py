@@ -30,7 +30,8 @@ NEWER = {
     "stores/dynamodb/items.py": [
         ("by, needs = record", "by, needs, colour = record"),
         ("        return item\n\n    def record", '        item["colour"] = {"S": colour or "none"}\n        return item\n\n    def record'),
-        ('get(names[13], _ABSENT).get("S"),\n', 'get(names[13], _ABSENT).get("S"),\n                get("colour", _ABSENT).get("S"),\n'),
+        ('get(names[13], _ABSENT).get("S"),', 'get(names[13], _ABSENT).get("S"), get("colour", _ABSENT).get("S"),'),
+        ("_time, _text, _text),", "_time, _text, _text, _text),"),
     ],
     "stores/postgres/schema.py": [
         ("MINOR: Final = 1", "MINOR: Final = 2"),

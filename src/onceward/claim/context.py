@@ -5,10 +5,9 @@ from types import TracebackType
 from onceward.claim.called import OVER, RAISED, RETURNED, Call
 from onceward.claim.claim import Claim
 from onceward.claim.guard import Guard
-from onceward.claim.held import HeldClaim
+from onceward.claim.held import HeldClaim, claimed
 from onceward.claim.replays import CallOutcome
 from onceward.claim.running import CURRENT, is_cut_short
-from onceward.errors import Completed
 
 
 class ClaimContext:
@@ -80,10 +79,3 @@ class ClaimContext:
             self._block[RAISED] = error
         CURRENT.set(claim.outer)
         return claim
-
-
-def claimed(key: str, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:
-    """Return the claim that was won, or raise Completed with the recorded answer."""
-    if isinstance(entry, CallOutcome):
-        raise Completed(key, entry.value)
-    return entry

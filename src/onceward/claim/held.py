@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from onceward.claim.called import NotBegun
 from onceward.claim.lease import Lease
+from onceward.claim.replays import CallOutcome
 from onceward.core import protocol, steps
 from onceward.core.drivers import Steps, settle, settle_async
 from onceward.core.protocol import Outcome
 from onceward.core.record import COMPLETED
 from onceward.core.steps import Lost, Settled
-from onceward.errors import LeaseLost, OncewardError, ResultNotRecorded
+from onceward.errors import Completed, LeaseLost, OncewardError, ResultNotRecorded
 from onceward.results.outcomes import (
     GivenBack,
     completion,
@@ -192,3 +193,10 @@ class HeldClaim(Lease):
             until=partial(self.limit, 2 if outcome.result is None or commit is not None else 1),
             commit=commit,
         )
+
+
+def claimed(key: str, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:
+    """Return the claim that was won, or raise Completed with the recorded answer."""
+    if isinstance(entry, CallOutcome):
+        raise Completed(key, entry.value)
+    return entry

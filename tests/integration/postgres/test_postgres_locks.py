@@ -5,7 +5,7 @@ import threading
 import psycopg
 import pytest
 
-from onceward import Busy, Completed, Once
+from onceward import Busy, Completed, Once, StoreError
 from onceward.core.drivers import drive
 from onceward.core.register import KeyLocked
 from onceward.stores import open_store
@@ -58,6 +58,42 @@ def test_a_batch_leaves_out_the_key_that_is_locked(store, other):
     replies = drive(store.insert_many([claim_of(f"k{i}", "a") for i in range(5)]), store)
     assert [type(reply) is KeyLocked for reply in replies] == [False, False, True, False, False]
     assert [reply.won for reply in replies if type(reply) is not KeyLocked] == [True] * 4
+
+
+def test_a_batch_leaves_out_the_locked_key_also_when_statements_may_take_less(schema, other):
+    store = open_store(f"{schema}&options=-c%20statement_timeout%3D300")
+    insert(other, store, "k2")
+    replies = drive(store.insert_many([claim_of(f"k{i}", "a") for i in range(5)]), store)
+    assert [type(reply) is KeyLocked for reply in replies] == [False, False, True, False, False]
+    store.close()
+
+
+def test_keys_of_a_batch_do_not_wait_for_a_lost_server_one_by_one(store):
+    steps = store.insert_many([claim_of(f"k{i}", "a") for i in range(5)])
+    next(steps)
+    steps.throw(KeyLocked("one key"))  # now each alone
+    with pytest.raises(StopIteration) as ended:
+        steps.throw(StoreError("no answer", transient=True))
+    assert [str(answer) for answer in ended.value.value] == ["no answer"] * 5
+
+
+def test_duplicates_of_a_locked_key_do_not_hold_the_pool(schema, other, store):
+    once = Once(open_store(f"{schema}&pool=2&timeout=2"))
+    insert(other, store, "name:slow")
+    met = []
+
+    def ask():
+        try:
+            once.acquire("slow", name="name")
+        except (Busy, StoreError) as error:
+            met.append(type(error))
+
+    threads = [threading.Thread(target=ask) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert met == [Busy] * 40
 
 
 def test_a_handler_finds_a_locked_key_busy(store, other):

@@ -16,11 +16,6 @@ from onceward.stores import open_store
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "ledger.db"
-
-
-@pytest.fixture
 def once(path):
     made = Once(f"sqlite:///{path}")
     yield made
@@ -342,8 +337,10 @@ def test_a_file_locked_by_another_process_is_a_clear_error_after_timeout(path, h
 
 def test_a_lock_that_is_let_go_in_time_is_waited_for(path, holder):
     once = Once(f"sqlite:///{path}?timeout=10")
-    threading.Timer(0.3, holder).start()
+    letting_go = threading.Timer(0.3, holder)
+    letting_go.start()
     assert once.run("k", one) == 1
+    letting_go.join()
     once.close()
 
 

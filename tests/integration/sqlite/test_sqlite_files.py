@@ -23,11 +23,6 @@ SOON = 0.03  # seconds after which a worker looks again where its file is
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "ledger.db"
-
-
-@pytest.fixture
 def once(path):
     made = Once(f"sqlite:///{path}")
     made.run("k", int)

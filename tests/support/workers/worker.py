@@ -153,6 +153,8 @@ def _survived(once, ledger, log, key):
 def skewed(url, name):
     """The parent holds "live" for 60 s and has completed "done" with a retention of 60 s."""
     summer = time.localtime().tm_isdst
+    say("summer" if summer else "no summer")
+    sys.stdin.readline()
     told = [("time", time.time())]
     once = Once(url, lease=3.0, retention=60.0)
     try:
@@ -181,7 +183,7 @@ def skewed(url, name):
         say("long")
         sys.stdin.readline()
         told.append(("lost", claim.lost))
-    told.append(("summers", summer, time.localtime().tm_isdst))
+    told.append(("changed", summer != time.localtime().tm_isdst))
     for words in told:
         say(*words)
 

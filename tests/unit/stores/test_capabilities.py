@@ -82,7 +82,7 @@ def test_a_store_of_another_package_is_opened_by_its_url_and_named(toy, tmp_path
     once = Once(f"toy://{tmp_path}/ledger")
     assert once.run("k", len, "abc") == once.run("k", len, "other") == 3
     assert PROVISION.needed(once.store) is not None
-    with pytest.raises(ValueError, match=r"one of dynamodb, memory, postgresql, sqlite, toy, as in"):
+    with pytest.raises(ValueError, match=r"one of dynamodb, memory, .*toy, as in"):
         Once("tyo:///ledger")
     with pytest.raises(TypeError, match=r"Use a store that can: postgresql, sqlite, toy$"):
         TRANSACTION.needed(Once("memory:").store)

@@ -6,6 +6,7 @@ from onceward.core.register import KeyLocked
 from onceward.errors import StoreError
 
 LOCKED: Final = "55P03"  # lock_not_available
+CANCELED: Final = "57014"  # query_canceled: by statement_timeout, which can be shorter than a wait of ours
 ANEW: Final = frozenset({"40001", "40P01"})  # serialization_failure, deadlock_detected: the statement starts anew
 NO_TABLE: Final = frozenset({"42P01", "3F000"})  # undefined_table, invalid_schema_name
 DENIED: Final = "42501"
@@ -43,6 +44,11 @@ def refused(state: str, message: str, url: str) -> StoreError:
     advice = f": {fix.format(url=url)}" if fix else ""
     text = f"ledger {url}: PostgreSQL refused the request, {state} ({message}){advice}"
     return SqlError(text, state, transient=transient)
+
+
+def stops_all(error: StoreError) -> bool:
+    """Tell whether one key of a batch can have stopped the whole statement, because somebody's transaction holds it."""
+    return isinstance(error, KeyLocked) or (isinstance(error, SqlError) and error.state == CANCELED)
 
 
 def unreachable(message: str, url: str) -> StoreError:

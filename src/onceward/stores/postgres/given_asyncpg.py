@@ -49,6 +49,8 @@ class GivenAsyncpgConnection(Awaiting):
     async def served(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement on the running loop."""
         async with self._turn:
+            if self._connection.is_closed():
+                raise Broken("the connection is closed")
             if self._connection.is_in_transaction():
                 raise ValueError(
                     "the connection is in a transaction of yours, so the ledger would see and lose its writes with it. Give the "

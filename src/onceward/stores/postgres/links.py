@@ -35,6 +35,7 @@ class Link:
         self._process = os.getpid()
         self._opened: Any = None
         self.wire: PGconn
+        self._all = all_
         all_.add(self)  # it counts from before it is opened
 
     def open(self, opened: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
@@ -42,7 +43,8 @@ class Link:
         self._opened, self.wire = opened, opened.pgconn
 
     def close(self) -> None:
-        """Close it."""
+        """Close it. It counts no longer, even if the traceback of a kept exception still refers to it."""
+        self._all.discard(self)
         if self._opened is None:
             return
         if os.getpid() == self._process:
@@ -96,8 +98,11 @@ class Links:
                 link = Link(self._all)
                 try:
                     link.open(psycopg.Connection.connect(self._conninfo, autocommit=True))
-                except psycopg.OperationalError as error:
-                    raise Broken(str(error)) from error
+                except BaseException as error:
+                    link.close()
+                    if isinstance(error, psycopg.OperationalError):
+                        raise Broken(str(error)) from error
+                    raise
             else:
                 self._check_patience(end)
                 time.sleep(_NAP)
@@ -123,8 +128,11 @@ class Links:
                     link = Link(self._all)
                     try:
                         link.open(await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True))
-                    except psycopg.OperationalError as error:
-                        raise Broken(str(error)) from error
+                    except BaseException as error:
+                        link.close()
+                        if isinstance(error, psycopg.OperationalError):
+                            raise Broken(str(error)) from error
+                        raise
                 else:  # threads, or another loop, have them
                     self._check_patience(end)
                     await asyncio.sleep(_NAP)

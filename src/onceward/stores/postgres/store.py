@@ -3,16 +3,21 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from onceward.core.clock import boottime
 from onceward.core.drivers import Steps
 from onceward.core.record import Record, Reply, Write
 from onceward.core.register import Answered, KeyLocked
 from onceward.errors import StoreError
 from onceward.stores.contract import MORE, Damaged, Page, Purged
-from onceward.stores.postgres.exchange import PostgresExchange
+from onceward.stores.postgres.exchange import Conduit, PostgresExchange
+from onceward.stores.postgres.faults import stops_all
 from onceward.stores.postgres.queries import ManyRows, Met, OneRow, PurgeQuery, Query, ScanQuery, values_of
+from onceward.stores.postgres.schema import Names
 
 _AGAIN: Final = 5  # tries of a request whose row was changed while it waited
-_BRISK: Final = 20  # milliseconds that each key of a batch waits, after one of them made the whole batch wait
+_BRISK: Final = 20  # milliseconds to wait for a key that is known to be waited for
+_COMMIT: Final = 200  # milliseconds that a slow disk takes for a commit
+_SLOW: Final = 0.1  # seconds of waiting that tell an open transaction from a commit
 
 
 class PostgresStore(PostgresExchange):
@@ -31,10 +36,14 @@ class PostgresStore(PostgresExchange):
         "transaction": "onceward.stores.postgres.join:join",
     }
 
+    def __init__(self, conduit: Conduit, names: Names, url: str) -> None:
+        super().__init__(conduit, names, url)
+        self._waited: dict[object, float] = {}  # keys that a verb of this process is writing, and since when
+
     def insert(self, write: Write) -> Steps[Reply]:
         """Write if the key is absent."""
         for _ in range(_AGAIN):
-            reply: Reply = yield OneRow("insert", self.statements.insert, values_of(write))
+            reply = yield from self._one("insert", self.statements.insert, values_of(write))
             if reply.record is not None:
                 return reply
             # It waited for a claim that was not committed yet when this statement began: a new one sees that.
@@ -44,11 +53,32 @@ class PostgresStore(PostgresExchange):
         """Write if the record is still the version seen."""
         values = (*values_of(write), seen.owner, seen.fence, seen.beat)
         for _ in range(_AGAIN):
-            reply: Reply = yield OneRow("swap", self.statements.swap, values)
+            reply = yield from self._one("swap", self.statements.swap, values)
             if not _is_stale(reply, seen):
                 return reply
             # Another write was committed while this one waited. The record is what the statement saw before.
         raise self.restless(write.key)
+
+    def _one(self, action: str, text: str, values: tuple[object, ...]) -> Steps[Reply]:
+        """Write one key. While another verb here waits for it, wait briefly: many must not hold all the connections."""
+        request, key = OneRow(action, text, values), values[0]
+        reply: Reply
+        if (since := self._waited.get(key)) is not None:
+            request.patient(_BRISK)
+            try:
+                reply = yield request
+            except KeyLocked:
+                if boottime() - since > _SLOW:
+                    raise
+                request.patient(_COMMIT)
+                reply = yield request
+            return reply
+        self._waited[key] = boottime()
+        try:
+            reply = yield request
+        finally:
+            self._waited.pop(key, None)
+        return reply
 
     def load(self, key: str) -> Steps[Reply]:
         """Read one record."""
@@ -94,18 +124,25 @@ class PostgresStore(PostgresExchange):
             return answers
         todo = sorted(writes, key=lambda write: write.key)
         verb = alone
+        trouble: StoreError | None = None
         try:
             met: Met = yield all_of(todo)
-        except KeyLocked:  # one key stopped the whole statement
+        except StoreError as error:
+            if not stops_all(error):
+                raise
             met = Met({}, 0.0)
             verb = lambda write: _briskly(alone(write))
             seen = None
         for write in todo:
             reply = met.replies.get(write.key, None if seen is None else Reply(False, None, met.now))
-            if reply is None or (seen is not None and _is_stale(reply, seen[write.key])):
-                answers[write.key] = yield from _alone(verb(write))
-            else:
+            if reply is not None and (seen is None or not _is_stale(reply, seen[write.key])):
                 answers[write.key] = reply
+            elif trouble is not None:
+                answers[write.key] = trouble
+            else:
+                answers[write.key] = answer = yield from _alone(verb(write))
+                if isinstance(answer, StoreError) and answer.transient and not stops_all(answer):
+                    trouble = answer  # a server that does not answer: the others would wait as long, one after another
         return answers
 
     def _insert_all(self, writes: list[Write]) -> Query:
