@@ -49,8 +49,14 @@ class Psycopg:
     def is_idle(self, connection):
         return connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
-    async def dispose(self):
-        pass
+    def status(self, once):
+        return [(record.status, record.attempts) for record, _ in once.ledger.records()]
+
+    async def killed(self, connection, postgres):
+        """Let the server end the connection."""
+        name = self.table  # unique
+        await self.sql(connection, f"SET application_name = '{name}'")
+        postgres.sql("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s", name)
 
 
 class AsyncPsycopg(Psycopg):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from onceward.core import protocol, retries, steps
 from onceward.core.drivers import Sleep, Steps
 from onceward.core.record import Record
+from onceward.core.register import KeyLocked
 from onceward.core.steps import Bid, Lost, Refused, Replay, Won
 from onceward.errors import OncewardError, StoreError
 from onceward.results.outcomes import describe, noted
@@ -78,8 +79,10 @@ class OfKey:
         self._claim.reopened(self._claimed)
         if not isinstance(error, Exception):
             return
+        bid, clock = self._other_bid(), self._claim.clock
+        again = lambda: self._again(bid, lambda claim: claim.failing(error))
         try:
-            met = yield from self._again(self._other_bid(), lambda claim: claim.failing(error))
+            met = yield from retries.retry_transient(again, clock, retries.patience(clock))
         except Exception as trouble:  # the body's own exception goes on, with a note
             error.add_note(f"onceward: and then {trouble}")
             return
@@ -100,9 +103,9 @@ class OfKey:
                 return claim.failing(error)
             return claim.leaving(protocol.released(noted(describe(error), claim.policy)), "give it back")
 
-        made = False
+        made, bid = False, self._other_bid()
         try:
-            met = yield from _asked(lambda: self._again(self._other_bid(), ending), self._claim, error)
+            met = yield from _asked(lambda: self._again(bid, ending), self._claim, error)
             made = self._has_left(met)
         finally:
             if not made:
@@ -120,6 +123,10 @@ class OfKey:
     def _again(self, bid: Bid, ending: "Callable[[HeldClaim], Steps[None]]") -> Steps[Won | Replay | Refused]:
         """Claim the key again, and end it with ``ending(claim)``."""
         outcome = yield from apart(steps.claim(self._guard.store, bid, value=False))
+        if (
+            isinstance(outcome, Refused) and not outcome.record.owner
+        ):  # nobody's: the row is locked, by the lost transaction
+            raise KeyLocked(f"{bid.key}: an open transaction still holds the key")
         if isinstance(outcome, Won):
             first = self._claim.story
             claim = self._guard.held(outcome, bid.policy, told=first is not None)

@@ -155,17 +155,25 @@ class Joined:
             yield from self.session.commit()
         except Ended:
             yield from self._give_up(after, None)
-        except BaseException as error:
+        except BaseException as met:
+            error = self._rolled_back(met) if isinstance(met, ResultNotRecorded) else met
             if sent and self.session.state is not TransactionState.OPEN:
                 made = yield from after.was_committed(error)
             else:
                 with contextlib.suppress(StoreError):  # the caller must see the commit's error
                     yield from self._give_up(after, error)
-            if not made and isinstance(error, ResultNotRecorded):
-                raise StoreError(f"{error}. The effect was rolled back with it") from error
+            if error is not met:
+                raise error from met
             if not made or not isinstance(error, OncewardError):  # also an interrupt
                 raise
         self.committed = True
+
+    def _rolled_back(self, error: ResultNotRecorded) -> StoreError:
+        """Return the error for a record that could not join: unlike elsewhere, the effect can be repeated at once."""
+        cause = error.__cause__
+        again = isinstance(cause, Anew) or self.session.state is TransactionState.LOST
+        why = f"{self._key}: the transaction failed, and the effect was rolled back with its record: {cause}"
+        return StoreError(why, transient=again)
 
     def _give_up(self, after: Aftermath, error: BaseException | None) -> Steps[None]:
         """Roll back, and record why. Raises for a body that has ended the transaction itself, and maybe begun another."""

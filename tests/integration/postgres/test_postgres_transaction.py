@@ -5,40 +5,10 @@ import asyncio
 import pytest
 
 from onceward import Busy, Completed, Once, OncewardError, Parked, current
-from postgres_hands import HANDS
 
 
 class Failure(Exception):
     pass
-
-
-@pytest.fixture
-def table(postgres, schema):
-    """The table of the effects, of each test its own."""
-    name = schema.replace("ledger_", "effects_").partition("schema=")[2]
-    postgres.sql(f"CREATE TABLE {name} (value text)", database="test")
-    return name
-
-
-@pytest.fixture
-def effects(postgres, table):
-    return lambda: [value for (value,) in postgres.sql(f"SELECT value FROM {table}", database="test")]
-
-
-@pytest.fixture
-def once(schema):
-    made = Once(schema)
-    yield made
-    made.close()
-
-
-@pytest.fixture(params=list(HANDS))
-def hand(request, postgres, table):
-    return HANDS[request.param](postgres.url, table)
-
-
-def status(once):
-    return [(record.status, record.attempts) for record, _ in once.ledger.records()]
 
 
 def run(test):
@@ -60,9 +30,9 @@ async def test_effect_and_record_commit_together_and_a_duplicate_gets_result(onc
     async with hand.connection() as connection:
         async with hand.within(once.transaction("k", connection)) as tx:
             await hand.act(connection)
-            assert (effects(), status(once)) == ([], [])
+            assert (effects(), hand.status(once)) == ([], [])
             tx.result = {"done": (1, 2)}
-        assert (effects(), status(once)) == (["effect"], [("COMPLETED", 1)])
+        assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 1)])
         assert hand.is_idle(connection)
         with pytest.raises(Completed) as done:
             async with hand.within(once.transaction("k", connection)):
@@ -81,12 +51,12 @@ async def test_a_body_that_raises_leaves_no_effect_and_counts_the_attempt(once, 
                     assert tx.claim.attempt == attempt
                     await hand.act(connection)
                     raise Failure("no")
-            assert (effects(), status(once)) == ([], [("RELEASED", attempt)])
+            assert (effects(), hand.status(once)) == ([], [("RELEASED", attempt)])
             assert hand.is_idle(connection)
         assert next(once.ledger.records())[0].error == "Failure: no"
         async with hand.within(once.transaction("k", connection)):
             await hand.act(connection)
-    assert (effects(), status(once)) == (["effect"], [("COMPLETED", 3)])
+    assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 3)])
 
 
 @run
@@ -100,7 +70,7 @@ async def test_a_handler_commits_its_effect_together_with_its_completion(once, h
 
     assert await once.run_async("k", handle) == "returned"
     assert await once.run_async("k", handle) == "told"
-    assert (effects(), status(once)) == (["effect"], [("COMPLETED", 1)])
+    assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 1)])
 
 
 @run
@@ -116,9 +86,9 @@ async def test_a_handler_whose_transaction_raises_is_tried_again(once, hand, eff
 
     with pytest.raises(Failure):
         await once.run_async("k", handle)
-    assert (effects(), status(once)) == ([], [("RELEASED", 1)])
+    assert (effects(), hand.status(once)) == ([], [("RELEASED", 1)])
     await once.run_async("k", handle)
-    assert (effects(), status(once)) == (["effect"], [("COMPLETED", 2)])
+    assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 2)])
 
 
 @run
@@ -127,7 +97,7 @@ async def test_savepoints_of_the_body_are_its_own_business(once, hand, effects):
         async with hand.within(once.transaction("k", connection)):
             await hand.act(connection, "kept")
             await hand.savepoint_undone(connection, "dropped")
-    assert (effects(), status(once)) == (["kept"], [("COMPLETED", 1)])
+    assert (effects(), hand.status(once)) == (["kept"], [("COMPLETED", 1)])
 
 
 @pytest.mark.parametrize("raises", [False, True])
@@ -149,7 +119,7 @@ def test_a_body_that_ends_the_transaction_itself_is_parked_and_told(once, hand, 
             assert hand.is_idle(connection)
 
     asyncio.run(body())
-    assert [state for state, _ in status(once)] == ["PARKED"]
+    assert [state for state, _ in hand.status(once)] == ["PARKED"]
     assert "more" not in effects()
 
 
@@ -165,7 +135,7 @@ async def test_a_key_in_somebody_elses_open_transaction_is_busy(once, hand, effe
                     pytest.fail("it ran")
             assert hand.is_idle(second)
     rival.close()
-    assert status(once) == [("COMPLETED", 1)]
+    assert hand.status(once) == [("COMPLETED", 1)]
 
 
 @run
@@ -175,7 +145,7 @@ async def test_a_claim_of_another_key_inside_the_body_is_its_own(once, hand, eff
             async with hand.within(once.transaction("k", connection)):
                 await once.run_async("other", asyncio.sleep, 0)
                 raise Failure
-    assert sorted(status(once)) == [("COMPLETED", 1), ("RELEASED", 1)]
+    assert sorted(hand.status(once)) == [("COMPLETED", 1), ("RELEASED", 1)]
 
 
 @run
@@ -202,7 +172,7 @@ async def test_max_attempts_parks_the_key(once, hand, effects):
             async with hand.within(once.transaction("k", connection, max_attempts=2)):
                 pytest.fail("it ran")
         assert hand.is_idle(connection)
-    assert status(once) == [("PARKED", 2)]
+    assert hand.status(once) == [("PARKED", 2)]
 
 
 @run
@@ -216,5 +186,5 @@ async def test_another_database_than_the_ledgers_is_refused(once, hand, postgres
             async with hand.within(once.transaction("k", connection)):
                 pytest.fail("it ran")
         assert hand.is_idle(connection)
-    assert [state for state, _ in status(twin)] == ["COMPLETED"]
+    assert [state for state, _ in hand.status(twin)] == ["COMPLETED"]
     twin.close()

@@ -6,6 +6,7 @@ from typing import Any
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.postgres.queries import Row
 from onceward.stores.postgres.session import AwaitedSession, state_of
+from onceward.stores.postgres.store import PostgresStore
 
 
 class AsyncpgSession(AwaitedSession):
@@ -13,29 +14,34 @@ class AsyncpgSession(AwaitedSession):
 
     _transaction: Any = None
 
+    def __init__(self, store: PostgresStore, connection: Any) -> None:
+        super().__init__(store, connection)
+        # A pool's proxy forgets its connection when that is lost.
+        self._driver = getattr(connection, "_con", connection)
+
     @property
     def driver(self) -> Any:
-        """The connection; a pool makes a new proxy of it each time."""
-        return getattr(self.connection, "_con", None) or self.connection
+        """The connection itself."""
+        return self._driver
 
     def check(self) -> None:
         """Raise ValueError if no transaction of ours can begin."""
-        if self.connection.is_closed():
+        if self._driver is None or self._driver.is_closed():
             raise ValueError("the connection is closed")
-        if self.connection.is_in_transaction():
+        if self._driver.is_in_transaction():
             raise ValueError(
                 "the connection is in a transaction already; commit it first, for this one must be ours to end"
             )
 
     async def start(self) -> None:
         """Begin."""
-        transaction = self.connection.transaction()
+        transaction = self._driver.transaction()
         self._transaction = transaction
         await transaction.start()
 
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
-        rows: Sequence[Row] = await self.connection.fetch(text, *values)
+        rows: Sequence[Row] = await self._driver.fetch(text, *values)
         return rows
 
     async def finish(self) -> None:
@@ -46,11 +52,11 @@ class AsyncpgSession(AwaitedSession):
     async def undo(self) -> None:
         """Roll back."""
         transaction, self._transaction = self._transaction, None
-        if transaction is not None and state_of(self.driver) is not TransactionState.LOST:
+        if transaction is not None and state_of(self._driver) is not TransactionState.LOST:
             await transaction.rollback()
-        if state_of(self.driver) is TransactionState.OPEN:
+        if state_of(self._driver) is TransactionState.OPEN:
             self.cut()  # it was left in disorder
 
     def cut(self) -> None:
         """Close the connection."""
-        self.driver.terminate()
+        self._driver.terminate()

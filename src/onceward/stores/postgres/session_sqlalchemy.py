@@ -24,15 +24,36 @@ class SqlalchemySession(BlockingSession):
     """What a Connection and a Session have in common.
 
     Attributes:
-        raw: the driver's connection, from the beginning of the transaction to its end.
+        root: SQLAlchemy's transaction, which is ours.
+        within: the connection in it.
+        raw: the driver's connection, which goes back to the pool when the transaction ends.
     """
 
+    root: Any = None
+    within: Connection
     raw: Any = None
 
     @property
     def driver(self) -> Any:
         """The driver's connection."""
         return self.raw
+
+    @property
+    def state(self) -> TransactionState:
+        """Whether a transaction is open."""
+        if self.root is None:
+            return TransactionState.ENDED
+        if self.within.invalidated or self.has_failed():
+            return TransactionState.LOST
+        return state_of(self.raw) if self.holds() else TransactionState.ENDED
+
+    def has_failed(self) -> bool:
+        """Tell whether SQLAlchemy itself has rolled back, and waits for us to do so."""
+        return False
+
+    def holds(self) -> bool:
+        """Tell whether our transaction has not been ended by SQLAlchemy's verbs."""
+        return self.root is not None and self.connection.get_transaction() is self.root
 
     def connected(self) -> Connection:
         """Return the connection in the transaction."""
@@ -47,20 +68,33 @@ class SqlalchemySession(BlockingSession):
         return list(connection.exec_driver_sql(named(text), given))
 
     def take(self, connection: Connection) -> None:
-        """Keep the driver's connection of a transaction that has begun."""
+        """Keep the connection of a transaction that has begun."""
         if connection.dialect.name != "postgresql" or connection.dialect.driver not in _DRIVERS:
             raise ValueError(f"{connection.engine.url!r}: give an engine of postgresql with {', '.join(_DRIVERS)}")
         if getattr(connection.connection.dbapi_connection, "autocommit", False):
             raise ValueError("the connection commits each statement by itself: leave out isolation_level='AUTOCOMMIT'")
+        self.root, self.within = self.connection.get_transaction(), connection
         self.raw = connection.connection.driver_connection
+
+    def finish(self) -> None:
+        """Commit."""
+        self.root = None  # whatever comes of it, the driver's connection can be somebody else's then
+        self.connection.commit()
+
+    def undo(self) -> None:
+        """Roll back."""
+        self.root = None
+        self.connection.rollback()
 
     def cut(self) -> None:
         """Close the driver's connection."""
+        if not self.holds():
+            return
         if hasattr(self.raw, "terminate"):
             self.raw.terminate()
         elif hasattr(self.raw, "pgconn"):
             self.raw.pgconn.finish()
-        elif self.raw is not None:
+        else:
             self.raw.close()
 
 
@@ -81,16 +115,6 @@ class OfConnection(SqlalchemySession):
         """Begin."""
         self.connection.begin()
         self.take(self.connection)
-
-    def finish(self) -> None:
-        """Commit."""
-        self.connection.commit()
-
-    def undo(self) -> None:
-        """Roll back."""
-        self.connection.rollback()
-        if state_of(self.raw) is TransactionState.OPEN:
-            self.cut()  # it was left in disorder
 
 
 class OfSession(SqlalchemySession):
@@ -121,6 +145,11 @@ class OfSession(SqlalchemySession):
                 "the session is bound to a connection in a transaction, so its commit would not be one: bind it to an engine"
             )
         self._had_begun = transaction is not None
+
+    def has_failed(self) -> bool:
+        """Tell whether a flush has failed."""
+        session: Session = self.connection
+        return not session.is_active
 
     def started_anew(self) -> bool:
         """Tell whether nothing was read before us."""
@@ -155,16 +184,6 @@ class OfSession(SqlalchemySession):
         if len({id(connection) for connection, *_ in used}) > 1:
             raise StoreError("the session has used a second database in this transaction, which cannot commit with it")
 
-    def finish(self) -> None:
-        """Commit."""
-        self.connection.commit()
-
-    def undo(self) -> None:
-        """Roll back."""
-        self.connection.rollback()
-        if state_of(self.raw) is TransactionState.OPEN:
-            self.cut()
-
 
 T = TypeVar("T")
 
@@ -186,6 +205,11 @@ class Awaited(AwaitedSession):
     def driver(self) -> Any:
         """The driver's connection."""
         return self._inner.driver
+
+    @property
+    def state(self) -> TransactionState:
+        """Whether a transaction is open."""
+        return self._inner.state
 
     def check(self) -> None:
         """Raise ValueError if no transaction of ours can begin."""
@@ -242,6 +266,6 @@ def of_async_session(store: PostgresStore, session: Any) -> Awaited:
 
 
 def engines_of(session: Session) -> set[Any]:
-    """Return the engines that a session is bound to; no public name tells of ``binds=``."""
-    binds = [session.bind, *getattr(session, "_Session__binds", {}).values()]
-    return {getattr(bind, "engine", bind) for bind in binds if bind is not None}
+    """Return the engines that a session is bound to."""
+    binds = getattr(session, "binds", None) or getattr(session, "_Session__binds", {})  # before SQLAlchemy 2.1
+    return {getattr(bind, "engine", bind) for bind in (session.bind, *binds.values()) if bind is not None}

@@ -1,0 +1,31 @@
+"""Ledgers in PostgreSQL, and the connections on which effects commit with their records."""
+
+import pytest
+
+from onceward import Once
+from postgres_hands import HANDS
+
+
+@pytest.fixture
+def table(postgres, schema):
+    """The table of the effects, of each test its own."""
+    name = schema.replace("ledger_", "effects_").partition("schema=")[2]
+    postgres.sql(f"CREATE TABLE {name} (value text)", database="test")
+    return name
+
+
+@pytest.fixture
+def effects(postgres, table):
+    return lambda: [value for (value,) in postgres.sql(f"SELECT value FROM {table}", database="test")]
+
+
+@pytest.fixture
+def once(schema):
+    made = Once(schema)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=list(HANDS))
+def hand(request, postgres, table):
+    return HANDS[request.param](postgres.url, table)
