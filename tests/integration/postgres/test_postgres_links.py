@@ -18,6 +18,7 @@ from onceward.stores.postgres import open_ledger
 from onceward.stores.postgres.queries import RawQuery
 from onceward.testing.bench import claim_of, next_of
 from postgres_servers import PgBouncer, Postgres
+from servers import free_port
 
 PID = RawQuery("SELECT pg_backend_pid()")
 
@@ -87,6 +88,43 @@ def test_a_pool_has_no_more_connections_than_it_may(schema):
         thread.join()
     assert (len(pids), len(set(pids))) == (12, 3)
     store.close()
+
+
+def test_kept_errors_of_a_lost_server_do_not_use_up_the_pool(schema, postgres):
+    store = open_store(f"{schema}&pool=3&timeout=1&application_name=kept-errors")
+    kept = []
+    for _ in range(4):
+        drive(store.load("key"), store)
+        sleep = RawQuery("SELECT pg_sleep(30)::text")
+        timer = threading.Timer(0.3, end_sessions, (postgres, "kept-errors"))
+        timer.start()
+        with pytest.raises(StoreError) as caught:
+            store.exchange(sleep)
+        kept.append(caught.value)  # with its traceback
+        timer.join()
+    assert drive(store.insert(claim_of("key", "a")), store).won
+    store.close()
+
+
+def test_kept_errors_of_an_absent_server_do_not_use_up_the_pool(postgres):
+    store = open_store(f"postgresql://nobody@127.0.0.1:{free_port()}/test?pool=2&timeout=1")
+    kept = []
+    for _ in range(4):
+        with pytest.raises(StoreError, match="refused") as caught:
+            drive(store.load("key"), store)
+        kept.append(caught.value)
+
+
+def test_kept_errors_of_coroutines_do_not_use_up_the_pool(postgres):
+    store = open_store(f"postgresql://nobody@127.0.0.1:{free_port()}/test?pool=2&timeout=1")
+
+    async def use():
+        replies = [
+            await asyncio.gather(drive_async(store.load("key"), store), return_exceptions=True) for _ in range(4)
+        ]
+        return [str(error) for (error,) in replies]
+
+    assert all("refused" in text for text in asyncio.run(use()))
 
 
 @pytest.fixture
@@ -192,6 +230,20 @@ def test_a_forked_child_must_not_use_a_pool_of_its_parent(store, postgres):
             os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert drive(mine.load("key"), mine).record is None
+
+
+def test_a_closed_connection_of_asyncpg_says_so(store, postgres):
+    import asyncpg
+
+    async def use():
+        connection = await asyncpg.connect(postgres.url)
+        mine = open_ledger(connection, schema=store.names.schema)
+        await drive_async(mine.load("key"), mine)
+        connection.terminate()
+        with pytest.raises(StoreError, match="connection is closed"):
+            await drive_async(mine.load("key"), mine)
+
+    asyncio.run(use())
 
 
 def test_a_connection_in_a_transaction_is_refused(store, postgres):
