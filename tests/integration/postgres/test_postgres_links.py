@@ -10,9 +10,9 @@ import psycopg
 import psycopg_pool
 import pytest
 
-from onceward import StoreError
+from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
-from onceward.core.record import COMPLETED
+from onceward.core.record import COMPLETED, PARKED
 from onceward.stores import open_store
 from onceward.stores.postgres import open_ledger
 from onceward.stores.postgres.queries import RawQuery
@@ -260,6 +260,18 @@ def wrote(store, verb):
     query = next(verb)
     plan = store.exchange(RawQuery(f"EXPLAIN (ANALYZE, WAL) {query.text}", *query.values))
     return "WAL: records" in str(plan)
+
+
+def test_a_failure_whose_text_has_a_nul_is_recorded(store):
+    once = Once(store, on_error="park", name="name")
+
+    def handle():
+        raise ValueError("cut \0 off")
+
+    with pytest.raises(ValueError, match="off"):
+        once.run("key", handle)
+    record = drive(store.load("name:key"), store).record
+    assert (record.status, record.error) == (PARKED, "ValueError: cut \\0 off")
 
 
 def test_a_duplicate_writes_nothing(store):
