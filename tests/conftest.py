@@ -41,7 +41,14 @@ def faketime():
 
 
 _NUMBERS = numbers()
-SLOW = {"dynoxide", "ministack", "postgres", "faketime", "start"}  # fixtures that are servers or processes
+SLOW = {
+    "dynoxide",
+    "ministack",
+    "postgres",
+    "postgres15",
+    "faketime",
+    "start",
+}  # fixtures that are servers or processes
 RUN = pytest.StashKey[Path]()  # a folder of the run, which tells its workers of its servers
 
 
@@ -102,6 +109,12 @@ def ministack(pytestconfig):
 def postgres(request, pytestconfig):
     """A PostgreSQL server, shared as well. Each test runs on both versions."""
     return shared(request.param, pytestconfig.stash[RUN])
+
+
+@pytest.fixture(scope="session")
+def postgres15(pytestconfig):
+    """That of version 15, for tests to which the version makes no difference."""
+    return shared(Postgres, pytestconfig.stash[RUN])
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from onceward.batch.many_keys import ManyKeys
 from onceward.claim.arguments import check_hook
 from onceward.claim.claim import Claim
 from onceward.claim.factory import GuardFactory, policy_of
-from onceward.claim.held import claimed
 from onceward.claim.replays import CallOutcome
 from onceward.core.clock import Clock, boottime
 from onceward.core.policy import Options, Policy
@@ -209,13 +208,13 @@ class Once(ManyKeys):
         """
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_ACQUIRE, heartbeat=False)
         full = ledger_key(guard.name, key)
-        return claimed(full, guard.enter(full, None))
+        return guard.acquire(full)
 
     async def acquire_async(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> Claim:
         """Like :meth:`acquire`, for a coroutine; end it with ``complete_async``, ``release_async`` or ``park_async``."""
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_ACQUIRE, heartbeat=False)
         full = ledger_key(guard.name, key)
-        return claimed(full, await guard.enter_async(full, None))
+        return await guard.acquire_async(full)
 
     def transaction(
         self, key: object, connection: C, *, name: str | None = None, **options: Unpack[Options]

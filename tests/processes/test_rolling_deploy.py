@@ -33,6 +33,13 @@ NEWER = {
         ('get(names[13], _ABSENT).get("S"),', 'get(names[13], _ABSENT).get("S"), get("colour", _ABSENT).get("S"),'),
         ("_time, _text, _text),", "_time, _text, _text, _text),"),
     ],
+    "stores/postgres/schema.py": [
+        ("MINOR: Final = 1", "MINOR: Final = 2"),
+        ("ADDED: Final[dict[str, str]] = {}", 'ADDED: Final[dict[str, str]] = {"colour": "text"}'),
+    ],
+    "stores/postgres/statements.py": [
+        ('Parameter("needs", "text"),\n', 'Parameter("needs", "text"),\n    Parameter("colour", "text"),\n'),
+    ],
 }  # fmt: skip
 START = """
 import os, random, sys, time

@@ -11,6 +11,7 @@ import json
 import random
 import sqlite3
 import time
+import uuid
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import Request, urlopen
@@ -73,6 +74,30 @@ class SqliteLedger(SqlLedger):
     def connect(self):
         path = urlsplit(self.url).path.removeprefix("/")
         return sqlite3.connect(path, timeout=30, isolation_level=None)
+
+
+class PostgresLedger(SqlLedger):
+    """A schema of its own on a server of the run."""
+
+    scheme = "postgresql"
+    mark = "%s"
+
+    @classmethod
+    def fresh(cls, request, folder) -> Self:
+        return cls._on(request.getfixturevalue("postgres15"), f"ledger_{uuid.uuid4().hex}")
+
+    @classmethod
+    def _on(cls, server, schema):
+        server.sql(f"CREATE SCHEMA {schema}", database="test")
+        made = cls(f"{server.url}?schema={schema}")
+        made.create()
+        return made
+
+    def connect(self):
+        import psycopg
+
+        place, _, schema = self.url.partition("?schema=")
+        return psycopg.connect(place, autocommit=True, options=f"-csearch_path={schema}")
 
 
 class DynamoLedger:
@@ -143,7 +168,7 @@ class DynamoLedger:
             return json.loads(answer.read())["Items"]
 
 
-LEDGERS = {"sqlite": SqliteLedger, "dynamodb": DynamoLedger}
+LEDGERS = {"sqlite": SqliteLedger, "dynamodb": DynamoLedger, "postgresql": PostgresLedger}
 SERVED = {"dynamodb": DynamoLedger}  # those whose server a test can kill
 
 

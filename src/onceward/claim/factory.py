@@ -11,7 +11,6 @@ from types import MethodType
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
-from onceward.claim.guard import Guard
 from onceward.core.clock import Clock
 from onceward.core.policy import Options, Policy
 from onceward.keys.ledger_keys import checked_name, function_name
@@ -19,6 +18,8 @@ from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
+    from onceward.claim.called import ClaimParameter
+    from onceward.claim.guard import Guard
     from onceward.claim.handler import Handler
     from onceward.keys.namesakes import Namesakes
     from onceward.results.codec import Codec
@@ -69,7 +70,7 @@ class GuardFactory:
         handler = describe(function)
         return self._made(function, handler, policy, name), handler
 
-    def for_run(self, function: Callable[..., object], *, is_async: bool = False) -> Guard:
+    def for_run(self, function: Callable[..., object], *, is_async: bool = False) -> "Guard":
         """Return the guard of a handler that runs without a decorator. The handler is examined once.
 
         Raises:
@@ -98,10 +99,10 @@ class GuardFactory:
             pass  # without weak references, the object is examined each time
         return guard
 
-    def for_flush(self, function: Callable[..., object], name: str | None, options: Options) -> Guard:
+    def for_flush(self, function: Callable[..., object], name: str | None, options: Options) -> "Guard":
         """Return the guard of keys that ``function`` handles without a recorded result."""
         named = self._name_of(function, name)
-        return Guard(self.store, self.policy(options), self.clock, observers=self.observers, name=named)
+        return self._guard(self.policy(options), named)
 
     def for_keys(
         self,
@@ -112,7 +113,7 @@ class GuardFactory:
         default: str = CLAIM_NAME,
         heartbeat: bool = True,
         codec: "Codec | None" = None,
-    ) -> Guard:
+    ) -> "Guard":
         """Return the guard of keys that are claimed without a function of their own.
 
         Args:
@@ -132,10 +133,10 @@ class GuardFactory:
         if not heartbeat:
             policy = policy._replace(heartbeat=0)
         named = (self.name or default) if name is None else checked_name(name)
-        return Guard(self.store, policy, self.clock, codec, None, self.observers, name=named)
+        return self._guard(policy, named, codec)
 
     def class_check(
-        self, name: str | None, guard: Guard, function: Callable[..., object]
+        self, name: str | None, guard: "Guard", function: Callable[..., object]
     ) -> Callable[[tuple[object, ...]], None] | None:
         """Return a check that refuses a method whose keys two classes would share by accident, or None."""
         if name is not None or self.name is not None:
@@ -150,12 +151,19 @@ class GuardFactory:
         name: str | None,
         *,
         lasting: bool = True,
-    ) -> Guard:
+    ) -> "Guard":
         from onceward.claim.handler_codec import codec_of  # as above
 
         codec = codec_of(function, handler)
         named = self._name_of(function, name, lasting=lasting)
-        return Guard(self.store, policy, self.clock, codec, handler.parameter, self.observers, name=named)
+        return self._guard(policy, named, codec, handler.parameter)
+
+    def _guard(
+        self, policy: Policy, name: str, codec: "Codec | None" = None, parameter: "ClaimParameter | None" = None
+    ) -> "Guard":
+        from onceward.claim.guard import Guard  # as above, with all that a claim needs
+
+        return Guard(self.store, policy, self.clock, codec, parameter, self.observers, name=name)
 
     def _name_of(self, function: Callable[..., object], name: str | None, *, lasting: bool = True) -> str:
         """Return the namespace of a function's keys; raises ValueError when it has none of its own."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from onceward.claim import called, heartbeat
 from onceward.claim.called import OVER, RAISED, RETURNED, Call, ClaimParameter
-from onceward.claim.held import HeldClaim
+from onceward.claim.held import HeldClaim, claimed
 from onceward.claim.replays import CallOutcome, Replays, refusal
 from onceward.claim.running import check_free, run_under, run_under_async
 from onceward.core import steps
@@ -195,6 +195,14 @@ class Guard:
                 await settle_async(partial(steps.abandon, self.store, bid), self.store)
             raise
         return self.answer(outcome, since, told=told)
+
+    def acquire(self, key: str) -> HeldClaim:
+        """Return the claim of ``key``, or raise Completed with the recorded answer."""
+        return claimed(key, self.enter(key, None))
+
+    async def acquire_async(self, key: str) -> HeldClaim:
+        """As ``acquire``, for a coroutine."""
+        return claimed(key, await self.enter_async(key, None))
 
     def leave(self, claim: HeldClaim, call: Call) -> BaseException | None:
         """End ``claim`` as ``call`` ended, unless its handler did. After an interrupt, call it again.

@@ -1,8 +1,12 @@
 """Connections and replies that are lost around a transaction: it still ends as both effect and record, or as neither."""
 
 import asyncio
+import signal
 
+import psycopg
 import pytest
+import sqlalchemy
+from sqlalchemy.orm import Session
 
 from onceward import Busy, Completed, Once, StoreError, current
 from postgres_proxy import CommitProxy
@@ -161,3 +165,35 @@ def test_an_error_that_the_body_swallows_still_rolls_everything_back(once, hand,
 
     asyncio.run(body())
     assert (effects(), hand.status(once)) == ([], [("RELEASED", 1)])
+
+
+class TimeLimit(Exception):
+    """Raised by a signal handler, as the time limits of task queues are."""
+
+
+@pytest.mark.parametrize("library", ["psycopg", "connection", "session"])
+def test_a_time_limit_in_a_statement_frees_the_key(once, postgres, table, effects, library):
+    def ring(*_):
+        raise TimeLimit
+
+    engine = sqlalchemy.create_engine(postgres.url.replace("postgresql:", "postgresql+psycopg:"))
+    makers = {
+        "psycopg": lambda: psycopg.connect(postgres.url, autocommit=True),
+        "connection": engine.connect,
+        "session": lambda: Session(engine),
+    }
+    connection = makers[library]()
+    text = str if library == "psycopg" else sqlalchemy.text
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with pytest.raises(TimeLimit), once.transaction("k", connection):
+            connection.execute(text(f"INSERT INTO {table} VALUES ('effect')"))
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            connection.execute(text("SELECT pg_sleep(60)"))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    ((record, _),) = once.ledger.records()
+    assert (effects(), record.status, record.error) == ([], "RELEASED", "TimeLimit")
+    connection.close()
+    engine.dispose()

@@ -2,8 +2,8 @@
 
 from typing import Final, NamedTuple
 
+from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.aws.events.sqs import Unwrap, check_unwrap, message_delivery
-from onceward.aws.sqs import KEY_ATTRIBUTE
 from onceward.aws.sqs.broker import record_of
 from onceward.aws.sqs.message import MOST_ATTRIBUTES, Attribute, Message, Outgoing, entry_of, size_of
 from onceward.aws.sqs.settings import LARGEST

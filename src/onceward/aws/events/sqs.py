@@ -4,10 +4,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, Unpack
 
+from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.aws.events.handler import LambdaHandler
 from onceward.aws.events.records import at, deliveries_of, filled, needed, text_at
 from onceward.aws.events.response import ReportOptions, Response, reported
-from onceward.aws.sqs import KEY_ATTRIBUTE
 from onceward.consumers.delivery import Delivery, MalformedRecord, decoded
 
 if TYPE_CHECKING:

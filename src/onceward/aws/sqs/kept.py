@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from onceward.aws.sqs import KEY_ATTRIBUTE
+from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.aws.sqs.message import Attribute, Message
 from onceward.errors import OncewardError
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Unpack, cast
 
 import msgspec
 
-from onceward.aws.sqs import KEY_ATTRIBUTE
+from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.aws.sqs.message import MOST_ATTRIBUTES, AttributeValue, Outgoing, entry_of
 from onceward.aws.sqs.queue import Queue
 from onceward.core.policy import Options

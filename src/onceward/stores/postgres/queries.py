@@ -130,4 +130,7 @@ def reply_of(row: Row) -> Reply:
 
 def values_of(write: Write) -> tuple[object, ...]:
     """Return a write's values, in the order of the statements."""
+    error = write.error
+    if error is not None and "\0" in error:  # a handler's failure must be recorded all the same
+        write = write._replace(error=error.replace("\0", "\\0"))
     return tuple([write[at] for at in _OF_WRITE])

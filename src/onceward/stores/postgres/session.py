@@ -3,10 +3,14 @@
 What each driver does of its own is in ``session_*.py``.
 """
 
+import contextlib
 import os
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Final
+
+from psycopg import Connection
+from psycopg.pq import TransactionStatus
 
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
@@ -18,6 +22,8 @@ from onceward.stores.postgres.store import PostgresStore
 
 _DRIVERS: Final = frozenset({"psycopg", "psycopg2", "asyncpg", "sqlalchemy", "django"})
 _STATES: Final = {0: TransactionState.ENDED, 2: TransactionState.OPEN, 3: TransactionState.OPEN}  # libpq's
+
+_CANCEL: Final = 2.0  # seconds to ask the server to cancel a statement
 
 
 class Turn(Enum):
@@ -262,14 +268,24 @@ class AwaitedSession(PostgresSession):
 
 
 def state_of(driver: Any) -> TransactionState:
-    """Return the state of a connection of psycopg, psycopg2 or asyncpg. It asks nobody."""
+    """Return the state of a connection of psycopg, psycopg2 or asyncpg. One that an interrupt left in a statement is closed."""
     if driver is None:
         return TransactionState.LOST
     if hasattr(driver, "is_in_transaction"):
         if driver.is_closed():
             return TransactionState.LOST
         return TransactionState.OPEN if driver.is_in_transaction() else TransactionState.ENDED
-    return _STATES.get(int(driver.info.transaction_status), TransactionState.LOST)
+    status = int(driver.info.transaction_status)
+    if status == TransactionStatus.ACTIVE and isinstance(driver, Connection) and not driver.lock.locked():
+        abort(driver)
+    return _STATES.get(status, TransactionState.LOST)
+
+
+def abort(driver: "Connection[Any]") -> None:
+    """Cancel a statement whose answer nobody will read, and close the connection: else the server keeps the key locked."""
+    with contextlib.suppress(Exception):
+        driver.cancel_safe(timeout=_CANCEL)
+    driver.pgconn.finish()
 
 
 def sqlstate(error: BaseException | None) -> str:

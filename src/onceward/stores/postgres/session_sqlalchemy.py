@@ -6,6 +6,7 @@ The asynchronous ones are driven through ``run_sync``, so that all of them share
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from psycopg import Connection as PsycopgConnection
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session, SessionTransactionOrigin
 
@@ -87,6 +88,8 @@ class SqlalchemySession(BlockingSession):
 
     def undo(self) -> None:
         """Roll back."""
+        if self.holds() and isinstance(self.raw, PsycopgConnection) and self.raw.closed:
+            self.within.invalidate()  # it was closed in the middle of a statement, which SQLAlchemy does not know
         self.root = None
         self.connection.rollback()
 
