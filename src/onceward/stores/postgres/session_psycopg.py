@@ -48,7 +48,7 @@ class PsycopgSession(BlockingSession):
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
         with RawCursor(self.connection, row_factory=tuple_row) as cursor:
-            return cursor.execute(text, values, prepare=False).fetchall()
+            return cursor.execute(text, values).fetchall()
 
     def finish(self) -> None:
         """Commit."""
@@ -93,7 +93,7 @@ class AsyncPsycopgSession(AwaitedSession):
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
         async with AsyncRawCursor(self.connection, row_factory=tuple_row) as cursor:
-            return await (await cursor.execute(text, values, prepare=False)).fetchall()
+            return await (await cursor.execute(text, values)).fetchall()
 
     async def finish(self) -> None:
         """Commit."""
