@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import Any, assert_type
 from uuid import UUID
 
+import psycopg
+from psycopg.rows import TupleRow
+
 from onceward import (
     Busy,
     CallOutcome,
@@ -153,6 +156,16 @@ def claims(connection: sqlite3.Connection) -> None:
         tx.result = {"any": "thing"}
     with claim.transaction(connection) as tx:
         tx.result = 1
+
+
+async def transactions(once: Once, connection: psycopg.AsyncConnection[TupleRow], claim: Claim) -> None:
+    async with once.transaction("k", connection) as tx:
+        assert_type(tx.connection, psycopg.AsyncConnection[TupleRow])
+    async with claim.transaction(connection) as tx:
+        tx.result = 1
+
+
+def ledgers(once: Once) -> None:
     assert_type(once.ledger, Ledger)
     assert_type(once.ledger.show("k"), tuple[Record, float])
     assert_type(once.ledger.stats(), dict[str, int])

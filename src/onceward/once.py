@@ -226,15 +226,18 @@ class Once(ManyKeys):
 
         Args:
             key: as for :meth:`run`.
-            connection: your own, to the ledger's database, in no transaction.
+            connection: your own, to the ledger's database, in no transaction. For SQLite a ``sqlite3.Connection``. For PostgreSQL
+                one of psycopg, asyncpg, SQLAlchemy (also a session) or Django. Enter the context with ``async with`` if you
+                await the connection (docs/transactions.md).
             name: the namespace of the key.
             **options: see :class:`onceward.Policy`. ``heartbeat``, ``cache`` and seconds of ``on_busy`` have no effect,
                 because nobody else can write the key meanwhile.
 
         Raises:
             Completed, Busy, Parked, StoreError: from the ``with`` statement.
-            TypeError: this ledger cannot do that; the message names ledgers that can.
-            ValueError: the connection is to another file, or in a transaction; or ``on_busy="skip"``, because a ``with``
+            TypeError: this ledger cannot do that, and the message names ledgers that can; or the connection is of another
+                kind, or for the other kind of ``with``.
+            ValueError: the connection is to another database, or in a transaction; or ``on_busy="skip"``, because a ``with``
                 block cannot be skipped.
         """
         from onceward.claim.transaction import Transaction

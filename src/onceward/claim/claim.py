@@ -119,10 +119,10 @@ class Claim:
     def transaction(self, connection: C) -> "Transaction[C]":
         """Return a context whose writes on ``connection`` commit together with this claim's completion.
 
-        Do slow work before you enter it: an open context holds the write lock of an SQLite file.
+        Do slow work before you enter it: an open context holds the write lock of an SQLite file, or the key's row.
 
         Args:
-            connection: your own, to the ledger's database, in no transaction.
+            connection: your own, to the ledger's database, in no transaction; as for :meth:`onceward.Once.transaction`.
 
         Raises:
             TypeError: this ledger cannot do that; the message names ledgers that can.

@@ -1,0 +1,71 @@
+"""The payment services whose charge, record and answer commit together in PostgreSQL, on real servers that are killed."""
+
+import json
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from onceward import Once
+from web_servers import check_charged_once, gunicorn, keyed, pay_all, uvicorn
+
+SERVERS = {
+    "fastapi": lambda **environment: uvicorn("payments_sqlalchemy:app", "--workers", "3", **environment),
+    "django": lambda **environment: gunicorn("payments_django_orm:application", "--workers", "3", **environment),
+    "django, ATOMIC_REQUESTS": lambda **environment: gunicorn(
+        "payments_django_orm:application", "--workers", "3", ATOMIC_REQUESTS="1", **environment
+    ),
+}
+
+
+@pytest.fixture(params=SERVERS)
+def served(request):
+    return SERVERS[request.param]
+
+
+@pytest.fixture
+def shop(postgres, schema):
+    """The environment of a service, and what reads the references of its charges."""
+    name = schema.replace("ledger_", "charges_").partition("schema=")[2]
+    columns = "id bigserial PRIMARY KEY, reference text NOT NULL, amount bigint NOT NULL"
+    postgres.sql(f"CREATE TABLE {name} ({columns})", database="test")
+    list(Once(schema).ledger.records())  # makes it
+    return {"DATABASE": postgres.url, "LEDGER": schema, "CHARGES": name, "LEASE": "1.5"}, lambda: [
+        reference for (reference,) in postgres.sql(f"SELECT reference FROM {name}", database="test")
+    ]
+
+
+def test_workers_that_are_killed_in_the_middle_leave_one_charge_per_key(served, shop):
+    environment, references = shop
+    chance, deaths = random.Random(7), 0
+
+    def kill_one():
+        nonlocal deaths
+        time.sleep(0.5 + chance.random() * 0.5)
+        if deaths < 5 and (workers := server.workers()):
+            os.kill(chance.choice(workers), signal.SIGKILL)
+            deaths += 1
+
+    with served(**environment, BANK_SECONDS="0.2") as server:
+        seen = pay_all(server, 40, 5, kill_one)
+    check_charged_once(environment["LEDGER"], references, 40)
+    assert deaths >= 2
+    assert seen["broken"]
+
+
+def test_a_declined_payment_is_rolled_back_and_its_answer_replayed(served, shop):
+    environment, references = shop
+    body = json.dumps({"order": "A-1", "amount": 1_000_001, "currency": "EUR"})
+    with served(**environment) as server:
+        first, again = (server.post("/payments", body, keyed("k")) for _ in range(2))
+        assert (first[0], again[0]) == (402, 402)
+        assert first[2] == again[2]
+        assert again[1]["idempotent-replayed"] == "true"
+        assert references() == []
+        body = json.dumps({"order": "A-1", "amount": 1_000_000, "currency": "EUR"})
+        first, again = (server.post("/payments", body, keyed("other")) for _ in range(2))
+        assert (first[0], again[0]) == (201, 201)
+        assert first[2] == again[2]
+    assert references() == ["A-1"]
