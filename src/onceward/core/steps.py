@@ -188,13 +188,11 @@ def _insisted(
     error: Exception, verb: Callable[[], Steps[Reply]], first: Write, sent: float, clock: Clock
 ) -> Steps[Reply]:
     """Return the reply to a claim's verb after ``error``, asked again. A key that a transaction holds is a busy one."""
-    limit = max(sent + CLAIM_PATIENCE, clock() + 2 * FIRST_PAUSE)  # after a slow try, at least one more
-    try:
-        if isinstance(error, KeyLocked):
-            raise error
-        return (yield from retry_transient(verb, clock, lambda: limit, error))
-    except KeyLocked:
+    if isinstance(error, KeyLocked):
         return locked(first)
+    # After another error, what holds the key can be the claim's own first write, which is still on its way.
+    limit = max(sent + CLAIM_PATIENCE, clock() + 2 * FIRST_PAUSE)  # after a slow try, at least one more
+    return (yield from retry_transient(verb, clock, lambda: limit, error))
 
 
 def fetched(record: Record, clock: Clock) -> Steps[Record]:

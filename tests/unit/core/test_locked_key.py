@@ -1,0 +1,24 @@
+"""A key that an open transaction holds is a busy one, but not when the claim itself may be that transaction."""
+
+import pytest
+
+from onceward import Busy, Once, StoreError
+from onceward.core.register import KeyLocked
+from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults, at, fail_before
+
+
+def test_a_locked_key_is_busy_and_its_handler_does_not_run():
+    once = Once(Faults(MemoryStore(), lambda ask: fail_before(KeyLocked)), name="n")
+    with pytest.raises(Busy):
+        once.run("k", pytest.fail)
+
+
+def test_a_locked_key_after_a_lost_reply_is_a_failure_of_the_ledger():
+    lost = {1: fail_before(lambda text: StoreError(text, transient=True))}
+    first = at(lost)
+    store = Faults(MemoryStore(), lambda ask: first(ask) or fail_before(KeyLocked))
+    with pytest.raises(StoreError) as raised:
+        Once(store, name="n").run("k", pytest.fail)
+    assert not isinstance(raised.value, Busy)
+    assert isinstance(raised.value, KeyLocked)
