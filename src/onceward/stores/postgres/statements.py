@@ -60,6 +60,8 @@ class Statements:
         meta: the name of its second table, quoted.
     """
 
+    first = _C
+
     def __init__(self, table: str, meta: str) -> None:
         self._meta = meta
         one, each = self._record(_ONE), self._record(_EACH)
@@ -79,32 +81,35 @@ class Statements:
             "WHERE NOT EXISTS (SELECT FROM made)"
         )
         self.insert = (
-            f"{_C}, held AS MATERIALIZED (SELECT {COLUMNS} FROM {table} WHERE key = $2), "
-            f"made AS ({insert} {', '.join(one.values())} FROM c WHERE NOT EXISTS (SELECT FROM held) {unless_there}) "
-            f"{made} {held}"
+            f"{self.first}, held AS MATERIALIZED (SELECT {COLUMNS} FROM {table} WHERE key = $2), "
+            f"made AS ({insert} {', '.join(one.values())} FROM c WHERE NOT EXISTS (SELECT FROM held) {unless_there})"
+            + self.answer(f"{made} {held}")
         )
         self.insert_many = (
-            f"{_C}, held AS MATERIALIZED (SELECT {COLUMNS} FROM {table} WHERE key = ANY ($2)), "
+            f"{self.first}, held AS MATERIALIZED (SELECT {COLUMNS} FROM {table} WHERE key = ANY ($2)), "
             f"made AS ({insert} {', '.join(each.values())} FROM c, {_unnested(WRITE)} "
-            f"WHERE NOT EXISTS (SELECT FROM held WHERE held.key = b.key) ORDER BY b.n {unless_there}) "
-            f"{made} {held}"
+            f"WHERE NOT EXISTS (SELECT FROM held WHERE held.key = b.key) ORDER BY b.n {unless_there})"
+            + self.answer(f"{made} {held}")
         )
         self.swap = (
-            f"{_C}, made AS (UPDATE {table} t SET {changes} FROM c WHERE t.key = $2 AND {same} RETURNING {of_t}) "
-            f"{made} {met}"
+            f"{self.first}, made AS (UPDATE {table} t SET {changes} FROM c WHERE t.key = $2 AND {same} RETURNING {of_t})"
+            + self.answer(f"{made} {met}")
         )
         # All rows are locked in the order of their keys before the first is written: batches cannot deadlock.
         self.swap_many = (
-            f"{_C}, b AS MATERIALIZED (SELECT * FROM {_unnested(WRITE + SEEN)}), "
+            f"{self.first}, b AS MATERIALIZED (SELECT * FROM {_unnested(WRITE + SEEN)}), "
             f"locked AS MATERIALIZED (SELECT t.key FROM c, b, {table} t WHERE t.key = ANY ($2) AND t.key = b.key "
             f"AND {same_each} ORDER BY t.key FOR NO KEY UPDATE OF t), "
             f"made AS (UPDATE {table} t SET {changes_each} FROM c, b, locked l "
-            f"WHERE t.key = l.key AND b.key = l.key AND {same_each} RETURNING {of_t}) "
-            f"{made} UNION ALL SELECT false, c.now, {of_t} FROM c, {table} t "
-            "WHERE t.key = ANY ($2) AND t.key NOT IN (SELECT key FROM made) UNION ALL SELECT NULL, c.now, NULL"
-            f"{', NULL' * (len(FIELDS) - 1)} FROM c"
+            f"WHERE t.key = l.key AND b.key = l.key AND {same_each} RETURNING {of_t})"
+            + self.answer(
+                f"{made} UNION ALL SELECT false, c.now, {of_t} FROM c, {table} t "
+                "WHERE t.key = ANY ($2) AND t.key NOT IN (SELECT key FROM made) UNION ALL SELECT NULL, c.now, NULL"
+                f"{', NULL' * (len(FIELDS) - 1)} FROM c"
+            )
         )
-        self.load = f"{_C} SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN {table} t ON t.key = $2"
+        loaded = f"SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN {table} t ON t.key = $2"
+        self.load = self.first + self.answer(loaded)
         self.scan = (
             f"{_C} SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN (SELECT {COLUMNS} FROM {table} "
             "WHERE key > $2 AND key >= $3 AND key < $4 ORDER BY key LIMIT $5::bigint) t ON true ORDER BY t.key"
@@ -125,6 +130,10 @@ class Statements:
             f"made AS (DELETE FROM {table} t WHERE key IN (SELECT key FROM old) RETURNING fence), {keep_high} "
             "SELECT count(*) FROM made"
         )
+
+    def answer(self, rows: str) -> str:
+        """Return the end of a verb's statement, with the SELECT of its rows."""
+        return f" {rows}"
 
     def _record(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return what each column of a write becomes."""
