@@ -156,12 +156,15 @@ class _Connection:
         except StopIteration as end:
             assert answer is not None
             answer.set_result(end.value)
-        except Exception as error:  # goes to the task that waits for the answer
+        except BaseException as error:
             self._leave()
+            is_interrupt = not isinstance(error, Exception)
             if answer is None:
                 self._socket.close()
-            elif not answer.done():
-                answer.set_exception(error)
+            elif not answer.done():  # for the task that waits for the answer
+                answer.set_exception(ConnectionResetError("an interrupt ended the reading") if is_interrupt else error)
+            if is_interrupt:
+                raise
 
 
 class _Pool:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from onceward.errors import StoreError
 from onceward.stores.dynamodb.requests import DYNAMODB
-from onceward.wire import connections, http1, http_calls
+from onceward.wire import connections, http1, http_calls, nonblocking
 from onceward.wire.blocking import HttpWire
 from onceward.wire.calls import Call, ObjectCall
 from onceward.wire.credentials import CredentialSource
@@ -995,3 +995,27 @@ def test_damaged_answer_is_answer_or_store_error_and_never_another_error(carrier
                 assert isinstance(got.body, dict | bytes), seed
                 assert got.date is None or got.date < 3e11, seed
         carrier.close()
+
+
+def test_an_interrupt_in_the_loops_callback_is_a_lost_connection():
+    class HardStop(BaseException):
+        pass
+
+    def struck():
+        yield
+        raise HardStop
+
+    async def converse():
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        connection = nonblocking._Connection(ours, asyncio.get_running_loop())
+        asked = asyncio.ensure_future(connection.converse(b"request", struck()))
+        await asyncio.sleep(0)
+        theirs.send(b"HTTP/1.1 ")
+        with pytest.raises(ConnectionResetError, match="interrupt"):
+            await asked
+        connection.close()
+        theirs.close()
+
+    asyncio.run(converse())
