@@ -117,7 +117,7 @@ def never_missing(facts: Facts) -> Iterator[str]:
             continue
         runs = facts.runs_of(key)
         if not record.stored and facts.plan.shape not in ATOMIC:
-            if not any(run.left is not None and (run.call.interrupts or _took_a_lease(facts, run)) for run in runs):
+            if not any(run.left is not None and (run.call.interrupts or _had_no_time(facts, run)) for run in runs):
                 yield f"{key}: is completed without a result, and neither an interrupt nor a lack of time was the cause"
             continue
         if facts.plan.shape.startswith("checkpoint"):
@@ -133,11 +133,15 @@ def never_missing(facts: Facts) -> Iterator[str]:
             yield f"{key}: is completed with {record.result!r}, and no such run made its effect and returned"
 
 
-def _took_a_lease(facts: Facts, run: Run) -> bool:
-    """Tell whether recording the result took a lease. After that, a batch records without results."""
+def _had_no_time(facts: Facts, run: Run) -> bool:
+    """Tell whether recording the result took a lease, or renewals had failed before: then it is recorded without results."""
+    if run.left is None:
+        return False
     told = run.call.told.get(run.key)
     ended = run.call.ended if told is None else told.at
-    return run.left is not None and (ended is None or ended - run.left >= 0.9 * facts.plan.lease)
+    if ended is None or ended - run.left >= 0.9 * facts.plan.lease:
+        return True
+    return sum(run.left - facts.plan.lease <= at <= ended for at in facts.wire) > 1
 
 
 def never_a_falsehood(facts: Facts) -> Iterator[str]:
