@@ -93,6 +93,9 @@ class Joined:
         bid = None if self._guard is None else _impatient(self._guard.bid(self._key, None))
         _OPEN[self._place] = id(self)
         self.entered = True
+        if self.held is not None and self._guard is None:
+            # Before: a heartbeat would wait for the transaction, and so would a signal handler that claims a key.
+            self.held.paused, self.held.exclusive = self._undo, self.session.exclusive
         yield from self.session.begin()
         if self._guard is None or bid is None:
             held = yield from self._confirmed()
@@ -115,7 +118,6 @@ class Joined:
         """Check that the claim is mine now. From here on nobody can take it over while the transaction is open."""
         held = self.held
         assert held is not None
-        held.paused = self._undo  # from now on a heartbeat would wait for this transaction
         asked = [(held.record, held.policy.lease)]
         (outcome,) = yield from steps.heartbeat(self._store, asked, [held.policy], held.clock)
         if isinstance(outcome, Lost):
