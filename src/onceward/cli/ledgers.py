@@ -18,7 +18,12 @@ DEFAULT_STORE = "sqlite:///onceward.db"
 USAGE, TROUBLE, INTERRUPTED = 2, 1, 130
 
 StoreOption = Annotated[
-    str, Option(metavar="URL", envvar="ONCEWARD_STORE", help="The ledger, as sqlite:///PATH or dynamodb://TABLE.")
+    str,
+    Option(
+        metavar="URL",
+        envvar="ONCEWARD_STORE",
+        help="The ledger, as sqlite:///PATH, postgresql://USER@HOST/DATABASE or dynamodb://TABLE.",
+    ),
 ]
 JsonOption = Annotated[bool, Option("--json", help="Write JSON to the standard output.")]
 
@@ -41,10 +46,10 @@ def opened(url: str) -> Once:
 def looking_at(url: str) -> Iterator[Ledger]:
     """Open an existing ledger. Its errors end the command with one line."""
     once = opened(url)
-    found = FOUND.of(once.store)
-    if found is not None and not found():
-        refuse(f"there is no ledger at {once.store.url}; name one with --store or ONCEWARD_STORE", TROUBLE)
     try:
+        found = FOUND.of(once.store)
+        if found is not None and not found():  # it may ask a server
+            refuse(f"there is no ledger at {once.store.url}; name one with --store or ONCEWARD_STORE", TROUBLE)
         yield once.ledger
     except OncewardError as error:
         refuse(said(error), TROUBLE)

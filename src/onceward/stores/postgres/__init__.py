@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import SplitResult, quote, urlencode
+from urllib.parse import SplitResult, quote, unquote, urlencode
 
 try:
     import psycopg as _psycopg
@@ -17,6 +17,7 @@ from onceward.stores.postgres.store import PostgresStore
 __all__ = ["CAPABILITIES", "PostgresStore", "open_ledger", "open_url"]
 
 CAPABILITIES = PostgresStore.capabilities
+_SECRETS = frozenset({"password", "sslpassword"})
 OPTIONS = ("table", "schema", "pool", "timeout")
 _GIVE = (
     "give a psycopg.Connection, AsyncConnection, psycopg_pool.ConnectionPool, AsyncConnectionPool, asyncpg.Connection or "
@@ -105,7 +106,7 @@ def _conduit(given: object, timeout: float) -> Conduit:
 
 
 def _shown(parts: SplitResult) -> str:
-    """Return the URL without its password."""
+    """Return the URL without its passwords."""
     user, at, host = parts.netloc.rpartition("@")
-    query = "&".join(text for text in parts.query.split("&") if not text.startswith("password="))
+    query = "&".join(text for text in parts.query.split("&") if unquote(text.partition("=")[0]) not in _SECRETS)
     return parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}", query=query).geturl()

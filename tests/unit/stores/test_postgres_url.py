@@ -1,0 +1,30 @@
+"""What a postgresql:// URL shows, and says when nothing answers there."""
+
+import re
+
+import pytest
+
+from command_line import Cli
+from onceward.stores import open_store
+
+SECRET = "hush"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://user:{SECRET}@host/db",
+        f"postgresql://host/db?password={SECRET}",
+        f"postgresql://host/db?sslpassword={SECRET}&pool=2",
+        f"postgresql://host/db?p%61ssword={SECRET}",
+    ],
+)
+def test_no_password_is_shown(url):
+    assert SECRET not in open_store(url).url
+
+
+@pytest.mark.slow
+def test_a_command_says_in_one_line_that_no_server_answers(tmp_path):
+    done = Cli(tmp_path).run("ls", "--store", "postgresql://nobody@127.0.0.1:1/db")
+    assert done.returncode == 1
+    assert re.match(r"onceward: ledger postgresql://nobody@127.0.0.1:1/db: .*refused", done.stderr)
