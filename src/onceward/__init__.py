@@ -29,6 +29,7 @@ from onceward.errors import (
     ResultNotRecorded,
     ResultUnavailable,
     ResultWarning,
+    StepNotRecorded,
     StoreError,
     UnknownNeed,
     UnknownStatus,
@@ -36,11 +37,13 @@ from onceward.errors import (
 from onceward.once import Once
 
 if TYPE_CHECKING:
+    from onceward.claim.chain.answers import NOT_MADE, Made
     from onceward.stores.ledger import Ledger, NotFound
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "NOT_MADE",
     "Busy",
     "CallOutcome",
     "Claim",
@@ -50,6 +53,7 @@ __all__ = [
     "KeyMissing",
     "LeaseLost",
     "Ledger",
+    "Made",
     "Mismatch",
     "NotFound",
     "Once",
@@ -61,6 +65,7 @@ __all__ = [
     "ResultNotRecorded",
     "ResultUnavailable",
     "ResultWarning",
+    "StepNotRecorded",
     "StoreError",
     "UnknownNeed",
     "UnknownStatus",
@@ -68,10 +73,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in {"Ledger", "NotFound"}:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from onceward.stores import ledger  # people's work, which no first call does
+_LATER = {
+    "Ledger": "stores.ledger",
+    "NotFound": "stores.ledger",
+    "NOT_MADE": "claim.chain.answers",
+    "Made": "claim.chain.answers",
+}
 
-    globals()[name] = value = getattr(ledger, name)
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    globals()[name] = value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
     return value

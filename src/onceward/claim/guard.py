@@ -214,6 +214,8 @@ class Guard:
             LeaseLost, ResultNotRecorded, ForkedClaim: the handler returned, and that is not recorded.
         """
         failure = called.failure(call)
+        if failure is None and claim.chain is not None:
+            failure = claim.chain.refusal()
         try:
             if (steps_of_end := self._end(claim, call, failure)) is not None:
                 since = self.clock() if self._caches else 0.0
@@ -230,6 +232,8 @@ class Guard:
     async def leave_async(self, claim: HeldClaim, call: Call) -> BaseException | None:
         """Like :meth:`leave`, for a coroutine."""
         failure = called.failure(call)
+        if failure is None and claim.chain is not None:
+            failure = claim.chain.refusal()
         try:
             if (steps_of_end := self._end(claim, call, failure)) is not None:
                 since = self.clock() if self._caches else 0.0

@@ -25,6 +25,7 @@ from onceward.results.outcomes import (
 )
 
 if TYPE_CHECKING:
+    from onceward.claim.chain.stepping import Chain
     from onceward.claim.transaction import Transaction
 
 C = TypeVar("C")
@@ -32,6 +33,15 @@ C = TypeVar("C")
 
 class HeldClaim(Lease):
     """A claim that this process holds. Its handler sees a :class:`Claim`."""
+
+    chain: "Chain | None" = None  # its steps, if its handler has any
+
+    def _chained(self) -> "Chain":
+        if self.chain is None:
+            from onceward.claim.chain.stepping import Chain
+
+            self.chain = Chain(self)
+        return self.chain
 
     def transaction(self, connection: C) -> "Transaction[C]":
         """See :class:`Claim`."""
@@ -135,6 +145,8 @@ class HeldClaim(Lease):
             self.let_go()
             return
         try:
+            if self.chain is not None:
+                yield from self.chain.ended()
             yield from self.leaving(self.failure(error), "record how it failed")
         except OncewardError as trouble:  # the handler's own exception goes on, with a note
             error.add_note(f"onceward: and then {trouble}")
@@ -142,11 +154,15 @@ class HeldClaim(Lease):
             self.telling.raised = None  # else the exception, its traceback and the claim would keep each other alive
 
     def completed_in_vain(self, error: Exception) -> bool:
-        """Return whether ``error`` says that the handler completed this claim itself, but the result was not recorded."""
+        """Return whether the handler, or a step of it, has succeeded, but that was not recorded."""
+        if self.chain is not None and self.chain.failed is not None:
+            return True
         return isinstance(error, ResultNotRecorded) and error.key == self.record.key
 
     def completion(self, result: object) -> Outcome:
-        """Return the outcome that records ``result``."""
+        """Return the outcome that records ``result``; raises Parked if a step has stopped this attempt."""
+        if self.chain is not None and (refusal := self.chain.refusal()) is not None:
+            raise refusal
         return completion(self.codec, self.policy, result)
 
     def failure(self, error: Exception) -> Outcome:
@@ -154,6 +170,8 @@ class HeldClaim(Lease):
         if isinstance(error, GivenBack):
             return protocol.unbegun()
         self.telling.raised = error
+        if self.chain is not None and self.chain.parks is not None:
+            return protocol.parked(noted(storable(self.chain.parks), self.policy))
         if isinstance(error, self.policy.final) and not isinstance(error, NotBegun):
             return final(error, self.policy)
         return protocol.failed(self.record, self.policy, noted(describe(error), self.policy))

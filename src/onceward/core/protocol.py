@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Write
-from onceward.core.writes import ended, first_claim, next_version
+from onceward.core.writes import NO_STEPS, STEPS, ended, first_claim, next_version
 
 
 class Verdict(Enum):
@@ -28,7 +28,7 @@ class Verdict(Enum):
 
 
 STATUSES = frozenset({IN_PROGRESS, COMPLETED, RELEASED, PARKED})
-NEEDS: frozenset[str] = frozenset()  # the features that this version knows
+NEEDS: frozenset[str] = frozenset({STEPS})  # the features that this version knows
 
 
 class Look(NamedTuple):
@@ -136,6 +136,7 @@ ABSENT = "absent"
 TRANSITIONS: tuple[Transition, ...] = (
     Transition(ABSENT, "claim", IN_PROGRESS, "absent"),
     Transition(IN_PROGRESS, "heartbeat", IN_PROGRESS, "owner"),
+    Transition(IN_PROGRESS, "step", IN_PROGRESS, "owner"),
     Transition(IN_PROGRESS, "complete", COMPLETED, "owner"),
     Transition(IN_PROGRESS, "release", RELEASED, "owner"),
     Transition(IN_PROGRESS, "park", PARKED, "owner, or the lapsed record seen"),
@@ -244,7 +245,9 @@ def unparked(record: Record) -> Write | None:
     """Return the write that lets a parked key run again with all attempts; None when it is not parked."""
     if record.status != PARKED:
         return None
-    return next_version(record, RELEASED, attempts=0, error=record.error, keep=Policy().retention)
+    write = next_version(record, RELEASED, attempts=0, error=record.error, keep=Policy().retention)
+    # The next attempt is the first one again, and must still know that there were others.
+    return write if write.steps is not None else write._replace(steps=NO_STEPS)
 
 
 def parked_by_hand(record: Record, reason: str) -> Write | None:

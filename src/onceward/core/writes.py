@@ -6,6 +6,8 @@ from onceward.core import worker
 from onceward.core.policy import Policy
 from onceward.core.record import IN_PROGRESS, Record, Reply, Write
 
+STEPS: Final = "steps"  # what a record with steps needs a worker to know
+NO_STEPS: Final = "[]"  # of a record that had attempts before its first one
 LOCKED_FOR: Final = 1.0  # seconds after which to ask again for a key that an open transaction holds
 
 
@@ -13,7 +15,7 @@ def first_claim(key: str, owner: str, fingerprint: str | None, policy: Policy) -
     """Return the claim of a key that has no record."""
     lease, keep = policy.lease, policy.retention
     name = worker.NAMED.get() or worker.process
-    fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None)
+    fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None, None)
     return tuple.__new__(Write, fields)  # what Write(...) does, in half the time
 
 
@@ -29,7 +31,8 @@ def next_claim(claim: Write, held: Record, *, fresh: bool) -> Write:
         attempts=1 if fresh else held.attempts + 1,
         error=None if fresh else lapsed(held) if held.status == IN_PROGRESS else held.error,
         created_at=held.created_at,
-        needs=held.needs,
+        needs=None if fresh else held.needs,
+        steps=None if fresh else held.steps,
     )
 
 
@@ -49,7 +52,7 @@ def next_version(
     keep: float | None,
 ) -> Write:
     """Return the next version of a record: same owner, same fence, next beat."""
-    key, _, owner, fence, beat, held_until, tries, mark, _, held_error, made, _, _, by, needs = record
+    key, _, owner, fence, beat, held_until, tries, mark, _, held_error, made, _, _, by, needs, chain = record
     if attempts is not None:
         tries = attempts
     until = 0.0
@@ -57,8 +60,35 @@ def next_version(
         until = held_until
         if error is None:
             error = held_error
-    fields = (key, status, owner, fence, beat + 1, tries, mark, result, error, made, lease, keep, until, by, needs)
+    fields = (
+        key,
+        status,
+        owner,
+        fence,
+        beat + 1,
+        tries,
+        mark,
+        result,
+        error,
+        made,
+        lease,
+        keep,
+        until,
+        by,
+        needs,
+        chain,
+    )
     return tuple.__new__(Write, fields)  # as above
+
+
+def with_steps(record: Record, text: str, lease: float, policy: Policy) -> Write:
+    """Return the renewal of a claim that also records its steps.
+
+    The need stays when the key is completed: an earlier version would keep the steps when it claims the expired key anew.
+    """
+    needs = (record.needs or "").split()
+    write = next_version(record, IN_PROGRESS, lease=lease, keep=policy.retention)
+    return write._replace(steps=text, needs=" ".join(needs if STEPS in needs else [*needs, STEPS]))
 
 
 def lapsed(record: Record) -> str:

@@ -70,6 +70,13 @@ def scoped_key(name: str, parts: Sequence[object]) -> str:
     return f"{name}:{form}"
 
 
+def step_name(name: object) -> str:
+    """Return the name of a step as its record has it; of the form of :func:`ledger_key`, and raises its errors."""
+    if type(name) is str and len(name) <= LONGEST and _PLAIN(name):
+        return name
+    return _short(_form(name, "step"), LONGEST)
+
+
 def checked_name(name: object) -> str:
     """Return ``name``, or raise ValueError when it cannot be a namespace of keys."""
     if not isinstance(name, str) or not _NAME(name):

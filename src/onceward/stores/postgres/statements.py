@@ -41,6 +41,7 @@ WRITE: Final = (
     Parameter("until", "float8"),
     Parameter("worker", "text"),
     Parameter("needs", "text"),
+    Parameter("steps", "text"),
 )
 SEEN: Final = (Parameter("seen_owner", "text"), Parameter("seen_fence", "bigint"), Parameter("seen_beat", "bigint"))
 _ONE: Final = {one.name: f"${at}::{one.type}" for at, one in enumerate(WRITE + SEEN, 2)}
