@@ -98,6 +98,16 @@ def step(*given, **options):
     return given, options
 
 
+def only(*steps):
+    """Return the parts of a handler that only makes these steps."""
+
+    def parts(claim):
+        for one in steps:
+            yield one
+
+    return parts
+
+
 @pytest.fixture(params=["called", "awaited"])
 def form(request):
     return request.param
@@ -170,7 +180,7 @@ def stopping(effects, *values):
 
 
 def test_a_step_that_an_attempt_ended_in_runs_again(once, form, clock, effects):
-    crashed(once, form, clock, lambda claim: iter([step("charge", stopping(effects))]))
+    crashed(once, form, clock, only(step("charge", stopping(effects))))
     keys = []
 
     def parts(claim):
@@ -208,7 +218,7 @@ def test_a_function_is_asked_only_when_an_earlier_attempt_may_have_made_it(once,
 
 
 def test_not_made_lets_the_step_run(once, form, clock, effects):
-    crashed(once, form, clock, lambda claim: iter([step("stock", stopping(effects))]))
+    crashed(once, form, clock, only(step("stock", stopping(effects))))
 
     def parts(claim):
         return (yield step("stock", lambda: "now", on_lapse=asking([onceward.NOT_MADE], [])))
@@ -232,7 +242,7 @@ def test_a_function_is_asked_after_an_exception_and_after_unpark_too(once, form)
 
 
 def test_another_answer_is_refused_before_the_step(once, form, clock, effects):
-    crashed(once, form, clock, lambda claim: iter([step("stock", stopping(effects))]))
+    crashed(once, form, clock, only(step("stock", stopping(effects))))
 
     def parts(claim):
         yield step("stock", stopping(effects), on_lapse=lambda key: None)
@@ -284,7 +294,7 @@ def test_a_parking_step_that_was_surely_not_made_is_retried(once, form):
 
 
 def test_a_handler_that_goes_on_after_a_stop_is_parked_all_the_same(once, form, clock, effects):
-    crashed(once, form, clock, lambda claim: iter([step("mail", stopping(effects), on_lapse="park")]))
+    crashed(once, form, clock, only(step("mail", stopping(effects), on_lapse="park")))
 
     def parts(claim):
         try:
@@ -421,7 +431,7 @@ def test_a_zombies_step_does_not_begin(once, form, clock, effects):
 def test_a_zombies_step_is_refused_and_told(once, form, clock, effects):
     def late():
         clock.advance(61)
-        Script(once, "called", lambda claim: iter([step("charge", effects.append, "the successor's")]))()
+        Script(once, "called", only(step("charge", effects.append, "the successor's")))()
 
     def parts(claim):
         yield step("charge", late)
@@ -488,7 +498,7 @@ def test_steps_are_sealed_as_results_are(once, form):
 
 
 def test_a_handler_without_steps_writes_none(once):
-    Script(once, "called", lambda claim: iter(()))()
+    Script(once, "called", only())()
     assert [(one.steps, one.needs) for one in once.store.records.values()] == [(None, None)]
 
 
