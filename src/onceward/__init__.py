@@ -37,7 +37,7 @@ from onceward.errors import (
 from onceward.once import Once
 
 if TYPE_CHECKING:
-    from onceward.claim.chain.answers import NOT_MADE, Made
+    from onceward.claim.stepping.answers import NOT_MADE, Made
     from onceward.stores.ledger import Ledger, NotFound
 
 __version__ = "0.1.0"
@@ -76,8 +76,8 @@ __all__ = [
 _LATER = {
     "Ledger": "stores.ledger",
     "NotFound": "stores.ledger",
-    "NOT_MADE": "claim.chain.answers",
-    "Made": "claim.chain.answers",
+    "NOT_MADE": "claim.stepping.answers",
+    "Made": "claim.stepping.answers",
 }
 
 

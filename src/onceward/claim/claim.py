@@ -10,7 +10,7 @@ from onceward.core.record import Record
 from onceward.keys.ledger_keys import derived_key
 
 if TYPE_CHECKING:
-    from onceward.claim.chain.stepping import Chain, OnLapse
+    from onceward.claim.stepping.handler_steps import HandlerSteps, OnLapse
     from onceward.claim.transaction import Transaction
 
 T = TypeVar("T")
@@ -215,7 +215,7 @@ class Claim:
         return result
 
     @abstractmethod
-    def _chained(self) -> "Chain": ...
+    def _chained(self) -> "HandlerSteps": ...
 
     @abstractmethod
     def _completing(self, result: object, writes: Sequence[object] | None = None) -> Callable[[], Steps[None]]: ...

@@ -25,7 +25,7 @@ from onceward.results.outcomes import (
 )
 
 if TYPE_CHECKING:
-    from onceward.claim.chain.stepping import Chain
+    from onceward.claim.stepping.handler_steps import HandlerSteps
     from onceward.claim.transaction import Transaction
 
 C = TypeVar("C")
@@ -34,13 +34,13 @@ C = TypeVar("C")
 class HeldClaim(Lease):
     """A claim that this process holds. Its handler sees a :class:`Claim`."""
 
-    chain: "Chain | None" = None  # its steps, if its handler has any
+    chain: "HandlerSteps | None" = None  # its steps, if its handler has any
 
-    def _chained(self) -> "Chain":
+    def _chained(self) -> "HandlerSteps":
         if self.chain is None:
-            from onceward.claim.chain.stepping import Chain
+            from onceward.claim.stepping.handler_steps import HandlerSteps
 
-            self.chain = Chain(self)
+            self.chain = HandlerSteps(self)
         return self.chain
 
     def transaction(self, connection: C) -> "Transaction[C]":

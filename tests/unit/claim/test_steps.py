@@ -102,8 +102,7 @@ def only(*steps):
     """Return the parts of a handler that only makes these steps."""
 
     def parts(claim):
-        for one in steps:
-            yield one
+        yield from steps
 
     return parts
 
@@ -391,13 +390,12 @@ def faulty(clock, fault, times=10**6):
 
 
 def test_a_step_whose_result_is_not_recorded_starts_no_later_step(form, clock, effects):
-    once, store = faulty(clock, fail_before(lambda text: onceward.StoreError(text)))
+    once, store = faulty(clock, fail_before(onceward.StoreError))
 
     def parts(claim):
-        try:
+        with pytest.raises(StepNotRecorded) as caught:
             yield step("charge", effects.append, 1)
-        except StepNotRecorded as error:
-            assert (error.step, error.result) == ("charge", None)
+        assert (caught.value.step, caught.value.result) == ("charge", None)
         yield step("mail", effects.append, 2)
 
     with pytest.raises(StepNotRecorded):
@@ -516,9 +514,8 @@ def test_code_that_does_not_know_steps_leaves_the_key_alone(once, form, monkeypa
 
 
 def test_an_interrupt_right_after_a_step_lets_it_be_recorded(once, effects, monkeypatch):
-    from onceward.claim.chain import stepping
 
-    real, count = stepping.called.failure, []
+    real, count = handler_steps.called.failure, []
 
     def interrupted(call):
         count.append(1)
@@ -531,7 +528,7 @@ def test_an_interrupt_right_after_a_step_lets_it_be_recorded(once, effects, monk
         claim.step("charge", effects.append, 1)
 
     with monkeypatch.context() as patched:
-        patched.setattr(stepping.called, "failure", interrupted)
+        patched.setattr(handler_steps.called, "failure", interrupted)
         with pytest.raises(KeyboardInterrupt):
             place(1)
     assert effects == [1]
@@ -675,3 +672,42 @@ def test_a_coroutine_function_in_a_plain_step_is_refused(once):
 
     with pytest.raises(TypeError, match="step_async"), once.claim("1") as claim:
         claim.step("charge", pay)
+
+
+# --- an operator forgets a step -----------------------------------------------------------------------------------------
+
+
+def test_retry_forgets_a_step_and_those_after_it_also_of_a_completed_key(once, form, effects):
+    def parts(claim):
+        for name in "abc":
+            yield step(name, effects.append, name)
+        return len(effects)
+
+    place = Script(once, form, parts)
+    assert place() == 3
+    once.ledger.retry("place:1", "b")
+    assert place() == 5
+    assert effects == ["a", "b", "c", "b", "c"]
+
+
+def test_retry_of_an_unknown_step_names_those_there_are(once, form, effects):
+    Script(once, form, only(step("charge", effects.append, 1)))()
+    with pytest.raises(OncewardError, match="'charge'"):
+        once.ledger.retry("place:1", "mail")
+    assert record(once).status == "COMPLETED"
+
+
+def test_retry_refuses_a_key_that_a_worker_holds(once, effects):
+    with once.claim("1") as claim:
+        claim.step("charge", effects.append, 1)
+        with pytest.raises(onceward.Busy):
+            once.ledger.retry(claim.record.key, "charge")
+
+
+def test_a_parked_keys_retry_asks_a_step_that_may_have_been_made(once, form, clock, effects):
+    crashed(once, form, clock, only(step("mail", stopping(effects), on_lapse="park")))
+    with pytest.raises(Parked):
+        Script(once, form, only(step("mail", effects.append, 2, on_lapse="park")))()
+    once.ledger.retry("place:1", "mail")  # a person has looked: it was not sent
+    Script(once, form, only(step("mail", effects.append, 2, on_lapse="park")))()
+    assert effects[-1] == 2

@@ -54,3 +54,16 @@ def entries_of(text: str | None) -> dict[str, Entry]:
 def text_of(entries: Mapping[str, Entry]) -> str:
     """Return the text of a record's ``steps``."""
     return _ENCODER.encode(list(entries.values())).decode()
+
+
+def without(text: str | None, name: str) -> str | None:
+    """Return a record's ``steps`` without the step ``name`` and all after it; None if there is no such step.
+
+    Raises:
+        ValueError: they cannot be read.
+    """
+    entries = entries_of(text)
+    if name not in entries:
+        return None
+    names = list(entries)
+    return text_of({one: entries[one] for one in names[: names.index(name)]})

@@ -4,7 +4,6 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from onceward.claim.chain.entries import Entry, entries_of, text_of
 from onceward.core import steps
 from onceward.core.drivers import Sleep, Steps, settle, settle_async
 from onceward.core.protocol import is_mine
@@ -13,6 +12,7 @@ from onceward.core.retries import retry_transient
 from onceward.core.steps import Won
 from onceward.core.writes import with_steps
 from onceward.errors import LeaseLost, OncewardError, StoreError
+from onceward.results.step_entries import Entry, entries_of, text_of
 
 if TYPE_CHECKING:
     from onceward.claim.held import HeldClaim

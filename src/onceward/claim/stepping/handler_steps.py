@@ -14,19 +14,19 @@ import msgspec
 
 from onceward.claim import called
 from onceward.claim.called import OVER, RETURNED, Call
-from onceward.claim.chain.answers import NOT_MADE, Made
-from onceward.claim.chain.entries import LONGEST, Entry, entries_of
-from onceward.claim.chain.writer import StepWriter
 from onceward.claim.handler import Handler
 from onceward.claim.handler import describe as described
 from onceward.claim.handler_codec import codec_of
 from onceward.claim.replays import Replays
 from onceward.claim.running import run_under, run_under_async
+from onceward.claim.stepping.answers import NOT_MADE, Made
+from onceward.claim.stepping.writer import StepWriter
 from onceward.core.drivers import Sleep, Steps
 from onceward.errors import LeaseLost, OncewardError, Parked, ResultUnavailable, ResultWarning, StepNotRecorded
 from onceward.keys.ledger_keys import step_name
 from onceward.results.codec import Codec
 from onceward.results.outcomes import completion, describe
+from onceward.results.step_entries import LONGEST, Entry, entries_of
 
 if TYPE_CHECKING:
     from onceward.claim.held import HeldClaim
@@ -57,7 +57,7 @@ class Step(NamedTuple):
     not_made: tuple[type[Exception], ...]
 
 
-class Chain:
+class HandlerSteps:
     """The steps of one claim.
 
     Attributes:
