@@ -1,24 +1,22 @@
 """Lambda's events of SNS, EventBridge and S3: asynchronous invocations, which Lambda makes again when they fail."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import Any, Final, Unpack
 from urllib.parse import unquote_plus
 
 from onceward.aws.events.handler import LambdaHandler, Source, wrapping
 from onceward.aws.events.records import at, deliveries_of, needed, text_at, unfit
 from onceward.aws.events.response import raise_failed, raise_own
+from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.delivery import Delivery, DeliveryOptions, MalformedRecord
-
-if TYPE_CHECKING:
-    from onceward.batch.batch import BatchOutcome
-    from onceward.once import Once
+from onceward.once import Once
 
 SNS: Final = "aws:sns"
 EVENTBRIDGE: Final = "aws:events"
 S3: Final = "aws:s3"
 
 
-def on_sns(once: "Once", **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+def on_sns(once: Once, **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a topic's messages, each handled once.
 
     The payload is the decoded ``Message``, the key SNS's ``MessageId`` by default.
@@ -37,7 +35,7 @@ def on_sns(once: "Once", **options: Unpack[DeliveryOptions]) -> Callable[[Callab
     return wrapping(once, Source("on_sns", lambda event, _: deliveries_of(event, SNS, _message), raise_failed), options)
 
 
-def on_s3(once: "Once", **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+def on_s3(once: Once, **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a bucket's notifications, each handled once.
 
     The payload is a flat dict: ``eventName``, ``eventTime``, ``bucket``, ``key`` (decoded, as ``GetObject`` takes it) and, if
@@ -59,7 +57,7 @@ def on_s3(once: "Once", **options: Unpack[DeliveryOptions]) -> Callable[[Callabl
 
 
 def on_eventbridge(
-    once: "Once", **options: Unpack[DeliveryOptions]
+    once: Once, **options: Unpack[DeliveryOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a bus's events, each handled once.
 
@@ -80,7 +78,7 @@ def on_eventbridge(
     return wrapping(once, Source("on_eventbridge", lambda event, _: _bus_event(event), _answer_of_one), options)
 
 
-def _answer_of_one(outcomes: "Sequence[BatchOutcome]") -> None:
+def _answer_of_one(outcomes: Sequence[BatchOutcome]) -> None:
     if not outcomes[0].ok:
         raise_own(outcomes)
 

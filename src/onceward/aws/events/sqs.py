@@ -2,16 +2,14 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, Unpack
+from typing import Final, Literal, Unpack
 
 from onceward.aws.events import KEY_ATTRIBUTE
 from onceward.aws.events.handler import LambdaHandler
 from onceward.aws.events.records import at, deliveries_of, filled, needed, text_at
 from onceward.aws.events.response import ReportOptions, Response, reported
 from onceward.consumers.delivery import Delivery, MalformedRecord, decoded
-
-if TYPE_CHECKING:
-    from onceward.once import Once
+from onceward.once import Once
 
 SOURCE: Final = "aws:sqs"
 Unwrap = Literal["sns"]
@@ -19,7 +17,7 @@ Stop = Literal["group", "batch"]
 
 
 def on_sqs(
-    once: "Once", *, concurrency: int = 1, unwrap: Unwrap | None = None, **options: Unpack[ReportOptions]
+    once: Once, *, concurrency: int = 1, unwrap: Unwrap | None = None, **options: Unpack[ReportOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a standard queue's messages, each handled once: ``@on_sqs(once, key="order.id")``.
 
@@ -46,7 +44,7 @@ def on_sqs(
 
 
 def on_sqs_fifo(
-    once: "Once",
+    once: Once,
     *,
     stop: Stop = "group",
     concurrency: int = 1,

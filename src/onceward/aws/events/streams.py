@@ -1,22 +1,20 @@
 """Lambda's events of Kinesis and DynamoDB streams: in order, and repeated from the first failure on."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import Any, Final, Unpack
 
 from onceward.aws.events.handler import LambdaHandler
 from onceward.aws.events.records import MalformedEvent, at, deliveries_of, from_base64, needed, text_at
 from onceward.aws.events.response import ReportOptions, Response, reported
 from onceward.consumers.delivery import Delivery, MalformedRecord
-
-if TYPE_CHECKING:
-    from onceward.once import Once
+from onceward.once import Once
 
 KINESIS: Final = "aws:kinesis"
 DYNAMODB: Final = "aws:dynamodb"
 
 
 def on_kinesis(
-    once: "Once", **options: Unpack[ReportOptions]
+    once: Once, **options: Unpack[ReportOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a Kinesis stream's records, each handled once and in order.
 
@@ -40,7 +38,7 @@ def on_kinesis(
 
 
 def on_dynamodb_stream(
-    once: "Once", **options: Unpack[ReportOptions]
+    once: Once, **options: Unpack[ReportOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a table's changes, each handled once and in order.
 

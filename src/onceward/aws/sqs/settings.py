@@ -12,35 +12,20 @@ _FEW = 3  # receives that one lost worker costs: the lost one, one that finds th
 
 
 class QueueSettings(NamedTuple):
-    """The settings of a queue (SQS API Reference, SetQueueAttributes); all times are seconds.
-
-    Attributes:
-        name: of the queue.
-        arn: of the queue.
-        fifo: whether it is a FIFO queue.
-        visibility: for which a received message is invisible.
-        retention: after which a message is dropped.
-        delay: before a message can be received.
-        wait: of a receive that does not say how long it waits.
-        dead_letters: the ARN of its dead-letter queue; None if it has none.
-        receives: after how many receives a message goes there; 0 if there is no such queue.
-        by_content: whether a FIFO queue treats messages with the same content as one message.
-        allows: the RedriveAllowPolicy; empty if any queue may send its dead letters here.
-        largest: the most bytes of a message.
-    """
+    """The settings of a queue (SQS API Reference, SetQueueAttributes); all times are seconds."""
 
     name: str
     arn: str
-    fifo: bool = False
-    visibility: int = 30
-    retention: int = 345600
-    delay: int = 0
-    wait: int = 0
-    dead_letters: str | None = None
-    receives: int = 0
-    by_content: bool = False
-    allows: Mapping[str, object] = {}
-    largest: int = LARGEST
+    fifo: bool = False  # whether it is a FIFO queue
+    visibility: int = 30  # for which a received message is invisible
+    retention: int = 345600  # after which a message is dropped
+    delay: int = 0  # before a message can be received
+    wait: int = 0  # of a receive that does not say how long it waits
+    dead_letters: str | None = None  # the ARN of its dead-letter queue; None if it has none
+    receives: int = 0  # after how many receives a message goes there; 0 if there is no such queue
+    by_content: bool = False  # whether a FIFO queue treats messages with the same content as one message
+    allows: Mapping[str, object] = {}  # the RedriveAllowPolicy; empty if any queue may send its dead letters here
+    largest: int = LARGEST  # the most bytes of a message
 
     @classmethod
     def read(cls, attributes: Mapping[str, str]) -> "QueueSettings":
