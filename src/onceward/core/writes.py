@@ -31,7 +31,7 @@ def next_claim(claim: Write, held: Record, *, fresh: bool) -> Write:
         attempts=1 if fresh else held.attempts + 1,
         error=None if fresh else lapsed(held) if held.status == IN_PROGRESS else held.error,
         created_at=held.created_at,
-        needs=None if fresh else held.needs,
+        needs=held.needs,
         steps=None if fresh else held.steps,
     )
 

@@ -515,6 +515,8 @@ def test_code_that_does_not_know_steps_leaves_the_key_alone(once, form, monkeypa
 
 def test_an_interrupt_right_after_a_step_lets_it_be_recorded(once, effects, monkeypatch):
 
+    from onceward.claim.stepping import handler_steps
+
     real, count = handler_steps.called.failure, []
 
     def interrupted(call):
