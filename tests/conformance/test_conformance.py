@@ -241,7 +241,7 @@ BROKEN = {
     TakesWhatItShouldPark: "what is not taken is returned",
     TakesItsOwn: "such an insert is lost",
     TakesByAnotherClock: "what is not taken is returned",
-    TakesWithoutGrowing: "fence is what the protocol makes of it",
+    TakesWithoutGrowing: "the fence grows",
     TakesAndForgets: "the reply has the record that was replaced",
     TakesUnseen: "exactly one insert is won",
     IgnoresTheOwner: "swap with another owner is refused",

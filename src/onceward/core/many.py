@@ -4,6 +4,7 @@ The common case ends in that exchange. For the rest (a key to park, a lost race,
 ``steps.py`` goes on. It recognises what the exchange has written.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from onceward.core.clock import Clock
@@ -59,7 +60,8 @@ def _claims(
     clock = bids[0].clock
     # The keys that are won wait for those that are throttled, and must not lose their lease meanwhile.
     seconds = min(CLAIM_PATIENCE, bids[0].policy.lease / 4)
-    asking: Verb = lambda asked: _busy_if_locked(verb(asked), [bids[number] for number in asked])
+    tries = itertools.count()
+    asking: Verb = lambda asked: verb(asked) if next(tries) else _busy_if_locked(verb(asked), [bids[n] for n in asked])
     try:
         answers = yield from _answers(asking, asked, clock, patience(clock, seconds))
     except OncewardError as error:
@@ -90,7 +92,10 @@ def _claims(
 
 
 def _busy_if_locked(verb: Steps[list[Answered]], bids: Sequence[Bid]) -> Steps[list[Answered]]:
-    """Return a verb's answers; a key that somebody's open transaction holds is a busy one."""
+    """Return a first try's answers; a key that somebody's open transaction holds is a busy one.
+
+    Later, what holds it can be the claim's own first write, which is still on its way.
+    """
     answers = yield from verb
     return [
         locked(first_claim(bid.key, bid.owner, None, bid.policy)) if isinstance(answer, KeyLocked) else answer

@@ -60,8 +60,9 @@ class Write(NamedTuple):
     """A record on its way to a store. Its times are durations until the store stamps them. Make one by keyword.
 
     A ``fence`` of 0 asks the store for a new one: its time in microseconds, larger than any fence of an expired and purged
-    record of the same key. The record stays ``keep`` seconds after the lease; ``None`` is for ever. The lease ends at
-    ``until`` (store's time) or later: a renewal never shortens it.
+    record of the same key. A takeover gives one more than the fence that it saw, and the store may make it larger. The record
+    stays ``keep`` seconds after the lease; ``None`` is for ever. The lease ends at ``until`` (store's time) or later: a
+    renewal never shortens it.
 
     With ``taking``, an insert can also replace a record that is free under this policy: see ``protocol.taking``.
     """

@@ -130,7 +130,9 @@ def _judge(bench: Bench, held: Record, claim: Write, reply: Reply, what: str) ->
         expect(False, f"a record that is free is taken ({what})")
         return
     expect(reply.before == held, f"the reply has the record that was replaced ({what})")
-    for field in (*(row.field for row in FOLLOWING), "owner", "status", "beat", "fingerprint", "result", "worker"):
+    expect(made.fence >= taken.fence, f"the fence grows ({what})")
+    named = {row.field for row in FOLLOWING} - {"fence"}
+    for field in (*named, "owner", "status", "beat", "fingerprint", "result", "worker"):
         expect(getattr(made, field) == getattr(taken, field), f"{field} is what the protocol makes of it ({what})")
     slack = 3.0 + 2 * bench.store.resolution
     expect(abs(made.lease_until - reply.now - claim.lease) <= slack, f"the lease is stamped anew ({what})")

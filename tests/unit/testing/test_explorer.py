@@ -127,6 +127,7 @@ TRANSACT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", TRANSACT)
 def test_claim_effect_and_completion_in_one_write_keep_every_invariant(capsys, label):
     seen = seen_by(capsys, f"2 workers, transactions: {label}", workers=2, **TRANSACT[label])
