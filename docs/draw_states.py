@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from onceward.core.protocol import ABSENT, NO_RECORD, RULES, TRANSITIONS
+from onceward.core.protocol import ABSENT, RULES, TRANSITIONS, Verdict
 
 PAGE = Path(__file__).with_name("states.md")
 
@@ -42,7 +42,8 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 def page() -> str:
     """Return the whole page."""
     changes = [(source, step, target, condition) for source, step, target, condition in TRANSITIONS]
-    decisions = [(rule.status, rule.when, rule.verdict.name, rule.verdict.value) for rule in (NO_RECORD, *RULES)]
+    rules = [(ABSENT, "", Verdict.START), *((rule.status, rule.when, rule.verdict) for rule in RULES)]
+    decisions = [(status, when, verdict.name, verdict.value) for status, when, verdict in rules]
     return "\n".join(
         (
             HEAD,

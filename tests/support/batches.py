@@ -63,5 +63,12 @@ def settled_rightly(once, began, ended, keys):
 
 
 def renewed(store):
+    """Return the claims on a store that the heartbeat still renews. What only waits to be collected is none of them."""
+
+    def found():
+        return [claim for weak in HEARTBEAT._claims.values() if (claim := weak()) is not None and claim.store is store]
+
+    if not found():
+        return []
     gc.collect()
-    return [claim for weak in HEARTBEAT._claims.values() if (claim := weak()) is not None and claim.store is store]
+    return found()

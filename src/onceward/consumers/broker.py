@@ -3,13 +3,11 @@
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from onceward.consumers.delivery import Delivery
+from onceward.core.policy import Policy
 from onceward.errors import OncewardError
-
-if TYPE_CHECKING:
-    from onceward.consumers.delivery import Delivery
-    from onceward.core.policy import Policy
 
 M = TypeVar("M")
 
@@ -45,7 +43,7 @@ class Broker(ABC, Generic[M]):
     dead_letters = False
 
     @abstractmethod
-    async def open(self, policy: "Policy") -> "Policy":
+    async def open(self, policy: Policy) -> Policy:
         """Check the queue before any message is received; return the policy for its messages.
 
         Without dead letters, this policy must have a ``max_attempts``.
@@ -63,7 +61,7 @@ class Broker(ABC, Generic[M]):
         """
 
     @abstractmethod
-    def delivery(self, message: M) -> "Delivery":
+    def delivery(self, message: M) -> Delivery:
         """Return a message as a delivery with an ``id``. If it cannot be read, set its ``fault``."""
 
     @abstractmethod

@@ -37,15 +37,10 @@ _TRIES: Final = 10  # writes; others may win each of them
 
 
 class Place(NamedTuple):
-    """Where a message is kept.
+    """Where a message is kept."""
 
-    Attributes:
-        key: in the ledger.
-        reason: why the message gets its own record; None if it goes into the parked record of its key.
-    """
-
-    key: str
-    reason: str | None = None
+    key: str  # in the ledger
+    reason: str | None = None  # why the message gets its own record; None if it goes into the parked record of its key
 
 
 class KeepOutcome(Enum):

@@ -3,19 +3,17 @@
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from onceward.batch.batch import Batch
+from onceward.batch.outcomes import BatchOutcome
+from onceward.batch.runner import Run
 from onceward.consumers.backoff import Backoff, time_away
 from onceward.consumers.broker import Broker
+from onceward.consumers.delivery import Delivery
 from onceward.consumers.keeping import Keeper, KeepOutcome, Place
 from onceward.consumers.polling import Polls
 from onceward.errors import ResultNotRecorded, StoreError
-
-if TYPE_CHECKING:
-    from onceward.batch.outcomes import BatchOutcome
-    from onceward.batch.runner import Run
-    from onceward.consumers.delivery import Delivery
 
 M = TypeVar("M")
 _log: Final = logging.getLogger("onceward")
@@ -27,7 +25,7 @@ class StoppableBatch(Batch):
     # A class attribute, so that Batch's constructor is enough.
     stopped = False
 
-    async def _work_through_async(self, run: "Run") -> None:
+    async def _work_through_async(self, run: Run) -> None:
         runs: set[Run] = self.__dict__.setdefault("_runs", set())
         if self.stopped:
             run.order.stop()
@@ -105,7 +103,7 @@ class Serving(Generic[M]):
             self._polls.stop()
             self._batch.stop()
 
-    def told(self, outcome: "BatchOutcome") -> None:
+    def told(self, outcome: BatchOutcome) -> None:
         """Acknowledge a message, keep it or give it back, as soon as its outcome is in the ledger."""
         delivery: Delivery = outcome.record  # type: ignore[assignment]  # this batch gets no other records
         message = self.held.pop(delivery)
@@ -127,7 +125,7 @@ class Serving(Generic[M]):
             away = time_away(outcome, receives, self._backoff, dead_letters=self._broker.dead_letters)
             self._broker.give_back(message, away)
 
-    async def _keep(self, keeper: Keeper[M], message: M, delivery: "Delivery", place: Place) -> None:
+    async def _keep(self, keeper: Keeper[M], message: M, delivery: Delivery, place: Place) -> None:
         """Keep a message in the ledger, and only then acknowledge it."""
         away, end = self._backoff.seconds(self._broker.receives(message)), None
         try:
@@ -174,7 +172,7 @@ class Serving(Generic[M]):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _handle(self, taken: "dict[Delivery, M]") -> None:
+    async def _handle(self, taken: dict[Delivery, M]) -> None:
         try:
             await self._batch.run_async(list(taken))
         except Exception:  # it is logged, and nothing is lost

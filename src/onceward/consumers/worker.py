@@ -4,8 +4,9 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, Unpack
+from typing import Final, Generic, TypeVar, Unpack
 
+from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.backoff import Backoff
 from onceward.consumers.broker import Broker
 from onceward.consumers.delivery import DeliveryOptions
@@ -14,12 +15,8 @@ from onceward.consumers.serving import Serving, StoppableBatch
 from onceward.consumers.stop import signals
 from onceward.core.drivers import drive_async
 from onceward.core.policy import Options
-from onceward.once import check_once
-
-if TYPE_CHECKING:
-    from onceward.batch.outcomes import BatchOutcome
-    from onceward.keys.reading import KeySource
-    from onceward.once import Once
+from onceward.keys.reading import KeySource
+from onceward.once import Once, check_once
 
 M = TypeVar("M")
 _PROBE: Final = "onceward.worker"  # the worker loads this key at the start, to check the ledger
@@ -65,12 +62,12 @@ class Worker(Generic[M]):
 
     def __init__(
         self,
-        once: "Once",
+        once: Once,
         broker: Broker[M],
         handler: Callable[..., object],
         *,
-        key: "KeySource | None" = None,
-        fingerprint: "KeySource | bool | None" = None,
+        key: KeySource | None = None,
+        fingerprint: KeySource | bool | None = None,
         name: str | None = None,
         concurrency: int = 10,
         backoff: tuple[float, float] = PAUSES,
@@ -189,7 +186,7 @@ class Worker(Generic[M]):
             with self._lock:
                 self._loop = None
 
-    def told(self, outcome: "BatchOutcome") -> None:
+    def told(self, outcome: BatchOutcome) -> None:
         """Take in the recorded outcome of a message. Override it to report outcomes to a person."""
         assert self._serving is not None
         self._serving.told(outcome)

@@ -4,12 +4,13 @@ The common case ends in that exchange. For the rest (a key to park, a lost race,
 ``steps.py`` goes on. It recognises what the exchange has written.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
-from onceward.core.protocol import Outcome, Verdict, decide, is_mine, last_write, unclaimed
+from onceward.core.protocol import FREE, Outcome, Verdict, decide, is_mine, last_write, unclaimed
 from onceward.core.record import Record
 from onceward.core.register import Answered, KeyLocked, Register
 from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, LONGEST_PAUSE, jittered, patience
@@ -35,7 +36,7 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
     changes = {
         number: (next_claim(writes[number], held, fresh=verdict is Verdict.START), held)
         for number, (verdict, held) in met.items()
-        if verdict in {Verdict.START, Verdict.NEXT}
+        if verdict in FREE
     }
     if changes:
         verb = lambda asked: store.swap_many([changes[number] for number in asked])
@@ -59,7 +60,8 @@ def _claims(
     clock = bids[0].clock
     # The keys that are won wait for those that are throttled, and must not lose their lease meanwhile.
     seconds = min(CLAIM_PATIENCE, bids[0].policy.lease / 4)
-    asking: Verb = lambda asked: _busy_if_locked(verb(asked), [bids[number] for number in asked])
+    tries = itertools.count()
+    asking: Verb = lambda asked: verb(asked) if next(tries) else _busy_if_locked(verb(asked), [bids[n] for n in asked])
     try:
         answers = yield from _answers(asking, asked, clock, patience(clock, seconds))
     except OncewardError as error:
@@ -79,7 +81,7 @@ def _claims(
         if verdict is Verdict.WON:
             until = belief(store, bid.policy, sent, reply, held, lease=bid.policy.lease)
             if until - clock() >= bid.policy.lease / 2:
-                outcomes[number] = Won(held, until)
+                outcomes[number] = Won(held, until, reply.before)
         elif verdict is Verdict.REPLAY:
             outcomes[number] = Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
         elif verdict in {Verdict.BUSY, Verdict.PARKED, Verdict.MISMATCH, Verdict.UNKNOWN}:
@@ -90,7 +92,10 @@ def _claims(
 
 
 def _busy_if_locked(verb: Steps[list[Answered]], bids: Sequence[Bid]) -> Steps[list[Answered]]:
-    """Return a verb's answers; a key that somebody's open transaction holds is a busy one."""
+    """Return a first try's answers; a key that somebody's open transaction holds is a busy one.
+
+    Later, what holds it can be the claim's own first write, which is still on its way.
+    """
     answers = yield from verb
     return [
         locked(first_claim(bid.key, bid.owner, None, bid.policy)) if isinstance(answer, KeyLocked) else answer

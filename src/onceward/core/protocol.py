@@ -8,9 +8,21 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
+from onceward.core.conditions import (
+    DIFFERS,
+    EXPIRED,
+    LEASE_LIVE,
+    LEASE_OVER,
+    MINE,
+    PARKS_LAPSED,
+    USED_UP,
+    Condition,
+    Look,
+    all_of,
+)
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Write
-from onceward.core.writes import ended, first_claim, next_version
+from onceward.core.writes import ended, first_claim, next_claim, next_version
 
 
 class Verdict(Enum):
@@ -27,66 +39,70 @@ class Verdict(Enum):
     UNKNOWN = "refused: a newer version may know what it means"
 
 
+FREE = frozenset({Verdict.START, Verdict.NEXT})
 STATUSES = frozenset({IN_PROGRESS, COMPLETED, RELEASED, PARKED})
 NEEDS: frozenset[str] = frozenset()  # the features that this version knows
 
 
-class Look(NamedTuple):
-    """What a worker knows when it decides."""
-
-    held: Record
-    now: float
-    owner: str
-    fingerprint: str | None
-    policy: Policy
-
-
 class Rule(NamedTuple):
-    """One row of the decision table. ``holds`` can assume that no row above it holds."""
+    """One row of the decision table: what follows if all ``conditions`` hold, and no row above it does.
 
-    status: str
-    when: str
-    holds: Callable[[Look], bool]
+    Attributes:
+        statuses: the record's; None is any, and an empty set is any that this version does not know.
+    """
+
+    statuses: frozenset[str] | None
+    conditions: tuple[Condition, ...]
     verdict: Verdict
 
+    @property
+    def status(self) -> str:
+        """The statuses, in words."""
+        if self.statuses is None:
+            return "any"
+        return " or ".join(sorted(self.statuses)) or "any not known to this version"
 
-def _is_expired(k: Look) -> bool:
-    return k.held.expires_at is not None and max(k.held.expires_at, k.held.lease_until) <= k.now
+    @property
+    def when(self) -> str:
+        """The conditions, in words."""
+        return ", ".join(condition.says for condition in self.conditions)
 
 
-def _differs(k: Look) -> bool:
-    return k.fingerprint is not None and k.held.fingerprint is not None and k.fingerprint != k.held.fingerprint
+def _is(*statuses: str) -> frozenset[str]:
+    return frozenset(statuses)
 
 
-def _used_up(k: Look) -> bool:
-    return k.policy.max_attempts is not None and k.held.attempts >= k.policy.max_attempts
-
-
-NO_RECORD = Rule("absent", "no record", lambda _: True, Verdict.START)
-# The first rule that holds decides about a record.
+UNKNOWN_NEEDS = Condition("needs a feature not known to this version", lambda k: bool(unknown_needs(k.held)))
+# The first rule that holds decides about a record. A store that can prints them as one expression of its own.
 RULES: tuple[Rule, ...] = (
-    Rule("any other status", "not known to this version", lambda k: k.held.status not in STATUSES, Verdict.UNKNOWN),
-    Rule("any", "needs a feature not known to this version", lambda k: bool(unknown_needs(k.held)), Verdict.UNKNOWN),
-    Rule(
-        IN_PROGRESS,
-        "same owner as mine",
-        lambda k: k.held.owner == k.owner and k.held.status == IN_PROGRESS,
-        Verdict.WON,
-    ),
-    Rule("any", "expired, with no live lease", _is_expired, Verdict.START),
-    Rule("any", "fingerprint differs", _differs, Verdict.MISMATCH),
-    Rule(COMPLETED, "", lambda k: k.held.status == COMPLETED, Verdict.REPLAY),
-    Rule(PARKED, "", lambda k: k.held.status == PARKED, Verdict.PARKED),
-    Rule(IN_PROGRESS, "lease live", lambda k: is_live(k.held, k.now), Verdict.BUSY),
-    Rule(
-        IN_PROGRESS,
-        'lease lapsed, on_lapse="park"',
-        lambda k: k.held.status == IN_PROGRESS and k.policy.on_lapse == "park",
-        Verdict.PARK,
-    ),
-    Rule("IN_PROGRESS or RELEASED", "attempts used up", _used_up, Verdict.PARK),
-    Rule("IN_PROGRESS or RELEASED", "lease lapsed, or given back", lambda _: True, Verdict.NEXT),
+    Rule(_is(), (), Verdict.UNKNOWN),
+    Rule(None, (UNKNOWN_NEEDS,), Verdict.UNKNOWN),
+    Rule(_is(IN_PROGRESS), (MINE,), Verdict.WON),
+    Rule(None, (EXPIRED, LEASE_OVER), Verdict.START),
+    Rule(None, (DIFFERS,), Verdict.MISMATCH),
+    Rule(_is(COMPLETED), (), Verdict.REPLAY),
+    Rule(_is(PARKED), (), Verdict.PARKED),
+    Rule(_is(IN_PROGRESS), (LEASE_LIVE,), Verdict.BUSY),
+    Rule(_is(IN_PROGRESS), (PARKS_LAPSED,), Verdict.PARK),
+    Rule(_is(IN_PROGRESS, RELEASED), (USED_UP,), Verdict.PARK),
+    Rule(_is(IN_PROGRESS, RELEASED), (), Verdict.NEXT),
 )
+_Checks = tuple[tuple[Callable[[Look], bool], Verdict], ...]
+
+
+def by_status(rules: tuple[Rule, ...]) -> dict[str, _Checks]:
+    """Return what is left to check for each status; "" stands for one that this version does not know."""
+    return {
+        status: tuple(
+            (all_of(rule.conditions), rule.verdict)
+            for rule in rules
+            if rule.statuses is None or status in (rule.statuses or _is(""))
+        )
+        for status in (*STATUSES, "")
+    }
+
+
+CHECKS = by_status(RULES)
 
 
 def unknown_needs(record: Record) -> list[str]:
@@ -110,12 +126,24 @@ def decide(held: Record | None, now: float, owner: str, fingerprint: str | None,
         policy: the guard's options.
     """
     if held is None:
-        return NO_RECORD.verdict
+        return Verdict.START
     look = Look(held, now, owner, fingerprint, policy)
-    for rule in RULES:
-        if rule.holds(look):
-            return rule.verdict
-    raise AssertionError("the last rule always holds")
+    for holds, verdict in CHECKS.get(held.status) or CHECKS[""]:
+        if holds(look):
+            return verdict
+    raise AssertionError("the last rule of each status always holds")
+
+
+def taking(write: Write, held: Record, now: float) -> Write | None:
+    """Return the write by which an insert takes a record that is free. None: it is not free, or was the insert's own.
+
+    A copy of a request can arrive late. It must not open again what its own claim has ended.
+    """
+    policy = write.taking
+    if policy is None or held.owner == write.owner:
+        return None
+    verdict = decide(held, now, write.owner, write.fingerprint, policy)
+    return next_claim(write, held, fresh=verdict is Verdict.START) if verdict in FREE else None
 
 
 def has_taken_over(won: Record, before: Record | None) -> bool:

@@ -50,17 +50,11 @@ class Seen(NamedTuple):
 
 
 class _Content(NamedTuple):
-    """One value that a function closes over.
+    """One value that a function closes over."""
 
-    Attributes:
-        plain: what can be compared when the value is gone: its class, and the value itself if it is plain.
-        get: returns the value, or None when it is gone; it is None itself when ``plain`` says all.
-        inner: the contents of the value, if it is a function.
-    """
-
-    plain: object
-    get: Find | None = None
-    inner: Seen | None = None
+    plain: object  # what can be compared when the value is gone: its class, and the value itself if it is plain
+    get: Find | None = None  # returns the value, or None when it is gone; it is None itself when ``plain`` says all
+    inner: Seen | None = None  # the contents of the value, if it is a function
 
     @staticmethod
     def of(value: object, find: Find | None, depth: int) -> "_Content":

@@ -5,21 +5,13 @@ from typing import NamedTuple
 
 
 class Roots(NamedTuple):
-    """The names that a path can begin with.
-
-    Attributes:
-        names: these names.
-        fault: the error text for any other name: "names no parameter of charge(order)".
-        start: the prefix of a payload's field in a path, such as "order"; empty when there is no input.
-        claim: the parameter that takes the claim; no key can be read from it.
-        fixed: the name of the input where no function is known; here it is a mistake.
-    """
+    """The names that a path can begin with."""
 
     names: tuple[str, ...]
-    fault: str
-    start: str
-    claim: str | None = None
-    fixed: str | None = None
+    fault: str  # the error text for any other name: "names no parameter of charge(order)"
+    start: str  # the prefix of a payload's field in a path, such as "order"; empty when there is no input
+    claim: str | None = None  # the parameter that takes the claim; no key can be read from it
+    fixed: str | None = None  # the name of the input where no function is known; here it is a mistake
 
     def named(self, value: object) -> dict[str, object]:
         """Return the only input under its name; in a list for ``*args``."""

@@ -15,23 +15,15 @@ class Interrupted(BaseException):
 
 @dataclass
 class Attempt:
-    """What becomes of a job.
-
-    Attributes:
-        claim: the claim of the handler; None until the handler runs.
-        output: all that it wrote or returned, also what is too large to record.
-        errors: what a command wrote to its standard error.
-        error: what the handler raised.
-        reason: the error in a few words, for people.
-        files: closes the files that a command wrote to. Close it when the outcome has been told.
-    """
+    """What becomes of a job."""
 
     job: LineJob
-    claim: Claim | None = None
-    output: Output | None = None
-    errors: BinaryIO | None = None
-    error: BaseException | None = None
-    reason: str = ""
+    claim: Claim | None = None  # the claim of the handler; None until the handler runs
+    output: Output | None = None  # all that it wrote or returned, also what is too large to record
+    errors: BinaryIO | None = None  # what a command wrote to its standard error
+    error: BaseException | None = None  # what the handler raised
+    reason: str = ""  # the error in a few words, for people
+    # closes the files that a command wrote to. Close it when the outcome has been told
     files: ExitStack = field(default_factory=ExitStack)
 
     def failed(self, error: BaseException, reason: str = "") -> BaseException:

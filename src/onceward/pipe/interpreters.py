@@ -6,21 +6,13 @@ from typing import Final, NamedTuple
 
 
 class Interpreter(NamedTuple):
-    """A program that runs code from an argument.
-
-    Attributes:
-        names: its names.
-        code: letters of its options that take code.
-        others: letters of its options that take another argument.
-        long: its long options that take code, as the next argument or after ``=``.
-        anywhere: whether its options may also follow other arguments.
-    """
+    """A program that runs code from an argument."""
 
     names: re.Pattern[str]
-    code: str
-    others: str = ""
-    long: tuple[str, ...] = ()
-    anywhere: bool = False
+    code: str  # letters of its options that take code
+    others: str = ""  # letters of its options that take another argument
+    long: tuple[str, ...] = ()  # its long options that take code, as the next argument or after ``=``
+    anywhere: bool = False  # whether its options may also follow other arguments
 
 
 _KNOWN: Final = (

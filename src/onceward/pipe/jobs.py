@@ -11,22 +11,15 @@ from onceward.pipe.lines import LONGEST
 
 @dataclass(slots=True)
 class LineJob:
-    """A line that has a key.
-
-    Attributes:
-        key: as it stands in the ledger.
-        given: the command's arguments, or the parsed line for a function.
-        due: when to try it, on the monotonic clock.
-        give_up: until when to wait for another worker that holds the key; None before one was met.
-    """
+    """A line that has a key."""
 
     file: str
     number: int
     data: bytes
-    key: str
-    given: object
-    due: float = 0.0
-    give_up: float | None = None
+    key: str  # as it stands in the ledger
+    given: object  # the command's arguments, or the parsed line for a function
+    due: float = 0.0  # when to try it, on the monotonic clock
+    give_up: float | None = None  # until when to wait for another worker that holds the key; None before one was met
 
 
 class Jobs:

@@ -172,6 +172,39 @@ def test_a_fence_grows_although_the_clock_steps_back(moved):
     store.close()
 
 
+def database_of(postgres, encoding):
+    """Return the URL of a new database of that encoding."""
+    name = f"of_{encoding.lower()}"
+    postgres.sql(f"DROP DATABASE IF EXISTS {name}")
+    postgres.sql(f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    return postgres.url.replace("/test", f"/{name}")
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "EUC_JP"])
+def test_a_database_that_cannot_keep_every_text_is_refused(encoding, postgres):
+    store = open_store(database_of(postgres, encoding))
+    with pytest.raises(StoreError, match=f"encoding {encoding}, .* ENCODING 'UTF8'"):
+        drive(store.load("key"), store)
+    assert not FOUND.needed(store)()
+    store.close()
+
+
+def test_a_database_that_keeps_bytes_as_they_are_is_a_ledger(postgres):
+    store = open_store(database_of(postgres, "SQL_ASCII"))
+    held = [
+        drive(store.insert(claim_of(key, "a")), store).record for key in ("a", "é", "日本", "\U0001f600", "\U0010ffff")
+    ]
+    assert drive(store.scan("", None, 10), store).records == held
+    assert [drive(store.scan(one.key, None, 10), store).records for one in held] == [[one] for one in held]
+    store.close()
+
+
+@pytest.mark.parametrize("end", ["_meta", "_expiry", "_pkey"])
+def test_a_ledger_is_not_named_like_a_part_of_another(end, postgres):
+    with pytest.raises(ValueError, match="another ledger"):
+        open_store(f"{postgres.url}?table=orders{end}")
+
+
 def test_a_key_with_a_nul_is_not_cut_off(store):
     with pytest.raises(StoreError, match="NUL"):
         drive(store.insert(claim_of("a\0b", "a")), store)

@@ -16,7 +16,9 @@ def plant(name: str | None) -> None:
 
 def _lost_claim() -> None:
     """A claim whose reply was lost is not recognised."""
-    protocol.RULES = tuple(rule for rule in protocol.RULES if rule.when != "same owner as mine")
+    protocol.CHECKS = protocol.by_status(
+        tuple(rule for rule in protocol.RULES if rule.verdict is not protocol.Verdict.WON)
+    )
 
 
 def _abandoned() -> None:

@@ -2,7 +2,7 @@
 
 import runpy
 
-from onceward.core.protocol import ABSENT, NO_RECORD, RULES, STATUSES, TRANSITIONS, Verdict
+from onceward.core.protocol import ABSENT, RULES, STATUSES, TRANSITIONS, Verdict
 from places import DOCS
 
 DRAWN = runpy.run_path(str(DOCS / "draw_states.py"))
@@ -16,7 +16,7 @@ def test_the_page_has_every_transition_and_every_rule():
     page = DRAWN["page"]()
     for transition in TRANSITIONS:
         assert f"| {' | '.join(transition)} |" in page
-    for rule in (NO_RECORD, *RULES):
+    for rule in RULES:
         assert rule.verdict.value in page
 
 
@@ -25,4 +25,4 @@ def test_the_tables_name_only_statuses_that_exist():
 
 
 def test_every_verdict_is_reached_by_a_rule():
-    assert {rule.verdict for rule in (NO_RECORD, *RULES)} == set(Verdict)
+    assert {rule.verdict for rule in RULES} == set(Verdict)

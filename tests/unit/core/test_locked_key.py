@@ -3,7 +3,12 @@
 import pytest
 
 from onceward import Busy, Once, StoreError
+from onceward.core import many
+from onceward.core.drivers import drive
+from onceward.core.policy import Policy
 from onceward.core.register import KeyLocked
+from onceward.core.steps import Bid, Refused
+from onceward.stores.contract import OneByOne
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, at, fail_before
 
@@ -22,3 +27,15 @@ def test_a_locked_key_after_a_lost_reply_is_a_failure_of_the_ledger():
         Once(store, name="n").run("k", pytest.fail)
     assert not isinstance(raised.value, Busy)
     assert isinstance(raised.value, KeyLocked)
+
+
+class EachAlone(OneByOne, Faults):
+    """Each key of a batch is an exchange of its own."""
+
+
+def test_a_locked_key_of_a_batch_is_busy_unless_its_own_reply_was_lost():
+    lost = at({1: fail_before(lambda text: StoreError(text, transient=True))})
+    store = EachAlone(MemoryStore(), lambda ask: lost(ask) or fail_before(KeyLocked))
+    bids = [Bid(key, "a", None, Policy(lease=0.4)) for key in ("lost", "locked")]
+    doubtful, locked = drive(many.claim_many(store, bids), store)
+    assert (type(doubtful), type(locked)) == (KeyLocked, Refused)

@@ -1,21 +1,12 @@
-"""What OpenAPI says of idempotency keys, and whether the example does what it says."""
+"""What OpenAPI says of idempotency keys."""
 
-import asyncio
-import collections
 import copy
-import importlib
-import json
 import re
-import sys
 from typing import Annotated
 
-import httpx
 import pytest
-import schemathesis
 from fastapi import APIRouter, Depends, FastAPI, HTTPException
 from fastapi.responses import JSONResponse, PlainTextResponse
-from hypothesis import HealthCheck, given, settings
-from schemathesis.generation import GenerationMode
 
 from observing import told_of
 from onceward import Claim, Once, current
@@ -24,7 +15,6 @@ from onceward.web import Answer, AsgiIdempotency, Route
 from onceward.web import fastapi as of_fastapi
 from onceward.web.fastapi import answer, document
 from onceward.web.openapi import document as document_schema
-from places import EXAMPLES
 from web_calls import Rules, call, guards, post
 
 idempotent_route = guards(of_fastapi.idempotent_route)
@@ -268,56 +258,3 @@ def test_the_documented_pattern_takes_what_the_server_takes(strict, length):
             assert not matches(text), text
         else:
             assert matches(text) or text.startswith('" '), text
-
-
-# --- schemathesis ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def example(tmp_path_factory):
-    """The example payment service, with a ledger of its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LEDGER", f"sqlite:///{tmp_path_factory.mktemp('example')}/payments.db")
-        patch.setenv("CHARGES", "charges")
-        patch.syspath_prepend(str(EXAMPLES))
-        sys.modules.pop("payments_fastapi", None)
-        module = importlib.import_module("payments_fastapi")
-        yield module
-        module.once.close()
-        del sys.modules["payments_fastapi"]
-
-
-@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
-def test_the_example_does_what_its_openapi_says(example, mode):
-    seen = collections.Counter()
-    pays = schemathesis.openapi.from_asgi("/openapi.json", example.app)["/payments"]["POST"]
-
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-    @given(case=pays.as_strategy(mode))
-    def check(case):
-        for record, _ in example.once.ledger.records():
-            example.once.ledger.clear(record.key)  # a key may be generated twice, with two bodies
-        seen[case.call_and_validate().status_code] += 1
-
-    check()
-    assert sum(seen.values()) >= 50
-    assert (201 if mode is GenerationMode.POSITIVE else 400) in seen, seen
-
-
-def test_the_example_charges_an_order_once(example):
-    content = {"order": "A-1", "amount": 1250, "currency": "EUR"}
-
-    async def main():
-        async with example.lifespan(example.app):
-            transport = httpx.ASGITransport(example.app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-                headers = {"Idempotency-Key": '"once"'}
-                return [await client.post("/payments", json=content, headers=headers) for _ in range(2)]
-
-    first, second = asyncio.run(main())
-    assert first.status_code == second.status_code == 201
-    assert first.json() == second.json() == content | {"id": json.loads(first.text)["id"]}
-    with example.connect() as connection:
-        charged = connection.execute("SELECT amount FROM charges WHERE reference = 'A-1'").fetchall()
-    connection.close()
-    assert charged == [(1250,)]

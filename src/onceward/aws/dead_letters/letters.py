@@ -23,17 +23,11 @@ class Refusal(OncewardError):
 
 
 class LetterReading(NamedTuple):
-    """What is read from a message.
+    """What is read from a message."""
 
-    Attributes:
-        origin: the default key, as of the original message.
-        key: in the ledger.
-        fingerprint: of its input; None if its consumer compares none, or if it is unknown.
-    """
-
-    origin: str
-    key: str
-    fingerprint: str | None = None
+    origin: str  # the default key, as of the original message
+    key: str  # in the ledger
+    fingerprint: str | None = None  # of its input; None if its consumer compares none, or if it is unknown
 
 
 class Letters:

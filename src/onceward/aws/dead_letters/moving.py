@@ -13,7 +13,7 @@ queue drops the second copy by its deduplication id; in a standard queue it has 
 """
 
 import time
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from onceward.aws.dead_letters.letters import LetterReading, Letters, Refusal, copied
 from onceward.aws.dead_letters.plan import OnCompleted, Plan, Step, planned
@@ -25,9 +25,7 @@ from onceward.core.protocol import Verdict, decide
 from onceward.core.record import Record
 from onceward.errors import Busy, Completed, OncewardError, Parked, StoreError
 from onceward.keys.ledger_keys import derived_key, ledger_key
-
-if TYPE_CHECKING:
-    from onceward.once import Once
+from onceward.once import Once
 
 NAME: Final = "onceward.redrive"  # the namespace of the sendings
 KEPT: Final = 14 * DAY  # seconds that a sending is remembered: no queue keeps a message longer (MessageRetentionPeriod)
@@ -71,7 +69,7 @@ class Mover:
     """
 
     def __init__(
-        self, once: "Once", target: Queue, letters: Letters, *, completed: OnCompleted, lease: float, dry_run: bool
+        self, once: Once, target: Queue, letters: Letters, *, completed: OnCompleted, lease: float, dry_run: bool
     ) -> None:
         self._once, self._target, self._letters = once, target, letters
         self._completed: OnCompleted = completed

@@ -17,10 +17,9 @@ from onceward.aws.sqs.settings import QueueSettings
 from onceward.aws.sqs.visibility import Visibility
 from onceward.errors import OncewardError, StoreError
 from onceward.keys.ledger_keys import checked_name
-from onceward.once import check_once
+from onceward.once import Once, check_once
 
 if TYPE_CHECKING:
-    from onceward.once import Once
     from onceward.stores.ledger import Ledger
 
 __all__ = ["Backlog", "Fate", "Redrive", "UnfitQueues", "namespaces"]
@@ -76,7 +75,7 @@ class Redrive:
 
     def __init__(
         self,
-        once: "Once",
+        once: Once,
         source: Queue,
         target: Queue,
         *,

@@ -8,49 +8,28 @@ from onceward.stores.inspection import Finding, Inspected
 
 
 class Trigger(NamedTuple):
-    """An event source mapping from the queue to a Lambda function.
-
-    Attributes:
-        function: its name.
-        timeout: seconds that an invocation may take.
-        enabled: whether it is on.
-        partial: whether it takes partial batch responses.
-        window: seconds for which messages are gathered before an invocation.
-        concurrency: how many invocations it makes at a time; None is no limit.
-        reserved: the function's reserved concurrency; None if it has none, or if that is unknown.
-        filtered: whether it has a filter.
-    """
+    """An event source mapping from the queue to a Lambda function."""
 
     function: str
-    timeout: int = 3
+    timeout: int = 3  # seconds that an invocation may take
     enabled: bool = True
-    partial: bool = True
-    window: int = 0
-    concurrency: int | None = None
-    reserved: int | None = None
-    filtered: bool = False
+    partial: bool = True  # whether it takes partial batch responses
+    window: int = 0  # seconds for which messages are gathered before an invocation
+    concurrency: int | None = None  # how many invocations it makes at a time; None is no limit
+    reserved: int | None = None  # the function's reserved concurrency; None if it has none, or if that is unknown
+    filtered: bool = False  # whether it has a filter
 
 
 class Facts(NamedTuple):
-    """All that the checks look at. What is None or empty was not asked for, or could not be read.
+    """All that the checks look at. What is None or empty was not asked for, or could not be read."""
 
-    Attributes:
-        policy: the options of the consumer's guard: lease, retention and max_attempts.
-        queue: the queue.
-        dead: its dead-letter queue.
-        triggers: its event source mappings.
-        function: the function that must be among them, if one was named.
-        ledger: the facts about the ledger.
-        gaps: what could not be read.
-    """
-
-    policy: Policy
+    policy: Policy  # the options of the consumer's guard: lease, retention and max_attempts
     queue: QueueSettings | None = None
-    dead: QueueSettings | None = None
-    triggers: tuple[Trigger, ...] | None = None
-    function: str | None = None
+    dead: QueueSettings | None = None  # its dead-letter queue
+    triggers: tuple[Trigger, ...] | None = None  # its event source mappings
+    function: str | None = None  # the function that must be among them, if one was named
     ledger: Inspected | None = None
-    gaps: tuple[Finding, ...] = ()
+    gaps: tuple[Finding, ...] = ()  # what could not be read
 
 
 def days(seconds: float) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Final, Unpack, cast
+from typing import Final, Unpack, cast
 
 from onceward.aws.events import api_event
 from onceward.aws.events.handler import LambdaHandler, naming_worker, time_left
@@ -21,11 +21,8 @@ from onceward.http.rules import Rules, rules_of
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 from onceward.keys.ledger_keys import scoped_key
 from onceward.observe.events import Within
-from onceward.once import check_once
+from onceward.once import Once, check_once
 from onceward.results.codec import Codec
-
-if TYPE_CHECKING:
-    from onceward.once import Once
 
 Function = Callable[..., object]
 # The handler has run, so it does not run again, even if its caller cannot read the response.
@@ -34,7 +31,7 @@ RESERVE: Final = 1.0  # seconds of the time left that a wait must leave for the 
 
 
 def on_api(
-    once: "Once",
+    once: Once,
     rules: Rules | None = None,
     *,
     name: str | None = None,
@@ -85,7 +82,7 @@ def on_api(
 class _Api:
     """A function and its fixed settings."""
 
-    def __init__(self, once: "Once", rules: Rules, function: Function, name: str | None, options: Options) -> None:
+    def __init__(self, once: Once, rules: Rules, function: Function, name: str | None, options: Options) -> None:
         refuse_guarded(function)
         guard, handler = once.guards.for_function(function, name, options)
         self.name = guard.name

@@ -21,19 +21,12 @@ Event = dict[str, object]
 
 
 class Shape(NamedTuple):
-    """How one kind of caller wants its responses.
+    """How one kind of caller wants its responses."""
 
-    Attributes:
-        infers: whether a response can be any JSON, which is then the body of a 200.
-        quotes: whether a str as such a body becomes JSON, in quotes.
-        lines: whether ``multiValueHeaders`` holds the headers: "all" of them, "repeated" ones, or "none".
-        described: whether it wants a status description.
-    """
-
-    infers: bool = False
-    quotes: bool = False
-    lines: str = "none"
-    described: bool = False
+    infers: bool = False  # whether a response can be any JSON, which is then the body of a 200
+    quotes: bool = False  # whether a str as such a body becomes JSON, in quotes
+    lines: str = "none"  # whether ``multiValueHeaders`` holds the headers: "all" of them, "repeated" ones, or "none"
+    described: bool = False  # whether it wants a status description
 
 
 REST: Final = Shape(lines="repeated")

@@ -3,20 +3,18 @@
 from binascii import b2a_base64
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import Final, Unpack
 
 import msgspec
 
 from onceward.aws.events.handler import LambdaHandler, Source, wrapping
 from onceward.aws.events.records import at, filled, from_base64, needed, text_at, unfit
 from onceward.aws.events.response import BatchFailed, Response, delivery_of
+from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.delivery import Delivery, DeliveryOptions
 from onceward.observe.logs import logger
+from onceward.once import Once
 from onceward.results.values import model_data
-
-if TYPE_CHECKING:
-    from onceward.batch.batch import BatchOutcome
-    from onceward.once import Once
 
 SOURCE: Final = "aws:firehose"
 
@@ -32,7 +30,7 @@ DROPPED: Final = Dropped.DROPPED
 
 
 def on_firehose(
-    once: "Once", *, concurrency: int = 1, **options: Unpack[DeliveryOptions]
+    once: Once, *, concurrency: int = 1, **options: Unpack[DeliveryOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the transformation of a Firehose stream, each record transformed once.
 
@@ -80,13 +78,13 @@ def _field(record: object) -> str:
     return "kafkaRecordValue" if at(record, "kafkaRecordValue") is not None else "data"
 
 
-def _answer(outcomes: "Sequence[BatchOutcome]") -> Response:
+def _answer(outcomes: Sequence[BatchOutcome]) -> Response:
     if any(delivery_of(outcome).id is None for outcome in outcomes):
         raise BatchFailed("the event has a record without a recordId to answer with; Firehose must try again", outcomes)
     return {"records": [_answered(outcome) for outcome in outcomes]}
 
 
-def _answered(outcome: "BatchOutcome") -> dict[str, object]:
+def _answered(outcome: BatchOutcome) -> dict[str, object]:
     delivery = delivery_of(outcome)
     field = _field(delivery.raw)
     answer: dict[str, object] = {"recordId": delivery.id, "result": "ProcessingFailed", field: at(delivery.raw, field)}

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, Unpack
 from onceward.consumers.delivery import Delivery, DeliveryOptions
 from onceward.core import worker
 from onceward.core.policy import Options
-from onceward.once import check_once
+from onceward.once import Once, check_once
 
 if TYPE_CHECKING:
     from onceward.batch.batch import BatchOutcome
     from onceward.keys.reading import KeySource
-    from onceward.once import Once
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -38,27 +37,19 @@ class LambdaHandler(Protocol[T_co]):
 
 
 class Source(NamedTuple, Generic[T]):
-    """One event source, as data.
+    """One event source, as data."""
 
-    Attributes:
-        name: of its decorator, for errors.
-        deliveries: returns one delivery for each record of an event and a context; raises MalformedEvent.
-        answer: makes the response from their outcomes, or raises.
-        group: as for :meth:`Once.batch`, like ``concurrency``.
-        concurrency: see above.
-        values: whether ``answer`` needs the handlers' results.
-    """
-
-    name: str
+    name: str  # of its decorator, for errors
+    # returns one delivery for each record of an event and a context; raises MalformedEvent
     deliveries: Callable[[object, object], list[Delivery]]
-    answer: "Callable[[Sequence[BatchOutcome]], T]"
-    group: Callable[[Delivery], Hashable | None] | None = None
-    concurrency: int = 1
-    values: bool = False
+    answer: "Callable[[Sequence[BatchOutcome]], T]"  # makes the response from their outcomes, or raises
+    group: Callable[[Delivery], Hashable | None] | None = None  # as for :meth:`Once.batch`
+    concurrency: int = 1  # as for :meth:`Once.batch`
+    values: bool = False  # whether ``answer`` needs the handlers' results
 
 
 def wrapping(
-    once: "Once", source: Source[T], options: DeliveryOptions
+    once: Once, source: Source[T], options: DeliveryOptions
 ) -> Callable[[Callable[..., object]], LambdaHandler[T]]:
     """Return the decorator for a source; it raises TypeError or ValueError if an option or the function does not fit.
 
@@ -74,7 +65,7 @@ def wrapping(
 
 
 def _wrapped(
-    once: "Once",
+    once: Once,
     source: Source[T],
     function: Callable[..., object],
     *,

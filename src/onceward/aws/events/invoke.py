@@ -1,24 +1,22 @@
 """Direct invocations of a Lambda function, and all others with their own kind of input."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import Final, Unpack
 
 import msgspec
 
 from onceward.aws.events.handler import LambdaHandler, Source, wrapping
 from onceward.aws.events.response import raise_own
+from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.delivery import Delivery, DeliveryOptions
+from onceward.once import Once
 from onceward.results.values import model_data
-
-if TYPE_CHECKING:
-    from onceward.batch.batch import BatchOutcome
-    from onceward.once import Once
 
 SOURCE: Final = "aws:lambda"
 
 
 def on_invoke(
-    once: "Once", **options: Unpack[DeliveryOptions]
+    once: Once, **options: Unpack[DeliveryOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[object]]:
     """Make a function the handler of direct invocations, each handled once.
 
@@ -48,7 +46,7 @@ def _delivery(event: object, context: object) -> list[Delivery]:
     return [delivery]
 
 
-def _answer(outcomes: "Sequence[BatchOutcome]") -> object:
+def _answer(outcomes: Sequence[BatchOutcome]) -> object:
     if not outcomes[0].ok or outcomes[0].error is not None:
         raise_own(outcomes)
     return msgspec.to_builtins(outcomes[0].value, str_keys=True, enc_hook=model_data)

@@ -2,15 +2,13 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import Final, Unpack
 
 from onceward.aws.events.handler import LambdaHandler
 from onceward.aws.events.records import MalformedEvent, at, filled, from_base64, needed, other_source, text_at, unfit
 from onceward.aws.events.response import ReportOptions, Response, reported
 from onceward.consumers.delivery import Delivery, MalformedRecord
-
-if TYPE_CHECKING:
-    from onceward.once import Once
+from onceward.once import Once
 
 SOURCES: Final = (
     "aws:kafka",
@@ -20,7 +18,7 @@ SOURCES: Final = (
 
 
 def on_kafka(
-    once: "Once", *, concurrency: int = 1, **options: Unpack[ReportOptions]
+    once: Once, *, concurrency: int = 1, **options: Unpack[ReportOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a topic's records, each handled once, and those of a partition in order.
 

@@ -1,24 +1,22 @@
 """Lambda's events of SNS, EventBridge and S3: asynchronous invocations, which Lambda makes again when they fail."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import Any, Final, Unpack
 from urllib.parse import unquote_plus
 
 from onceward.aws.events.handler import LambdaHandler, Source, wrapping
 from onceward.aws.events.records import at, deliveries_of, needed, text_at, unfit
 from onceward.aws.events.response import raise_failed, raise_own
+from onceward.batch.outcomes import BatchOutcome
 from onceward.consumers.delivery import Delivery, DeliveryOptions, MalformedRecord
-
-if TYPE_CHECKING:
-    from onceward.batch.batch import BatchOutcome
-    from onceward.once import Once
+from onceward.once import Once
 
 SNS: Final = "aws:sns"
 EVENTBRIDGE: Final = "aws:events"
 S3: Final = "aws:s3"
 
 
-def on_sns(once: "Once", **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+def on_sns(once: Once, **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a topic's messages, each handled once.
 
     The payload is the decoded ``Message``, the key SNS's ``MessageId`` by default.
@@ -37,50 +35,30 @@ def on_sns(once: "Once", **options: Unpack[DeliveryOptions]) -> Callable[[Callab
     return wrapping(once, Source("on_sns", lambda event, _: deliveries_of(event, SNS, _message), raise_failed), options)
 
 
-def on_s3(once: "Once", **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
+def on_s3(once: Once, **options: Unpack[DeliveryOptions]) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a bucket's notifications, each handled once.
 
     The payload is a flat dict: ``eventName``, ``eventTime``, ``bucket``, ``key`` (decoded, as ``GetObject`` takes it) and, if
     they are there, ``versionId``, ``size``, ``eTag`` and ``sequencer``; :class:`Delivery` has the rest. The key is the
     bucket, the object's key and version, the event's name and the sequencer by default, or the event's time if S3
-    gives no sequencer.
-
-    Args:
-        once: as for :func:`on_sns`.
-        **options: see :class:`DeliveryOptions`.
-
-    Returns:
-        As :func:`on_sns`.
-
-    Raises:
-        TypeError, ValueError: as :func:`on_sns`.
+    gives no sequencer. Arguments, answer and errors are those of :func:`on_sns`.
     """
     return wrapping(once, Source("on_s3", lambda event, _: deliveries_of(event, S3, _object), raise_failed), options)
 
 
 def on_eventbridge(
-    once: "Once", **options: Unpack[DeliveryOptions]
+    once: Once, **options: Unpack[DeliveryOptions]
 ) -> Callable[[Callable[..., object]], LambdaHandler[None]]:
     """Make a function the handler of a bus's events, each handled once.
 
     The payload is the event's ``detail``; :class:`Delivery` has the whole event as ``raw``. The key is the event's ``id`` by
-    default.
-
-    Args:
-        once: as for :func:`on_sns`.
-        **options: see :class:`DeliveryOptions`.
-
-    Returns:
-        A decorator. The handler answers None, and raises what the function raised, or why it did not run, so that Lambda
-        tries again; :class:`MalformedEvent` if the event is not of EventBridge.
-
-    Raises:
-        TypeError, ValueError: as :func:`on_sns`.
+    default. The arguments are those of :func:`on_sns`. The handler answers None. It raises what the function raised, or why it
+    did not run, so that Lambda tries again; :class:`MalformedEvent` if the event is not of EventBridge.
     """
     return wrapping(once, Source("on_eventbridge", lambda event, _: _bus_event(event), _answer_of_one), options)
 
 
-def _answer_of_one(outcomes: "Sequence[BatchOutcome]") -> None:
+def _answer_of_one(outcomes: Sequence[BatchOutcome]) -> None:
     if not outcomes[0].ok:
         raise_own(outcomes)
 

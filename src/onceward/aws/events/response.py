@@ -1,16 +1,14 @@
 """Lambda's answer for a batch: a response that names what failed, or an error."""
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Literal, NoReturn, Unpack, cast
+from typing import Literal, NoReturn, Unpack, cast
 
 from onceward.aws.events.handler import LambdaHandler, Source, wrapping
+from onceward.batch.outcomes import BatchOutcome
 from onceward.claim.arguments import check_flag
 from onceward.consumers.delivery import Delivery, DeliveryOptions
 from onceward.errors import OncewardError
-
-if TYPE_CHECKING:
-    from onceward.batch.batch import BatchOutcome
-    from onceward.once import Once
+from onceward.once import Once
 
 AllFailed = Literal["report", "raise"]
 Response = dict[str, list[dict[str, object]]]
@@ -25,12 +23,12 @@ class BatchFailed(OncewardError):
         outcomes: one for each record, in the order of the event.
     """
 
-    def __init__(self, message: str, outcomes: "Sequence[BatchOutcome]" = ()) -> None:
+    def __init__(self, message: str, outcomes: Sequence[BatchOutcome] = ()) -> None:
         super().__init__(message)
         self.outcomes = outcomes
 
 
-def delivery_of(outcome: "BatchOutcome") -> Delivery:
+def delivery_of(outcome: BatchOutcome) -> Delivery:
     """Return the delivery that an outcome is about."""
     return cast("Delivery", outcome.record)
 
@@ -50,7 +48,7 @@ class ReportOptions(DeliveryOptions, total=False):
 
 
 def reported(
-    once: "Once",
+    once: Once,
     source: str,
     deliveries: Callable[[object], list[Delivery]],
     *,
@@ -75,7 +73,7 @@ def reported(
     if all_failed not in {"report", "raise"}:
         raise ValueError(f'all_failed={all_failed!r}: give "report" or "raise"')
 
-    def answer(outcomes: "Sequence[BatchOutcome]") -> Response:
+    def answer(outcomes: Sequence[BatchOutcome]) -> Response:
         failed = [outcome for outcome in outcomes if not outcome.ok]
         none_done = len(failed) == len(outcomes) and any(o.status not in {"busy", "deferred"} for o in failed)
         if failed and (not partial or (all_failed == "raise" and none_done)):
@@ -89,18 +87,18 @@ def reported(
     return wrapping(once, Source(source, lambda event, _: deliveries(event), answer, group, concurrency), options)
 
 
-def raise_failed(outcomes: "Sequence[BatchOutcome]") -> None:
+def raise_failed(outcomes: Sequence[BatchOutcome]) -> None:
     """Raise BatchFailed if any record is not done."""
     if not all(outcome.ok for outcome in outcomes):
         raise failure(outcomes)
 
 
-def raise_own(outcomes: "Sequence[BatchOutcome]") -> NoReturn:
+def raise_own(outcomes: Sequence[BatchOutcome]) -> NoReturn:
     """Raise why the only record is not done, or its recorded exception."""
     raise outcomes[0].error or failure(outcomes)
 
 
-def failure(outcomes: "Sequence[BatchOutcome]", why: str = "") -> BatchFailed:
+def failure(outcomes: Sequence[BatchOutcome], why: str = "") -> BatchFailed:
     """Return the error that makes an invocation fail; the first record's error is its cause."""
     failed = [outcome for outcome in outcomes if not outcome.ok]
     first = failed[0]

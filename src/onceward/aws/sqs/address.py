@@ -13,21 +13,13 @@ _LEGACY: Final = re.compile(r"(?:([a-z0-9-]+)\.)?queue\.amazonaws\.com(?:\.cn)?"
 
 
 class Address(NamedTuple):
-    """What a queue's name, ARN or URL says.
-
-    Attributes:
-        name: of the queue.
-        url: None if it must be requested.
-        account: of the queue; None is the caller's own.
-        region: of the queue; None if it is not in the text.
-        endpoint: where requests go by default; None is the region's own endpoint.
-    """
+    """What a queue's name, ARN or URL says."""
 
     name: str
-    url: str | None = None
-    account: str | None = None
-    region: str | None = None
-    endpoint: str | None = None
+    url: str | None = None  # None if it must be requested
+    account: str | None = None  # of the queue; None is the caller's own
+    region: str | None = None  # of the queue; None if it is not in the text
+    endpoint: str | None = None  # where requests go by default; None is the region's own endpoint
 
     @property
     def fifo(self) -> bool:

@@ -3,7 +3,7 @@
 import base64
 import logging
 import shlex
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from onceward.aws.events.sqs import SOURCE, Unwrap, check_unwrap, message_delivery
 from onceward.aws.sqs.deletes import Deletes
@@ -15,10 +15,8 @@ from onceward.aws.sqs.settings import QueueSettings
 from onceward.aws.sqs.visibility import Visibility
 from onceward.consumers.broker import Broker
 from onceward.consumers.callers import Callers
-
-if TYPE_CHECKING:
-    from onceward.consumers.delivery import Delivery
-    from onceward.core.policy import Policy
+from onceward.consumers.delivery import Delivery
+from onceward.core.policy import Policy
 
 _log: Final = logging.getLogger("onceward")
 
@@ -51,7 +49,7 @@ class SqsBroker(Broker[Message]):
         self._queue, self._unwrap = queue, unwrap
         self._seconds, self._wait, self._longest = visibility, wait, longest
 
-    async def open(self, policy: "Policy") -> "Policy":
+    async def open(self, policy: Policy) -> Policy:
         settings = QueueSettings.read(await self._queue.attributes_async())
         seconds = settings.visibility if self._seconds is None else self._seconds
         if seconds == 0:
@@ -80,7 +78,7 @@ class SqsBroker(Broker[Message]):
         self._visibility.hold(messages)
         return messages
 
-    def delivery(self, message: Message) -> "Delivery":
+    def delivery(self, message: Message) -> Delivery:
         return message_delivery(record_of(message, self._settings.arn), unwrap=self._unwrap, fifo=self.ordered)
 
     def receives(self, message: Message) -> int:

@@ -12,15 +12,10 @@ from onceward.errors import OncewardError
 
 
 class Kept(NamedTuple):
-    """A message that is kept.
+    """A message that is kept."""
 
-    Attributes:
-        queue: the ARN of the queue that it was received from.
-        message: as it was received; of its system attributes, the message group.
-    """
-
-    queue: str
-    message: Message
+    queue: str  # the ARN of the queue that it was received from
+    message: Message  # as it was received; of its system attributes, the message group
 
 
 def kept_text(message: Message, queue: str) -> str:

@@ -1,7 +1,7 @@
 """A worker for one SQS queue."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from onceward.aws.events.sqs import Unwrap
 from onceward.aws.sqs.broker import SqsBroker
@@ -9,10 +9,7 @@ from onceward.aws.sqs.message import Message
 from onceward.aws.sqs.queue import Queue
 from onceward.aws.sqs.queue_steps import LONGEST_WAIT
 from onceward.consumers.worker import PAUSES, Worker, WorkerOptions
-from onceward.once import check_once
-
-if TYPE_CHECKING:
-    from onceward.once import Once
+from onceward.once import Once, check_once
 
 
 class SqsWorker(Worker[Message]):
@@ -44,7 +41,7 @@ class SqsWorker(Worker[Message]):
 
     def __init__(
         self,
-        once: "Once",
+        once: Once,
         queue: Queue | str,
         handler: Callable[..., object],
         *,

@@ -17,38 +17,22 @@ _SKEW: Final = 60.0  # seconds; AWS refuses requests that are signed 5 minutes o
 
 
 class Table(NamedTuple):
-    """A ledger in DynamoDB.
-
-    Attributes:
-        url: the ledger's URL.
-        name: the table's name.
-        status: the table's status; None if there is no table, "" if it could not be read.
-        keys: its key attributes with their types, HASH first.
-        wanted: the ledger's key attributes.
-        on_demand: whether it is billed by request.
-        scaled: whether provisioned capacity is scaled; None if unknown.
-        ttl: the attribute of its TTL; "" if it is off, None if unknown.
-        expiry: the attribute by which the ledger's records expire.
-        times: attributes of the ledger's records that hold other times.
-        recovers: whether it can be restored to a point in time; None if unknown.
-        regions: other regions whose replica may lag behind.
-        gaps: what could not be checked.
-        skew: how many seconds this machine's clock is ahead of DynamoDB's, at least and at most.
-    """
+    """A ledger in DynamoDB."""
 
     url: str
     name: str = "ledger"
-    status: str | None = "ACTIVE"
-    keys: Keys = (("key", "S"),)
-    wanted: Keys = (("key", "S"),)
-    on_demand: bool = True
-    scaled: bool | None = None
-    ttl: str | None = "expires_at"
-    expiry: str = "expires_at"
-    times: frozenset[str] = frozenset()
-    recovers: bool | None = True
-    regions: tuple[str, ...] = ()
-    gaps: tuple[Finding, ...] = ()
+    status: str | None = "ACTIVE"  # the table's status; None if there is no table, "" if it could not be read
+    keys: Keys = (("key", "S"),)  # its key attributes with their types, HASH first
+    wanted: Keys = (("key", "S"),)  # the ledger's key attributes
+    on_demand: bool = True  # whether it is billed by request
+    scaled: bool | None = None  # whether provisioned capacity is scaled; None if unknown
+    ttl: str | None = "expires_at"  # the attribute of its TTL; "" if it is off, None if unknown
+    expiry: str = "expires_at"  # the attribute by which the ledger's records expire
+    times: frozenset[str] = frozenset()  # attributes of the ledger's records that hold other times
+    recovers: bool | None = True  # whether it can be restored to a point in time; None if unknown
+    regions: tuple[str, ...] = ()  # other regions whose replica may lag behind
+    gaps: tuple[Finding, ...] = ()  # what could not be checked
+    # how many seconds this machine's clock is ahead of DynamoDB's, at least and at most
     skew: tuple[float, float] = (0.0, 0.0)
 
     @property

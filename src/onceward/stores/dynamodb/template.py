@@ -3,15 +3,13 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from onceward.stores.capabilities import check_options
 from onceward.stores.dynamodb.create import expiry_of, recovery, table_of
+from onceward.stores.dynamodb.items import Layout
 from onceward.stores.dynamodb.requests import Body
-
-if TYPE_CHECKING:
-    from onceward.stores.dynamodb.items import Layout
-    from onceward.stores.dynamodb.store import DynamoStore
+from onceward.stores.dynamodb.store import DynamoStore
 
 # A conditional write needs only the write's right, and TransactWriteItems the rights of its members (docs.aws.amazon.com,
 # "DynamoDB API permissions" and "IAM and transactions").
@@ -30,7 +28,7 @@ class Grant(NamedTuple):
 Grants = Mapping[str, Sequence[Grant]]  # by role
 
 
-def template(store: "DynamoStore", kind: str, options: AbstractSet[str]) -> str:
+def template(store: DynamoStore, kind: str, options: AbstractSet[str]) -> str:
     """Return the template of a ledger's table (:data:`onceward.stores.capabilities.TEMPLATE`).
 
     Args:
@@ -50,7 +48,7 @@ def template(store: "DynamoStore", kind: str, options: AbstractSet[str]) -> str:
     return PRINTERS[kind](store.requests.table.rpartition("/")[2], store.layout, _grants(store, pitr=pitr), pitr)
 
 
-def _grants(store: "DynamoStore", *, pitr: bool) -> Grants:
+def _grants(store: DynamoStore, *, pitr: bool) -> Grants:
     operator = (*OPERATOR, "DescribeContinuousBackups") if pitr else OPERATOR
     ledger = {
         role: [Grant("Ledger", [f"dynamodb:{action}" for action in actions])]
@@ -70,7 +68,7 @@ def _grants(store: "DynamoStore", *, pitr: bool) -> Grants:
 # --- CloudFormation -------------------------------------------------------------------------------------------------
 
 
-def _cloudformation(table: str, layout: "Layout", grants: Grants, pitr: bool) -> str:
+def _cloudformation(table: str, layout: Layout, grants: Grants, pitr: bool) -> str:
     properties: Body = {**table_of(table, layout), "TimeToLiveSpecification": expiry_of(layout)}
     if pitr:
         properties["PointInTimeRecoverySpecification"] = recovery()
@@ -133,7 +131,7 @@ def _yaml(value: object, indent: str = "") -> list[str]:
 # --- Terraform ------------------------------------------------------------------------------------------------------
 
 
-def _terraform(table: str, layout: "Layout", grants: Grants, pitr: bool) -> str:
+def _terraform(table: str, layout: Layout, grants: Grants, pitr: bool) -> str:
     made = table_of(table, layout)
     schema = cast("list[Mapping[str, str]]", made["KeySchema"])
     keys = {f"{one['KeyType'].lower()}_key": one["AttributeName"] for one in schema}
@@ -188,7 +186,7 @@ def _quoted(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-PRINTERS: Final[dict[str, Callable[[str, "Layout", Grants, bool], str]]] = {
+PRINTERS: Final[dict[str, Callable[[str, Layout, Grants, bool], str]]] = {
     "cloudformation": _cloudformation,
     "terraform": _terraform,
 }

@@ -10,7 +10,7 @@ from onceward.errors import StoreError
 from onceward.stores.observed import Observed
 from onceward.stores.postgres.faults import ANEW, DENIED, NO_TABLE, Broken, SqlError, SqlRefusal, refused, unreachable
 from onceward.stores.postgres.queries import ManyRows, OneRow, PurgeQuery, Query, RawQuery, Row
-from onceward.stores.postgres.schema import Names, check_version, is_complete, make, read_meta
+from onceward.stores.postgres.schema import ENCODING, Names, check, is_complete, make, read_meta
 from onceward.stores.postgres.statements import Statements
 
 PURGE_EVERY, PURGE_LIMIT = 100, 250  # purge up to 250 rows after every 100 keys that were asked for
@@ -146,15 +146,15 @@ def prepared(names: Names, url: str) -> Steps[dict[str, str]]:
     except SqlError as error:
         if error.state not in NO_TABLE:
             raise
-        meta = {}
-    check_version(meta, url)
+        meta = dict((yield RawQuery(ENCODING)))
+    check(meta, url)
     if not is_complete(meta):
         try:
             yield RawQuery(make(names))
         except SqlError as error:
             if error.state != DENIED:
                 raise
-            what = "migrate" if meta else "init"
+            what = "migrate" if "version" in meta else "init"
             raise StoreError(
                 f"ledger {url}: this role may not make what is missing ({error}). Let the tables' owner run "
                 f"`onceward {what}` once"

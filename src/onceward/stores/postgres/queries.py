@@ -84,7 +84,7 @@ class ScanQuery(Query):
     __slots__ = ("limit",)
 
     def __init__(self, text: str, prefix: str, after: str | None, limit: int) -> None:
-        super().__init__("scan", text, (after or "", prefix, prefix + "\U0010ffff", limit + 1))
+        super().__init__("scan", text, (after or "", prefix, _end(prefix), limit + 1))
         self.limit = limit
 
     def reply(self, rows: Sequence[Row]) -> Page:
@@ -93,6 +93,15 @@ class ScanQuery(Query):
         records = [reply.record for reply in replies if reply.record is not None]
         page = records[: self.limit]
         return Page(page, page[-1].key if len(records) > self.limit else None, replies[0].now)
+
+
+def _end(prefix: str) -> str | None:
+    """Return the first text after all that start with the prefix; None if there is none."""
+    rest = prefix.rstrip("\U0010ffff")
+    if not rest:
+        return None
+    following = ord(rest[-1]) + 1
+    return rest[:-1] + chr(following if following != 0xD800 else 0xE000)  # between them are no characters
 
 
 class PurgeQuery(Query):
@@ -125,7 +134,7 @@ def reply_of(row: Row) -> Reply:
     won = row[0]
     if won is None:
         return Reply(False, None, row[1])
-    return tuple.__new__(Reply, (won, tuple.__new__(Record, row[2:]), row[1]))
+    return tuple.__new__(Reply, (won, tuple.__new__(Record, row[2:]), row[1], None))
 
 
 def values_of(write: Write) -> tuple[object, ...]:

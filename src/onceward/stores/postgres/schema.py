@@ -11,6 +11,9 @@ ADDED: Final[dict[str, str]] = {}  # columns that a ledger of a lower minor lack
 PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 _LOCK: Final = 7162831505713  # a number of our own, for all ledgers of a database
 LONGEST: Final = 50  # characters of a table's name: those of its index and second table have 63
+_TAKEN: Final = ("_meta", "_expiry", "_pkey")  # what belongs to a ledger ends with these
+_ENCODINGS: Final = frozenset({"UTF8", "SQL_ASCII"})  # in which a server keeps every text
+ENCODING: Final = "SELECT 'encoding', current_setting('server_encoding')"
 
 
 class Names:
@@ -27,6 +30,8 @@ class Names:
                 raise ValueError(
                     f"{what}={name!r}: give a name of lower-case letters, digits and underscores, at most {LONGEST} long"
                 )
+        if table.endswith(_TAKEN):
+            raise ValueError(f"table={table!r}: another ledger's tables and indexes can end with {', '.join(_TAKEN)}")
         place = "" if schema is None else f'"{schema}".'
         self.schema = schema
         self.plain = table
@@ -80,11 +85,16 @@ def make(names: Names) -> str:
 
 def read_meta(names: Names) -> str:
     """Return the statement that reads what a ledger says of itself."""
-    return f"SELECT name, value FROM {names.meta}"
+    return f"SELECT name, value FROM {names.meta} UNION ALL {ENCODING}"
 
 
-def check_version(meta: Mapping[str, str], url: str) -> None:
-    """Raise StoreError if the ledger's schema is of another version."""
+def check(meta: Mapping[str, str], url: str) -> None:
+    """Raise StoreError if the ledger's schema is of another version, or its database cannot keep every text."""
+    if meta["encoding"] not in _ENCODINGS:
+        raise StoreError(
+            f"ledger {url}: its database has the encoding {meta['encoding']}, which cannot keep every key and result. Give one with "
+            "UTF8: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+        )
     if meta.get("version", str(VERSION)) != str(VERSION):
         raise StoreError(
             f"ledger {url}: its schema is version {meta['version']!r}, and this onceward knows version {VERSION} only. If a "

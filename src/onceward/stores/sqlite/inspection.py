@@ -4,12 +4,10 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from onceward.stores.inspection import Finding
-
-if TYPE_CHECKING:
-    from onceward.stores.sqlite.store import SqliteStore
+from onceward.stores.sqlite.store import SqliteStore
 
 _WAL: Final = "sqlite.org/wal.html"
 
@@ -21,19 +19,12 @@ _VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
 
 
 class File(NamedTuple):
-    """A ledger in an SQLite file.
-
-    Attributes:
-        path: the file's path.
-        kind: the file system's kind, such as ``ext4``; None if unknown.
-        free: free bytes there.
-        writable: whether this user can write the file, or make it.
-    """
+    """A ledger in an SQLite file."""
 
     path: str
-    kind: str | None
-    free: int
-    writable: bool
+    kind: str | None  # the file system's kind, such as ``ext4``; None if unknown
+    free: int  # free bytes there
+    writable: bool  # whether this user can write the file, or make it
 
     @property
     def is_local(self) -> bool:
@@ -87,7 +78,7 @@ class File(NamedTuple):
             )
 
 
-def inspect(store: "SqliteStore") -> File:
+def inspect(store: SqliteStore) -> File:
     """Return the facts (:data:`onceward.stores.capabilities.INSPECT`)."""
     path = store.path
     folder = next(part for part in Path(path).parents if part.exists())

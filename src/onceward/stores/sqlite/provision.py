@@ -5,23 +5,20 @@ import os
 import sqlite3
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from onceward.core.drivers import Steps
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
 from onceward.stores.sqlite.schema import ADDED, META, TABLE
-
-if TYPE_CHECKING:
-    from onceward.stores.sqlite.store import SqliteStore
+from onceward.stores.sqlite.store import SqliteStore
 
 
-def found(store: "SqliteStore") -> bool:
+def found(store: SqliteStore) -> bool:
     """Return whether there is a file (:data:`onceward.stores.capabilities.FOUND`)."""
     return os.path.exists(store.path)
 
 
-def provision(store: "SqliteStore", options: AbstractSet[str]) -> Steps[list[Part]]:
+def provision(store: SqliteStore, options: AbstractSet[str]) -> Steps[list[Part]]:
     """Make the file and its schema (:data:`onceward.stores.capabilities.PROVISION`)."""
     check_options(store.url, options)
     there = found(store)
@@ -30,7 +27,7 @@ def provision(store: "SqliteStore", options: AbstractSet[str]) -> Steps[list[Par
     return [Part(f"file {store.path}", not there), Part("its schema", not had)]
 
 
-def migrate(store: "SqliteStore") -> Steps[list[Part]]:
+def migrate(store: SqliteStore) -> Steps[list[Part]]:
     """Add the columns that an earlier version's file lacks (:data:`onceward.stores.capabilities.MIGRATE`).
 
     Raises:

@@ -3,23 +3,20 @@
 import contextlib
 import sqlite3
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from onceward.core.drivers import Steps
 from onceward.errors import StoreError
 from onceward.stores.capabilities import Ended, TransactionState
 from onceward.stores.sqlite.anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite.file import SqliteFile, translated
-
-if TYPE_CHECKING:
-    from onceward.stores.sqlite.requests import SqlRequest
-    from onceward.stores.sqlite.store import SqliteStore
+from onceward.stores.sqlite.requests import SqlRequest
+from onceward.stores.sqlite.store import SqliteStore
 
 _MARK = "onceward_body"
 _BACK, _RELEASE = f"ROLLBACK TO {_MARK}", f"RELEASE {_MARK}"
 
 
-def join(store: "SqliteStore", connection: sqlite3.Connection) -> "SqliteSession":
+def join(store: SqliteStore, connection: sqlite3.Connection) -> "SqliteSession":
     """Return the session of a connection (:data:`onceward.stores.capabilities.TRANSACTION`).
 
     Raises:
