@@ -8,13 +8,10 @@ once = Once("sqlite:///orders.db")
 def charge(order: dict) -> dict: ...
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from onceward.claim.claim import Claim
-from onceward.claim.replays import CallOutcome
-from onceward.claim.running import current
 from onceward.core.policy import Policy
-from onceward.core.record import Record
 from onceward.errors import (
     Busy,
     Completed,
@@ -37,7 +34,11 @@ from onceward.errors import (
 from onceward.once import Once
 
 if TYPE_CHECKING:
+    from onceward.claim.claim import Claim
+    from onceward.claim.replays import CallOutcome
+    from onceward.claim.running import current
     from onceward.claim.stepping.answers import NOT_MADE, Made
+    from onceward.core.record import Record
     from onceward.stores.ledger import Ledger, NotFound
 
 __version__ = "0.1.0"
@@ -73,18 +74,21 @@ __all__ = [
 ]
 
 
-_LATER = {
+# Loaded on first use, to keep `import onceward` short.
+_ELSEWHERE = {
+    "CallOutcome": "claim.replays",
+    "Claim": "claim.claim",
     "Ledger": "stores.ledger",
     "NotFound": "stores.ledger",
-    "NOT_MADE": "claim.stepping.answers",
+    "Record": "core.record",
+    "current": "claim.running",
     "Made": "claim.stepping.answers",
+    "NOT_MADE": "claim.stepping.answers",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LATER:
+    if name not in _ELSEWHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    globals()[name] = value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    globals()[name] = value = getattr(import_module(f"onceward.{_ELSEWHERE[name]}"), name)
     return value
