@@ -70,8 +70,6 @@ class DynamoStore(DynamoTable):
         self._blobs = blobs
         self._probe = probe
 
-    # --- the verbs ------------------------------------------------------------------------------------------------
-
     def insert(self, write: Write) -> Steps[Reply]:
         if self._probe or not self.clock.known:
             seen = yield from self.look(write.key, consistent=False)
