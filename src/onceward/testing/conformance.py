@@ -25,12 +25,18 @@ from collections.abc import Callable, Sequence
 
 from onceward.core.clock import Clock
 from onceward.stores.contract import Store
-from onceward.testing import checks_batches, checks_ledger, checks_register, checks_time
+from onceward.testing import checks_batches, checks_finding, checks_ledger, checks_register, checks_time
 from onceward.testing.bench import CHECKS, MODES, Bench, Check, Mode, NotConforming
 
 __all__ = ["CHECKS", "MODES", "Bench", "Check", "Mode", "NotConforming", "conform"]
 
-REGISTERED = (checks_register, checks_time, checks_batches, checks_ledger)  # importing them fills CHECKS
+REGISTERED = (
+    checks_register,
+    checks_time,
+    checks_batches,
+    checks_ledger,
+    checks_finding,
+)  # importing them fills CHECKS
 
 
 def conform(
