@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from onceward.core.drivers import Steps
+    from onceward.core.policy import Policy
 
 IN_PROGRESS: Final = "IN_PROGRESS"
 COMPLETED: Final = "COMPLETED"
@@ -59,8 +60,11 @@ class Write(NamedTuple):
     """A record on its way to a store. Its times are durations until the store stamps them. Make one by keyword.
 
     A ``fence`` of 0 asks the store for a new one: its time in microseconds, larger than any fence of an expired and purged
-    record of the same key. The record stays ``keep`` seconds after the lease; ``None`` is for ever. The lease ends at
-    ``until`` (store's time) or later: a renewal never shortens it.
+    record of the same key. A takeover gives one more than the fence that it saw, and the store may make it larger. The record
+    stays ``keep`` seconds after the lease; ``None`` is for ever. The lease ends at ``until`` (store's time) or later: a
+    renewal never shortens it.
+
+    With ``taking``, an insert can also replace a record that is free under this policy: see ``protocol.taking``.
     """
 
     key: str
@@ -78,10 +82,11 @@ class Write(NamedTuple):
     until: float = 0.0
     worker: str | None = None
     needs: str | None = None
+    taking: "Policy | None" = None
 
     def at(self, now: float) -> Record:
         """Return the record that this write makes at the store's time ``now`` (seconds)."""
-        key, status, owner, fence, beat, tries, mark, result, error, made, lease, keep, floor, worker, needs = self
+        key, status, owner, fence, beat, tries, mark, result, error, made, lease, keep, floor, worker, needs, _ = self
         until = now + lease
         if floor:  # a renewal
             until = max(until, floor)
@@ -93,8 +98,12 @@ class Write(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A store's answer: whether the write was made, the current record, and the store's time (seconds)."""
+    """A store's answer: whether the write was made, the current record, and the store's time (seconds).
+
+    ``before`` is the record that an insert replaced, if any.
+    """
 
     won: bool
     record: Record | None
     now: float
+    before: Record | None = None

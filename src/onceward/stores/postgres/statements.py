@@ -71,8 +71,9 @@ class Statements:
         same_each = " AND ".join(f"t.{name} = b.seen_{name}" for name in VERSION)
         of_t = ", ".join(f"t.{name}" for name in FIELDS)
         insert = f"INSERT INTO {table} ({COLUMNS}) SELECT"
-        unless_there = f"ON CONFLICT (key) DO NOTHING RETURNING {COLUMNS}"
-        made = "SELECT true, c.now, made.* FROM c, made"
+        written = "clock_timestamp() AS written"  # the time after the row was written: see fences.py
+        unless_there = f"ON CONFLICT (key) DO NOTHING RETURNING {written}, {COLUMNS}"
+        made = "SELECT true, made.* FROM made"
         # A snapshot from before a wait does not show what was waited for: an insert may return nothing.
         held = "UNION ALL SELECT false, c.now, held.* FROM c, held"
         # What a refused write met, or no record.
@@ -92,8 +93,8 @@ class Statements:
             + self.answer(f"{made} {held}")
         )
         self.swap = (
-            f"{self.first}, made AS (UPDATE {table} t SET {changes} FROM c WHERE t.key = $2 AND {same} RETURNING {of_t})"
-            + self.answer(f"{made} {met}")
+            f"{self.first}, made AS (UPDATE {table} t SET {changes} FROM c WHERE t.key = $2 AND {same} "
+            f"RETURNING {written}, {of_t})" + self.answer(f"{made} {met}")
         )
         # All rows are locked in the order of their keys before the first is written: batches cannot deadlock.
         self.swap_many = (
@@ -101,7 +102,7 @@ class Statements:
             f"locked AS MATERIALIZED (SELECT t.key FROM c, b, {table} t WHERE t.key = ANY ($2) AND t.key = b.key "
             f"AND {same_each} ORDER BY t.key FOR NO KEY UPDATE OF t), "
             f"made AS (UPDATE {table} t SET {changes_each} FROM c, b, locked l "
-            f"WHERE t.key = l.key AND b.key = l.key AND {same_each} RETURNING {of_t})"
+            f"WHERE t.key = l.key AND b.key = l.key AND {same_each} RETURNING {written}, {of_t})"
             + self.answer(
                 f"{made} UNION ALL SELECT false, c.now, {of_t} FROM c, {table} t "
                 "WHERE t.key = ANY ($2) AND t.key NOT IN (SELECT key FROM made) UNION ALL SELECT NULL, c.now, NULL"
@@ -121,7 +122,7 @@ class Statements:
         )
         self.delete = (
             f"{FIRST}, made AS (DELETE FROM {table} t USING c WHERE t.key = $2 AND t.owner = $3 AND t.fence = $4::bigint "
-            f"AND t.beat = $5::bigint RETURNING {of_t}), {keep_high} {made} {met}"
+            f"AND t.beat = $5::bigint RETURNING {written}, {of_t}), {keep_high} {made} {met}"
         )
         # Rows that somebody works on are left for the next purge.
         self.purge = (
@@ -140,9 +141,10 @@ class Statements:
         # A renewal never shortens a lease: it ends at ``until`` or later.
         ends = f"greatest(c.now + {given['lease']} * interval '1 second', to_timestamp({given['until']}))"
         high = f"(SELECT value::bigint + 1 FROM {self._meta} WHERE name = 'fence')"
-        stamped = f"greatest((date_part('epoch', c.now) * 1000000)::bigint, {high})"
+        # The time is read anew for each row, right before it is written.
+        stamped = f"greatest((date_part('epoch', clock_timestamp()) * 1000000)::bigint, {high}, 1 - {given['fence']})"
         made = {
-            "fence": f"CASE WHEN {given['fence']} = 0 THEN {stamped} ELSE {given['fence']} END",
+            "fence": f"CASE WHEN {given['fence']} > 0 THEN {given['fence']} ELSE {stamped} END",
             "lease_until": ends,
             "created_at": f"coalesce(to_timestamp({given['created_at']}), c.now)",
             "expires_at": f"{ends} + {given['keep']} * interval '1 second'",

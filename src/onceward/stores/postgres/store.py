@@ -11,6 +11,7 @@ from onceward.errors import StoreError
 from onceward.stores.contract import MORE, Damaged, Page, Purged
 from onceward.stores.postgres.exchange import Conduit, PostgresExchange
 from onceward.stores.postgres.faults import stops_all
+from onceward.stores.postgres.fences import Fences, is_claim, is_doubtful, renewed
 from onceward.stores.postgres.queries import ManyRows, Met, OneRow, PurgeQuery, Query, ScanQuery, values_of
 from onceward.stores.postgres.schema import Names
 
@@ -39,26 +40,46 @@ class PostgresStore(PostgresExchange):
 
     def __init__(self, conduit: Conduit, names: Names, url: str) -> None:
         super().__init__(conduit, names, url)
+        self._fences = Fences()
         self._waited: dict[object, float] = {}  # keys that a verb of this process is writing, and since when
 
     def insert(self, write: Write) -> Steps[Reply]:
         """Write if the key is absent."""
         for _ in range(_AGAIN):
-            reply = yield from self._one("insert", self.statements.insert, values_of(write))
+            reply = yield from self._one("insert", self.statements.insert, values_of(self._fences.asked(write, None)))
             if reply.record is not None:
-                return reply
+                return (yield from self._fenced(write, None, reply))
             # It waited for a claim that was not committed yet when this statement began: a new one sees that.
         raise self.restless(write.key)
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:
         """Write if the record is still the version seen."""
-        values = (*values_of(write), seen.owner, seen.fence, seen.beat)
+        reply = yield from self._swap(write, seen)
+        return (yield from self._fenced(write, seen, reply))
+
+    def _swap(self, write: Write, seen: Record) -> Steps[Reply]:
+        values = (*values_of(self._fences.asked(write, seen)), seen.owner, seen.fence, seen.beat)
         for _ in range(_AGAIN):
             reply = yield from self._one("swap", self.statements.swap, values)
             if not _is_stale(reply, seen):
                 return reply
             # Another write was committed while this one waited. The record is what the statement saw before.
         raise self.restless(write.key)
+
+    def _fenced(self, write: Write, seen: Record | None, reply: Reply) -> Steps[Reply]:
+        """Return the reply to a write. A claim takes another fence if one can have been larger than its own."""
+        if not is_claim(write, seen):
+            return reply
+        if is_doubtful(write, reply) and reply.record is not None:
+            won = reply.won
+            try:
+                reply = yield from self._swap(renewed(write, reply.record), reply.record)
+                reply = reply._replace(won=won and reply.won)
+            except KeyLocked:  # which would mean that another claim has the key
+                raise self.restless(write.key) from None
+        if reply.record is not None and reply.record.owner == write.owner:
+            self._fences.note(reply.record)
+        return reply
 
     def _one(self, action: str, text: str, values: tuple[object, ...]) -> Steps[Reply]:
         """Write one key. While another verb here waits for it, wait briefly: many must not hold all the connections."""
@@ -136,8 +157,9 @@ class PostgresStore(PostgresExchange):
             seen = None
         for write in todo:
             reply = met.replies.get(write.key, None if seen is None else Reply(False, None, met.now))
-            if reply is not None and (seen is None or not _is_stale(reply, seen[write.key])):
-                answers[write.key] = reply
+            of = None if seen is None else seen[write.key]
+            if reply is not None and (of is None or not _is_stale(reply, of)):
+                answers[write.key] = yield from _alone(self._fenced(write, of, reply))
             elif trouble is not None:
                 answers[write.key] = trouble
             else:
@@ -147,10 +169,15 @@ class PostgresStore(PostgresExchange):
         return answers
 
     def _insert_all(self, writes: list[Write]) -> Query:
-        return ManyRows("insert_many", self.statements.insert_many, _columns([values_of(write) for write in writes]))
+        return ManyRows(
+            "insert_many",
+            self.statements.insert_many,
+            _columns([values_of(self._fences.asked(write, None)) for write in writes]),
+        )
 
     def _swap_all(self, writes: list[Write], seen: Mapping[str, Record]) -> Query:
-        values = [(*values_of(write), *_version(seen[write.key])) for write in writes]
+        asked = self._fences.asked
+        values = [(*values_of(asked(write, of := seen[write.key])), *_version(of)) for write in writes]
         return ManyRows("swap_many", self.statements.swap_many, _columns(values))
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:

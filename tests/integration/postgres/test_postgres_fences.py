@@ -1,0 +1,194 @@
+"""A key's fences only grow: past claims that stop in the middle of a write, rollbacks, deletions and clocks that step back."""
+
+import contextlib
+import random
+import threading
+import time
+
+import psycopg
+import pytest
+
+from onceward import Once
+from onceward.core.drivers import drive
+from onceward.core.record import RELEASED
+from onceward.core.register import KeyLocked
+from onceward.stores import open_store
+from onceward.testing.bench import claim_of, next_of
+
+
+@pytest.fixture
+def store(schema):
+    store = open_store(schema)
+    drive(store.load("?"), store)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def stopping(store, postgres):
+    """Stop every write of the owner "slow" for some time between its reading of the clock and the row."""
+    name = f"{store.names.schema}.stopping"
+    postgres.sql(
+        f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN IF NEW.owner = 'slow' THEN PERFORM pg_sleep(0.5); END IF; RETURN NEW; END $$",
+        database="test",
+    )
+    postgres.sql(
+        f"CREATE TRIGGER stopping BEFORE INSERT ON {store.names.table} FOR EACH ROW EXECUTE FUNCTION {name}()",
+        database="test",
+    )
+
+
+def begun(verb, store):
+    """Run a verb in a thread; return what joins it and returns its reply."""
+    replies = []
+    thread = threading.Thread(target=lambda: replies.append(drive(verb, store)))
+    thread.start()
+    time.sleep(0.2)
+
+    def reply():
+        thread.join()
+        return replies[0]
+
+    return reply
+
+
+def deleted_meanwhile(store):
+    between = drive(store.insert(claim_of("key", "b")), store).record
+    assert drive(store.delete(between), store).won
+    return between
+
+
+@pytest.mark.usefixtures("stopping")
+def test_a_claim_that_stops_before_its_write_has_the_larger_fence(store):
+    slow = begun(store.insert(claim_of("key", "slow")), store)
+    between = deleted_meanwhile(store)
+    reply = slow()
+    assert reply.won
+    assert reply.record.fence > between.fence
+    assert drive(store.load("key"), store).record == reply.record
+
+
+@pytest.mark.usefixtures("stopping")
+def test_a_claim_of_a_batch_that_stops_has_the_larger_fence(store):
+    slow = begun(store.insert_many([claim_of("key", "slow"), claim_of("other", "b")]), store)
+    between = deleted_meanwhile(store)
+    stopped, other = slow()
+    assert stopped.won
+    assert other.won
+    assert stopped.record.fence > between.fence
+
+
+@pytest.mark.usefixtures("stopping")
+def test_a_claim_that_stops_while_a_transaction_comes_and_goes(store, postgres):
+    slow = begun(store.insert(claim_of("n:key", "slow")), store)
+    fence = rolled_back(Once(open_store(store.url), name="n"), postgres)
+    assert slow().record.fence > fence
+
+
+@pytest.mark.usefixtures("stopping")
+def test_a_stopped_claim_whose_reply_was_lost_has_the_larger_fence(store):
+    write = claim_of("key", "slow")
+    lost = begun(only_the_first_request(store.insert(write)), store)
+    between = deleted_meanwhile(store)
+    lost()
+    again = drive(open_store(store.url).insert(write), store)  # in a process that does not know how long it took
+    assert again.record.owner == "slow"
+    assert again.record.fence > between.fence
+
+
+def only_the_first_request(verb):
+    """Send a verb's first request, and nothing after its reply."""
+    yield next(verb)
+
+
+def rolled_back(once, postgres):
+    """Return the fence of a claim whose transaction an interrupt rolls back, so that no record tells of it."""
+    with psycopg.connect(postgres.url, autocommit=True) as connection, contextlib.suppress(KeyboardInterrupt):
+        with once.transaction("key", connection) as transaction:
+            fence = transaction.claim.fence
+            raise KeyboardInterrupt
+    return fence
+
+
+def test_no_fence_comes_twice_after_a_takeover_was_rolled_back(store, postgres):
+    once = Once(store, name="n")
+    drive(store.insert(claim_of("n:key", "a", status=RELEASED, lease=0.0)), store)
+    fences = [rolled_back(Once(open_store(store.url), name="n"), postgres) for _ in range(3)]
+    fences.append(once.acquire("key").fence)
+    assert fences == sorted(set(fences))
+
+
+def test_a_rollback_is_remembered_on_a_new_primary_whose_clock_is_late(moved, postgres):
+    url, move = moved
+    store = open_store(url)
+    once = Once(store, name="n")
+    path = f"-csearch_path={store.names.schema},pg_catalog"
+    with psycopg.connect(postgres.url, autocommit=True, options=path) as connection:
+        with pytest.raises(KeyboardInterrupt), once.transaction("key", connection) as transaction:
+            fence = transaction.claim.fence
+            raise KeyboardInterrupt
+    move(-5)
+    assert once.acquire("key").fence > fence
+    store.close()
+
+
+def test_fences_grow_under_attack(moved, postgres):
+    """Claims, takeovers, deletions and purges of few keys at once, while the clock steps back and forth."""
+    url, move = moved
+    stores = [open_store(url) for _ in range(3)]
+    drive(stores[0].load("?"), stores[0])
+    told = {key: [] for key in ("a", "b", "c")}  # what each holder was told, in their order: one at a time holds a key
+    over = threading.Event()
+    failures = []
+
+    def hold(number):
+        store, choose = stores[number % 3], random.Random(number)
+        try:
+            while not over.is_set():
+                hold_one(store, choose.choice("abc"), choose, told)
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    threads = [threading.Thread(target=hold, args=[number]) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for turn in range(30):
+        move((-3, 2, -1, 1)[turn % 4])
+        with contextlib.suppress(KeyLocked):
+            drive(stores[turn % 3].purge(10), stores[turn % 3])
+        time.sleep(0.1)
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    for fences in told.values():
+        assert len(fences) > 20
+        assert fences == sorted(set(fences))
+    for store in stores:
+        store.close()
+
+
+def hold_one(store, key, choose, told):
+    """Claim a key, or take it over if it is free; then free it by one of the ways there are."""
+    try:
+        reply = drive(store.insert(claim_of(key, f"{choose.random()}")), store)
+        held = reply.record
+        if not reply.won:
+            if held.status != RELEASED:
+                return
+            write = claim_of(key, f"{choose.random()}", fence=held.fence + 1, created_at=held.created_at)
+            reply = drive(store.swap(write, held), store)
+            held = reply.record
+        if not reply.won:
+            return
+        told[key].append(held.fence)
+        ending = choose.randrange(3)
+        if ending == 0:
+            drive(store.delete(held), store)
+        else:
+            keep = 600.0 if ending == 1 else 0.0  # which the next purge deletes
+            drive(store.swap(next_of(held, status=RELEASED, lease=0.0, keep=keep), held), store)
+    except KeyLocked:
+        pass
