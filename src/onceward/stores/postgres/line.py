@@ -1,0 +1,127 @@
+"""Who waits for a connection, in the order in which they came: threads and coroutines alike.
+
+The first is woken when a connection is free. Nobody else takes it, with two exceptions: who was not woken for a while may look,
+because the first may be stuck in a busy event loop; and a signal handler goes before what it has interrupted. There are no locks
+around the line itself, since a signal handler could interrupt their holder.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from onceward.core.clock import boottime
+
+T = TypeVar("T")
+_NAP: Final = 0.5  # seconds without a word after which one looks all the same
+
+
+class Place:
+    """One that waits in a thread."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
+
+    def wake(self) -> None:
+        """Let it look."""
+        with contextlib.suppress(RuntimeError):  # it is awake already
+            self._asleep.release()
+
+    def sleep(self, seconds: float) -> bool:
+        """Wait until it is woken; return False if nobody did."""
+        return self._asleep.acquire(timeout=seconds)
+
+
+class AwaitingPlace:
+    """One that waits in a coroutine."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self._loop = asyncio.get_running_loop()
+        self._asleep: asyncio.Future[bool] = self._loop.create_future()
+
+    def wake(self) -> None:
+        """Let it look."""
+        if asyncio._get_running_loop() is self._loop:  # the documented one raises where there is none
+            self._tell(woken=True)
+            return
+        with contextlib.suppress(RuntimeError):  # its loop is closed
+            self._loop.call_soon_threadsafe(self._tell, True)
+
+    def _tell(self, woken: bool) -> None:
+        if not self._asleep.done():
+            self._asleep.set_result(woken)
+
+    async def sleep(self, seconds: float) -> bool:
+        """Wait until it is woken; return False if nobody did."""
+        timer = self._loop.call_later(seconds, self._tell, False)
+        try:
+            return await self._asleep
+        finally:
+            timer.cancel()
+            self._asleep = self._loop.create_future()
+
+
+class Line:
+    """A line of those who wait.
+
+    Args:
+        is_there: tells whether what they wait for is there.
+    """
+
+    def __init__(self, is_there: Callable[[], bool]) -> None:
+        self._is_there = is_there
+        self._places: deque[Place | AwaitingPlace] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def wake(self) -> None:
+        """Wake the first. Call it when what they wait for is there."""
+        with contextlib.suppress(IndexError):
+            self._places[0].wake()
+
+    def wait(self, look: Callable[[], T | None], seconds: float) -> T | None:
+        """Wait until ``look()`` finds something, and return that; None if it took too long."""
+        place, end, woken = Place(), boottime() + seconds, True
+        try:
+            self._places.append(place)
+            while True:
+                if (not woken or self._is_next(place)) and (found := look()) is not None:
+                    return found
+                left = end - boottime()
+                if left <= 0:
+                    return None
+                woken = place.sleep(min(left, _NAP))
+        finally:
+            self._leave(place)
+
+    async def wait_async(self, look: Callable[[], T | None], seconds: float) -> T | None:
+        """As :meth:`wait`, for a coroutine."""
+        place, end, woken = AwaitingPlace(), boottime() + seconds, True
+        try:
+            self._places.append(place)
+            while True:
+                if (not woken or self._places[0] is place) and (found := look()) is not None:
+                    return found
+                left = end - boottime()
+                if left <= 0:
+                    return None
+                woken = await place.sleep(min(left, _NAP))
+        finally:
+            self._leave(place)
+
+    def _is_next(self, place: Place) -> bool:
+        """Tell whether it is the first, or the first is stuck beneath it."""
+        first = self._places[0]
+        return first is place or first.thread == place.thread
+
+    def _leave(self, place: Place | AwaitingPlace) -> None:
+        with contextlib.suppress(ValueError):
+            self._places.remove(place)
+        if self._places and self._is_there():
+            self.wake()
