@@ -183,8 +183,10 @@ def test_a_server_killed_and_started_again_loses_and_doubles_nothing(request, st
         assert runs == dict.fromkeys(range(100), 1)
         assert ledger.spent() == {str(n): 1 for n in range(100)}
         records = [record for record, _ in Once(ledger.url).ledger.records()]
-        assert {(record.status, record.attempts) for record in records} == {(COMPLETED, 1)}
-        assert len(records) == 200
+        assert [record.status for record in records] == [COMPLETED] * 200
+        if not ledger.away:
+            assert {record.attempts for record in records} == {1}
+        # Else bodies fail with their connection, and claims whose replies were lost wait for the end of their lease.
 
 
 # --- wrong clocks -------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import random
 import sqlite3
 import time
 import uuid
+from types import SimpleNamespace
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import Request, urlopen
@@ -22,6 +23,7 @@ class SqlLedger:
 
     lease = 1.0  # the shortest that a loaded machine can be trusted to renew
     mark = "?"
+    away: tuple[type[Exception], ...] = ()  # what the driver raises while the server is away
 
     def __init__(self, url: str):
         self.url = url
@@ -87,11 +89,29 @@ class PostgresLedger(SqlLedger):
         return cls._on(request.getfixturevalue("postgres15"), f"ledger_{uuid.uuid4().hex}")
 
     @classmethod
+    @contextlib.contextmanager
+    def own_server(cls, request, folder):
+        """Give a ledger and the server that it is on, with ``stop`` and ``start``."""
+        from postgres_servers import Postgres  # workers do without it, and without pytest
+
+        server = Postgres()
+        try:
+            yield cls._on(server, "ledger"), SimpleNamespace(stop=server.kill, start=server.start)
+        finally:
+            server.stop()
+
+    @classmethod
     def _on(cls, server, schema):
         server.sql(f"CREATE SCHEMA {schema}", database="test")
         made = cls(f"{server.url}?schema={schema}")
         made.create()
         return made
+
+    @property
+    def away(self):
+        import psycopg
+
+        return (psycopg.OperationalError,)
 
     def connect(self):
         import psycopg
@@ -105,6 +125,7 @@ class DynamoLedger:
 
     scheme = "dynamodb"
     lease = 3.0  # the server's clock is shown in seconds
+    away = ()
 
     def __init__(self, url: str):
         self.url = url
@@ -169,7 +190,7 @@ class DynamoLedger:
 
 
 LEDGERS = {"sqlite": SqliteLedger, "dynamodb": DynamoLedger, "postgresql": PostgresLedger}
-SERVED = {"dynamodb": DynamoLedger}  # those whose server a test can kill
+SERVED = {"dynamodb": DynamoLedger, "postgresql": PostgresLedger}  # those whose server a test can kill
 
 
 def at(url: str):

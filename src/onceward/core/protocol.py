@@ -22,7 +22,7 @@ from onceward.core.conditions import (
 )
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Write
-from onceward.core.writes import ended, first_claim, next_version
+from onceward.core.writes import ended, first_claim, next_claim, next_version
 
 
 class Verdict(Enum):
@@ -39,6 +39,7 @@ class Verdict(Enum):
     UNKNOWN = "refused: a newer version may know what it means"
 
 
+FREE = frozenset({Verdict.START, Verdict.NEXT})
 STATUSES = frozenset({IN_PROGRESS, COMPLETED, RELEASED, PARKED})
 NEEDS: frozenset[str] = frozenset()  # the features that this version knows
 
@@ -131,6 +132,18 @@ def decide(held: Record | None, now: float, owner: str, fingerprint: str | None,
         if holds(look):
             return verdict
     raise AssertionError("the last rule of each status always holds")
+
+
+def taking(write: Write, held: Record, now: float) -> Write | None:
+    """Return the write by which an insert takes a record that is free. None: it is not free, or was the insert's own.
+
+    A copy of a request can arrive late. It must not open again what its own claim has ended.
+    """
+    policy = write.taking
+    if policy is None or held.owner == write.owner:
+        return None
+    verdict = decide(held, now, write.owner, write.fingerprint, policy)
+    return next_claim(write, held, fresh=verdict is Verdict.START) if verdict in FREE else None
 
 
 def has_taken_over(won: Record, before: Record | None) -> bool:

@@ -127,7 +127,7 @@ def _logged(log, key):
 def survive(url, log, count):
     """Go through all keys, with effects of both kinds, although the server is killed and started again."""
     ledger = ledgers.at(url)
-    once = Once(url, lease=60, on_busy=60.0)
+    once = Once(url, lease=20, on_busy=40.0)  # longer than a server takes to recover
     left = list(range(int(count)))
     while left:
         random.shuffle(left)
@@ -142,7 +142,7 @@ def _survived(once, ledger, log, key):
         ledger.claim_and_spend(once, key, str(key), key)
     except Completed as done:
         return done.result == key
-    except (Busy, StoreError):
+    except (Busy, StoreError, *ledger.away):
         return False
     return True
 

@@ -64,12 +64,7 @@ class Tries:
 
 
 class QueueSteps:
-    """The steps of one queue's client, and what drives them.
-
-    Args:
-        address: of the queue.
-        wires: how requests get to the service.
-    """
+    """The steps of one queue's client, and what drives them."""
 
     def __init__(self, address: Address, wires: Wires) -> None:
         self._address = address

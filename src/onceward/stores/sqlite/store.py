@@ -37,7 +37,7 @@ class SqliteStore(SqliteExchange):
     }
 
     def insert(self, write: Write) -> Steps[Reply]:
-        reply: Reply = yield SqlRequest(partial(requests.insert, write), write.key)
+        reply: Reply = yield SqlRequest(partial(requests.insert, write), partial(requests.look, write))
         return reply
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:

@@ -38,7 +38,7 @@ class Powertools(Beside):
     COMPLETED, no such result      INPROGRESS  the record's expiry: Powertools must neither replay nor run it
     =============================  ==========  ===========================================================
 
-    ``validation`` is Powertools' own hash. It is neither compared nor written.
+    ``validation`` is Powertools' own hash of a payload. Each write of ours removes it, because it is of an earlier claim's.
 
     Args:
         partition: as for :class:`Beside`. If Powertools has a ``sort_key_attr``, the static value, as in
@@ -56,7 +56,8 @@ class Powertools(Beside):
     def __init__(
         self, partition: str = "id={key}", sort: str | None = None, names: Mapping[str, str] | None = None
     ) -> None:
-        super().__init__(partition, sort, names, ("status", "expiration", "data", "in_progress_expiration"))
+        theirs = ("status", "expiration", "data", "in_progress_expiration", "validation")
+        super().__init__(partition, sort, names, theirs)
         self._lapse = self.theirs["in_progress_expiration"]
 
     def shown(self, record: Record) -> Item:
