@@ -18,7 +18,7 @@ T = TypeVar("T")
 _NAP: Final = 0.5  # seconds without a word after which one looks all the same
 
 
-class Place:
+class ThreadInLine:
     """One that waits in a thread."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Place:
         return self._asleep.acquire(timeout=seconds)
 
 
-class AwaitingPlace:
+class TaskInLine:
     """One that waits in a coroutine."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Line:
 
     def __init__(self, is_there: Callable[[], bool]) -> None:
         self._is_there = is_there
-        self._places: deque[Place | AwaitingPlace] = deque()
+        self._places: deque[ThreadInLine | TaskInLine] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._places)
@@ -87,7 +87,7 @@ class Line:
 
     def wait(self, look: Callable[[], T | None], seconds: float) -> T | None:
         """Wait until ``look()`` finds something, and return that; None if it took too long."""
-        place, end, woken = Place(), boottime() + seconds, True
+        place, end, woken = ThreadInLine(), boottime() + seconds, True
         try:
             self._places.append(place)
             while True:
@@ -102,7 +102,7 @@ class Line:
 
     async def wait_async(self, look: Callable[[], T | None], seconds: float) -> T | None:
         """As :meth:`wait`, for a coroutine."""
-        place, end, woken = AwaitingPlace(), boottime() + seconds, True
+        place, end, woken = TaskInLine(), boottime() + seconds, True
         try:
             self._places.append(place)
             while True:
@@ -115,12 +115,12 @@ class Line:
         finally:
             self._leave(place)
 
-    def _is_next(self, place: Place) -> bool:
+    def _is_next(self, place: ThreadInLine) -> bool:
         """Tell whether it is the first, or the first is stuck beneath it."""
         first = self._places[0]
         return first is place or first.thread == place.thread
 
-    def _leave(self, place: Place | AwaitingPlace) -> None:
+    def _leave(self, place: ThreadInLine | TaskInLine) -> None:
         with contextlib.suppress(ValueError):
             self._places.remove(place)
         if self._places and self._is_there():
