@@ -4,12 +4,12 @@ import threading
 from collections.abc import Mapping
 from functools import partial
 from typing import Final, cast
-from urllib.parse import SplitResult
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
 from onceward.core.protocol import is_known, taking
 from onceward.core.record import Record, Reply, Write
+from onceward.stores import StoreUrl
 from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Purged
 from onceward.stores.locks import owns, reentered, watch_forks
 from onceward.stores.observed import Observed
@@ -144,7 +144,7 @@ class MemoryStore(OneByOne, Observed):
 CAPABILITIES = MemoryStore.capabilities
 
 
-def open_url(parts: SplitResult, options: dict[str, str]) -> MemoryStore:
+def open_url(parts: StoreUrl, options: dict[str, str]) -> MemoryStore:
     """Open ``memory:``. Raises ValueError if the URL has more than that."""
     if parts.netloc or parts.path or options:
         raise ValueError(f"{parts.geturl()!r}: the in-memory store takes nothing after memory:")
