@@ -1,8 +1,8 @@
 """Who waits for a connection, in the order in which they came: threads and coroutines alike.
 
-The first is woken when a connection is free. Nobody else takes it, with two exceptions: who was not woken for a while may look,
-because the first may be stuck in a busy event loop; and a signal handler goes before what it has interrupted. There are no locks
-around the line itself, since a signal handler could interrupt their holder.
+The first is woken when a connection is free, and nobody else takes it. There are two exceptions. If it stays free for a while, the
+first is stuck, for example in a busy event loop, and others go before it. A signal handler goes before what it has interrupted.
+No lock is around the line itself, since a signal handler could interrupt its holder.
 """
 
 import asyncio
@@ -15,7 +15,8 @@ from typing import Final, TypeVar
 from onceward.core.clock import boottime
 
 T = TypeVar("T")
-_NAP: Final = 0.5  # seconds without a word after which one looks all the same
+_NAP: Final = 0.5  # seconds without a word after which one looks whether the first is stuck:
+_MOMENT: Final = 0.05  # whether it leaves for so long what is there
 
 
 class ThreadInLine:
@@ -66,8 +67,8 @@ class TaskInLine:
             self._asleep = self._loop.create_future()
 
 
-class Line:
-    """A line of those who wait.
+class Turns:
+    """The turns of those who wait.
 
     Args:
         is_there: tells whether what they wait for is there.
@@ -87,31 +88,33 @@ class Line:
 
     def wait(self, look: Callable[[], T | None], seconds: float) -> T | None:
         """Wait until ``look()`` finds something, and return that; None if it took too long."""
-        place, end, woken = ThreadInLine(), boottime() + seconds, True
+        place, end, woken, stuck = ThreadInLine(), boottime() + seconds, True, False
         try:
             self._places.append(place)
             while True:
-                if (not woken or self._is_next(place)) and (found := look()) is not None:
+                if ((stuck and not woken) or self._is_next(place)) and (found := look()) is not None:
                     return found
                 left = end - boottime()
                 if left <= 0:
                     return None
-                woken = place.sleep(min(left, _NAP))
+                stuck = not woken and self._is_there()
+                woken = place.sleep(min(left, _MOMENT if stuck else _NAP))
         finally:
             self._leave(place)
 
     async def wait_async(self, look: Callable[[], T | None], seconds: float) -> T | None:
         """As :meth:`wait`, for a coroutine."""
-        place, end, woken = TaskInLine(), boottime() + seconds, True
+        place, end, woken, stuck = TaskInLine(), boottime() + seconds, True, False
         try:
             self._places.append(place)
             while True:
-                if (not woken or self._places[0] is place) and (found := look()) is not None:
+                if ((stuck and not woken) or self._places[0] is place) and (found := look()) is not None:
                     return found
                 left = end - boottime()
                 if left <= 0:
                     return None
-                woken = await place.sleep(min(left, _NAP))
+                stuck = not woken and self._is_there()
+                woken = await place.sleep(min(left, _MOMENT if stuck else _NAP))
         finally:
             self._leave(place)
 

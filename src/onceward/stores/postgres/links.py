@@ -16,7 +16,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from onceward.stores.postgres.faults import Broken, SqlRefusal
-from onceward.stores.postgres.line import Line
+from onceward.stores.postgres.line import Turns
 from onceward.stores.postgres.queries import Row
 from onceward.stores.postgres.talk import drive, drive_async, is_alive, talk
 
@@ -76,7 +76,7 @@ class Links:
         self._process = os.getpid()
         self._idle: deque[Link] = deque()
         self._all: WeakSet[Link] = WeakSet()
-        self._line = Line(lambda: bool(self._idle) or len(self._all) < self._most)
+        self._line = Turns(lambda: bool(self._idle) or len(self._all) < self._most)
 
     def close(self) -> None:
         """Close the idle connections. One in use is closed when its request ends."""
