@@ -31,6 +31,7 @@ from urllib.parse import quote
 
 import pytest
 
+from orphans import watched
 from places import ROOT, SOURCES
 
 CACHE = ROOT / ".cache"
@@ -134,11 +135,13 @@ class Dynoxide:
 
     def start(self) -> None:
         """Start it, or after ``stop`` start it again on the same port."""
-        self._process = subprocess.Popen(
-            [dynoxide(), "--host", "127.0.0.1", "--port", str(self.port), *self._where],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C is for the tests, which stop it
+        self._process = watched(
+            subprocess.Popen(
+                [dynoxide(), "--host", "127.0.0.1", "--port", str(self.port), *self._where],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # a Ctrl-C is for the tests, which stop it
+            )
         )
         assert listens(self.port, self._process), "the test server for DynamoDB did not start"
 
@@ -268,13 +271,14 @@ class Ministack:
         """Start it, or after ``stop`` start it again on the same port."""
         self._scratch.mkdir(exist_ok=True)
         with (self._scratch / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "ministack"],
                 stdout=log,
                 stderr=log,
                 env=self._environment,
                 start_new_session=True,  # so that its functions' processes can be killed with it
             )
+        self._process = watched(process, scratch=self._scratch)
         assert listens(self.port, self._process), "the test server for AWS did not start"
 
     def restart(self) -> None:
@@ -539,7 +543,7 @@ class Proxy:
         self.dateless = False
         self.tolerance: float | None = None
         self._late: list[tuple[int, _Forwarded]] = []
-        self._port = port
+        self._upstream = port
         self._lock = threading.Lock()
         proxy = self
 
@@ -555,7 +559,8 @@ class Proxy:
                 pass  # a client that went away is part of the tests
 
         self._server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.port = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
 
@@ -578,7 +583,7 @@ class Proxy:
     def deliver(self) -> int:
         """Forward the late requests that have not arrived yet; return how many there were."""
         due = self.due(None)
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self._upstream, timeout=30)
         for request in due:
             request.on(connection)
         connection.close()

@@ -1,16 +1,16 @@
 """Transactions on connections of psycopg 3.
 
-They are psycopg's own ``connection.transaction()``: within it psycopg refuses ``commit()`` and ``rollback()``, and a nested
-one is a savepoint.
+They are psycopg's own: within one psycopg refuses ``commit()`` and ``rollback()``, and a nested one is a savepoint. What
+``connection.transaction()`` returns is not used. It sends a ROLLBACK when it is collected, also in a forked child.
 """
 
 import contextlib
 import os
 import socket
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from psycopg import AsyncRawCursor, RawCursor
+from psycopg import AsyncRawCursor, AsyncTransaction, RawCursor, Transaction
 from psycopg.pq import ConnStatus, PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -19,17 +19,11 @@ from onceward.stores.postgres.faults import Broken
 from onceward.stores.postgres.queries import Row
 from onceward.stores.postgres.session import AwaitedSession, BlockingSession, state_of
 
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager, AbstractContextManager
-
-    from psycopg import AsyncTransaction, Transaction
-
 
 class PsycopgSession(BlockingSession):
     """A ``psycopg.Connection``."""
 
-    _context: "AbstractContextManager[Transaction] | None" = None
-    _transaction: "Transaction"
+    _transaction: Transaction | None = None
 
     @property
     def driver(self) -> Any:
@@ -42,8 +36,8 @@ class PsycopgSession(BlockingSession):
 
     def start(self) -> None:
         """Begin."""
-        self._context = context = self.connection.transaction()
-        self._transaction = context.__enter__()
+        self._transaction = Transaction(self.connection)
+        self._transaction.__enter__()
 
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
@@ -52,16 +46,16 @@ class PsycopgSession(BlockingSession):
 
     def finish(self) -> None:
         """Commit."""
-        context, self._context = self._context, None
-        assert context is not None
-        context.__exit__(None, None, None)
-        check_made(self._transaction)
+        made, self._transaction = self._transaction, None
+        assert made is not None
+        made.__exit__(None, None, None)
+        check_made(made)
 
     def undo(self) -> None:
         """Roll back."""
-        context, self._context = self._context, None
-        if context is not None:
-            context.__exit__(_RolledBack, _RolledBack(), None)
+        made, self._transaction = self._transaction, None
+        if made is not None and made.status == made.Status.ACTIVE:
+            made.__exit__(_RolledBack, _RolledBack(), None)
         if state_of(self.connection) is TransactionState.OPEN:
             self.cut()  # it was left in disorder
 
@@ -73,8 +67,7 @@ class PsycopgSession(BlockingSession):
 class AsyncPsycopgSession(AwaitedSession):
     """A ``psycopg.AsyncConnection``."""
 
-    _context: "AbstractAsyncContextManager[AsyncTransaction] | None" = None
-    _transaction: "AsyncTransaction"
+    _transaction: AsyncTransaction | None = None
 
     @property
     def driver(self) -> Any:
@@ -87,8 +80,8 @@ class AsyncPsycopgSession(AwaitedSession):
 
     async def start(self) -> None:
         """Begin."""
-        self._context = context = self.connection.transaction()
-        self._transaction = await context.__aenter__()
+        self._transaction = AsyncTransaction(self.connection)
+        await self._transaction.__aenter__()
 
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
@@ -97,16 +90,16 @@ class AsyncPsycopgSession(AwaitedSession):
 
     async def finish(self) -> None:
         """Commit."""
-        context, self._context = self._context, None
-        assert context is not None
-        await context.__aexit__(None, None, None)
-        check_made(self._transaction)
+        made, self._transaction = self._transaction, None
+        assert made is not None
+        await made.__aexit__(None, None, None)
+        check_made(made)
 
     async def undo(self) -> None:
         """Roll back."""
-        context, self._context = self._context, None
-        if context is not None:
-            await context.__aexit__(_RolledBack, _RolledBack(), None)
+        made, self._transaction = self._transaction, None
+        if made is not None and made.status == made.Status.ACTIVE:
+            await made.__aexit__(_RolledBack, _RolledBack(), None)
         if state_of(self.connection) is TransactionState.OPEN:
             self.cut()
 
@@ -144,7 +137,7 @@ def check_idle(connection: Any) -> None:
         raise ValueError("the connection is in a pipeline: enter the transaction outside it")
 
 
-def check_made(transaction: "Transaction | AsyncTransaction") -> None:
+def check_made(transaction: Transaction | AsyncTransaction) -> None:
     """Raise Broken if a commit was not even sent: psycopg says nothing when the connection was lost before."""
     if transaction.status != transaction.Status.COMMITTED:
         raise Broken("the connection was lost before the COMMIT")
