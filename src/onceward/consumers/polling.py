@@ -107,8 +107,6 @@ class Polls(Generic[M]):
         self._under_way -= 1
         self._changed.set()
 
-    # --- one poll after another -------------------------------------------------------------------------------------
-
     def _begin(self) -> None:
         poll = asyncio.get_running_loop().create_task(self._poll())
         self._polls.add(poll)
@@ -148,8 +146,6 @@ class Polls(Generic[M]):
             raise error
         self._queue.met()
         _log.warning("%s; asking again in %.0f s", error, self._queue.left)
-
-    # --- how many ---------------------------------------------------------------------------------------------------
 
     def _free(self) -> int:
         """Return for how many messages there is room; during trouble at most one, as a test."""

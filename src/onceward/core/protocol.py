@@ -6,8 +6,9 @@ data: ``docs/draw_states.py`` draws the diagram from them, and the interleaving 
 
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from onceward.core.comparisons import Clause, Comparison, Every, meets
 from onceward.core.conditions import (
     DIFFERS,
     EXPIRED,
@@ -336,11 +337,20 @@ def is_live(record: Record, now: float) -> bool:
     return (record.status == IN_PROGRESS or not is_known(record)) and now < record.lease_until
 
 
+# What people ask for by name: the statuses, and what follows from a record and the store's time. LAPSED: the worker that
+# claimed the key has vanished. EXPIRED: garbage collection can delete the record, if no worker holds it.
+STATES: Final[dict[str, Clause]] = {
+    **{status: Comparison("status", "=", status) for status in sorted(STATUSES)},
+    "LAPSED": Every((Comparison("status", "=", IN_PROGRESS), Comparison("lease_until", "<="))),
+    "EXPIRED": Comparison("expires_at", "<="),
+}
+
+
 def is_lapsed(record: Record, now: float) -> bool:
-    """Return whether the worker that claimed this key has vanished, at the store's time ``now``."""
-    return record.status == IN_PROGRESS and now >= record.lease_until
+    """Return whether a record is LAPSED at the store's time ``now``."""
+    return meets(record, STATES["LAPSED"], now)
 
 
 def is_expired(record: Record, now: float) -> bool:
-    """Return whether garbage collection can delete this record at the store's time ``now``, if no worker holds it."""
-    return record.expires_at is not None and record.expires_at <= now
+    """Return whether a record is EXPIRED at the store's time ``now``."""
+    return meets(record, STATES["EXPIRED"], now)

@@ -89,49 +89,14 @@ class Write(NamedTuple):
 
     def at(self, now: float) -> Record:
         """Return the record that this write makes at the store's time ``now`` (seconds)."""
-        (
-            key,
-            status,
-            owner,
-            fence,
-            beat,
-            tries,
-            mark,
-            result,
-            error,
-            made,
-            lease,
-            keep,
-            floor,
-            worker,
-            needs,
-            chain,
-            _,
-        ) = self
+        key, status, owner, fence, beat, tries, mark, result, error, made, lease, keep, floor, by, needs, did, _ = self
         until = now + lease
         if floor:  # a renewal
             until = max(until, floor)
         made = now if made is None else made
         ends = None if keep is None else until + keep
         fence = fence or int(now * 1e6)
-        fields = (
-            key,
-            status,
-            owner,
-            fence,
-            beat,
-            until,
-            tries,
-            mark,
-            result,
-            error,
-            made,
-            ends,
-            now,
-            worker,
-            needs,
-            chain,
-        )
+        fields = (key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, now, by, needs, did)
         return tuple.__new__(Record, fields)  # what Record(...) does, in half the time
 
 

@@ -25,12 +25,13 @@ from collections.abc import Callable, Sequence
 
 from onceward.core.clock import Clock
 from onceward.stores.contract import Store
-from onceward.testing import checks_batches, checks_ledger, checks_register, checks_taking, checks_time
+from onceward.testing import checks_batches, checks_finding, checks_ledger, checks_register, checks_taking, checks_time
 from onceward.testing.bench import CHECKS, MODES, Bench, Check, Mode, NotConforming
 
 __all__ = ["CHECKS", "MODES", "Bench", "Check", "Mode", "NotConforming", "conform"]
 
-REGISTERED = (checks_register, checks_time, checks_batches, checks_taking, checks_ledger)  # importing them fills CHECKS
+# Importing them fills CHECKS.
+REGISTERED = (checks_register, checks_time, checks_batches, checks_taking, checks_ledger, checks_finding)
 
 
 def conform(

@@ -50,8 +50,6 @@ class Inspection:
         else:
             self._facts = self._facts._replace(ledger=inspect())
 
-    # --- Lambda -------------------------------------------------------------------------------------------------------
-
     def _functions(self, queue: QueueSettings) -> None:
         named = self._facts.function is not None
         check = "event source mapping"

@@ -81,8 +81,6 @@ class QueueSteps:
         """As :meth:`exchange`, awaiting it."""
         return await self._wires.send_async(cast("Call", request), self._clock.signing())
 
-    # --- what the queue's methods do ----------------------------------------------------------------------------------
-
     def receive(self, count: int, wait: float, visibility: float | None) -> Steps[list[Message]]:
         """Ask for messages. A retry waits only for the rest of the wait."""
         if not 1 <= count <= 10:
@@ -146,8 +144,6 @@ class QueueSteps:
                 body["QueueOwnerAWSAccountId"] = self._address.account
             self._url = (yield from self._ask(lambda: Call(SQS, "GetQueueUrl", body), tries))["QueueUrl"]
         return cast("str", self._url)
-
-    # --- asking -------------------------------------------------------------------------------------------------------
 
     def _none_or_error(self, action: str, entries: Sequence[Mapping[str, object]]) -> Steps[list[QueueError | None]]:
         told = yield from self._batch(action, entries)

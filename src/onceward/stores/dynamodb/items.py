@@ -117,9 +117,7 @@ class Layout:
         if seen is not None:
             places = compress(_PLACES, map(ne, record, seen))
             return {names[n - 1]: NULL if record[n] is None else _FORMS[n](record[n]) for n in places}
-        key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, written, by, needs, chain = (
-            record
-        )
+        key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, written, by, needs, did = record
         item = self.key(key)
         item[names[0]] = {"S": status}
         item[names[1]] = {"S": owner}
@@ -142,8 +140,8 @@ class Layout:
             item[names[12]] = {"S": by}
         if needs is not None:
             item[names[13]] = {"S": needs}
-        if chain is not None:
-            item[names[14]] = {"S": chain}
+        if did is not None:
+            item[names[14]] = {"S": did}
         return item
 
     def record(self, item: Mapping[str, Mapping[str, Any]]) -> Record:

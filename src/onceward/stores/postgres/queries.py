@@ -26,6 +26,7 @@ class Query:
     """
 
     __slots__ = ("action", "text", "values")
+    seconds: float | None = None  # for the statement, if it can take longer than the ledger's timeout
 
     def __init__(self, action: str, text: str, values: tuple[object, ...]) -> None:
         self.action = action
@@ -65,10 +66,11 @@ class ManyRows(Query):
 
     def reply(self, rows: Sequence[Row]) -> "Met":
         """Return the replies by their keys."""
-        replies = (reply_of(row) for row in rows)
-        return Met(
-            {reply.record.key: reply for reply in replies if reply.record is not None}, rows[0][1] if rows else 0.0
-        )
+        replies = {row[2]: reply_of(row) for row in rows if row[0] is not None}
+        for row in rows:
+            if row[0] is None and (reply := replies.get(row[2])) is not None:
+                replies[row[2]] = reply._replace(before=Record._make(row[2:]))
+        return Met(replies, rows[0][1] if rows else 0.0)
 
 
 class Met(NamedTuple):
@@ -84,7 +86,7 @@ class ScanQuery(Query):
     __slots__ = ("limit",)
 
     def __init__(self, text: str, prefix: str, after: str | None, limit: int) -> None:
-        super().__init__("scan", text, (after or "", prefix, _end(prefix), limit + 1))
+        super().__init__("scan", text, (after or "", prefix, end_of(prefix), limit + 1))
         self.limit = limit
 
     def reply(self, rows: Sequence[Row]) -> Page:
@@ -95,7 +97,7 @@ class ScanQuery(Query):
         return Page(page, page[-1].key if len(records) > self.limit else None, replies[0].now)
 
 
-def _end(prefix: str) -> str | None:
+def end_of(prefix: str) -> str | None:
     """Return the first text after all that start with the prefix; None if there is none."""
     rest = prefix.rstrip("\U0010ffff")
     if not rest:
@@ -129,12 +131,25 @@ class RawQuery(Query):
         return rows
 
 
+class SlowQuery(RawQuery):
+    """A statement that can take hours."""
+
+    __slots__ = ()
+    seconds = 86400.0
+
+
 def reply_of(row: Row) -> Reply:
     """Return the reply of one key."""
     won = row[0]
     if won is None:
         return Reply(False, None, row[1])
     return tuple.__new__(Reply, (won, tuple.__new__(Record, row[2:]), row[1], None))
+
+
+def values_of_insert(write: Write) -> tuple[object, ...]:
+    """Return the values of a write that can also take what is free."""
+    policy = write.taking
+    return (*values_of(write), *((None, None) if policy is None else (policy.on_lapse, policy.max_attempts)))
 
 
 def values_of(write: Write) -> tuple[object, ...]:

@@ -66,8 +66,6 @@ class SqliteExchange(Observed):
     def action(self, request: object) -> str:
         return cast("SqlRequest", request).run.func.__name__
 
-    # --- one request ------------------------------------------------------------------------------------------------
-
     def exchange(self, request: object) -> object:
         """Run one request: a read at once, a write in the next transaction."""
         asked: SqlRequest = request  # type: ignore[assignment]  # the verbs yield nothing else
@@ -235,8 +233,6 @@ class SqliteExchange(Observed):
         connection.execute("COMMIT")
         if now - self._file.marked >= MARK_EVERY:
             self._file.marked = now
-
-    # --- life -----------------------------------------------------------------------------------------------------
 
     def opened(self) -> SqliteFile:
         """Return the file, with its schema made and its clock set."""

@@ -10,7 +10,7 @@ from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, Page
 from onceward.stores.sqlite import damage
-from onceward.stores.sqlite.schema import COLUMNS, HIGH, TABLE
+from onceward.stores.sqlite.schema import BY_STATUS, COLUMNS, HIGH, TABLE
 
 # A plus makes a column an expression without a declared type, so no converter of the user's connection applies.
 _FIELDS = ", ".join(f"+{name}" for name in Record._fields)
@@ -124,6 +124,11 @@ def scan(prefix: str, after: str | None, limit: int, connection: sqlite3.Connect
     damaged = [damage.damaged(row) for row in page if not damage.is_whole(row)]
     keys = [row[0] for row in page if isinstance(row[0], str)]
     return Page(records, keys[-1] if len(rows) > limit and keys else None, now, tuple(damaged))
+
+
+def make_index(connection: sqlite3.Connection, _: float) -> None:
+    """Make the index by status."""
+    connection.execute(BY_STATUS)
 
 
 def find(connection: sqlite3.Connection, key: str) -> Record | None:

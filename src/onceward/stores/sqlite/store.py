@@ -28,6 +28,7 @@ class SqliteStore(SqliteExchange):
     poll = 0.04  # a waiter sees a result within 100 ms of its being recorded
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
+        "find": "onceward.stores.sqlite.finding:find",
         "migrate": "onceward.stores.sqlite.provision:migrate",
         "observe": "onceward.stores.observed:observe",
         "found": "onceward.stores.sqlite.provision:found",

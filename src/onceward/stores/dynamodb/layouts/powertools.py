@@ -40,14 +40,8 @@ class Powertools(Beside):
 
     ``validation`` is Powertools' own hash of a payload. Each write of ours removes it, because it is of an earlier claim's.
 
-    Args:
-        partition: as for :class:`Beside`. If Powertools has a ``sort_key_attr``, the static value, as in
-            ``id=idempotency#my-function``.
-        sort: as for :class:`Beside`: the ``sort_key_attr``, as in ``sk={key}``.
-        names: as for :class:`Beside`.
-
-    Raises:
-        ValueError: as for :class:`Beside`.
+    The arguments are those of :class:`Beside`. If Powertools has a ``sort_key_attr``, ``partition`` is the static value, as in
+    ``id=idempotency#my-function``, and ``sort`` that attribute, as in ``sk={key}``.
     """
 
     means: Mapping[str, str] = {"INPROGRESS": IN_PROGRESS, "COMPLETED": COMPLETED}
