@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from onceward.claim import forks
 from onceward.claim.called import NotBegun
 from onceward.claim.lease import Lease
 from onceward.claim.replays import CallOutcome
@@ -88,7 +89,7 @@ class HeldClaim(Lease):
             if outcome is None and tries > 2:
                 outcome = protocol.completed(None, "the encoding of the result was interrupted")
             if outcome is None:
-                outcome = self.completion(result)
+                outcome = completion(self.codec, self.policy, result)
             return self.completing(outcome, result) if commit is None else self._committing(outcome, commit)
 
         return recording
@@ -182,7 +183,8 @@ class HeldClaim(Lease):
         self.settled = outcome.status  # last: after an earlier interrupt, the claim is ended again
 
     def _end(self, outcome: Outcome, commit: steps.Commit | None = None) -> Steps[Settled | Lost]:
-        self._check_open()
+        if self.settled is not None or self._process != forks.generation:
+            self._check_open()
         self.ending = True
         return steps.end(
             self.store,
