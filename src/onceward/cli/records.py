@@ -50,13 +50,7 @@ def row(record: Record, now: float) -> str:
 
 
 def details(record: Record, now: float, options: str = "") -> str:
-    """Return a record as one field per line.
-
-    Args:
-        record: the record.
-        now: the store's time.
-        options: the options of the next commands, besides the key.
-    """
+    """Return a record as one field per line; ``options`` are those of the next commands, besides the key."""
     told = {
         "key": quoted(record.key),
         "status": record.status + (" (its worker has vanished)" if is_lapsed(record, now) else ""),
