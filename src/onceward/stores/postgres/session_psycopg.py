@@ -1,35 +1,45 @@
 """Transactions on connections of psycopg 3.
 
-They are psycopg's own ``connection.transaction()``: within it psycopg refuses ``commit()`` and ``rollback()``, and a nested
-one is a savepoint.
+They are psycopg's own transactions: within one psycopg refuses ``commit()`` and ``rollback()``, and a nested one is a savepoint.
+But BEGIN is sent with our first statement, and COMMIT with our last.
 """
 
 import contextlib
 import os
 import socket
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from psycopg import AsyncRawCursor, RawCursor
+from psycopg import AsyncTransaction, Transaction
 from psycopg.pq import ConnStatus, PipelineStatus, TransactionStatus
-from psycopg.rows import tuple_row
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.postgres.faults import Broken
+from onceward.stores.postgres import together
 from onceward.stores.postgres.queries import Row
 from onceward.stores.postgres.session import AwaitedSession, BlockingSession, state_of
 
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
-    from psycopg import AsyncTransaction, Transaction
+# If another psycopg does not ask these, the server only warns of a second BEGIN and COMMIT.
+class _Transaction(Transaction):
+    def _get_enter_commands(self) -> Iterator[bytes]:
+        return iter(())
+
+    def _get_commit_commands(self) -> Iterator[bytes]:
+        return iter(())
+
+
+class _AsyncTransaction(AsyncTransaction):
+    def _get_enter_commands(self) -> Iterator[bytes]:
+        return iter(())
+
+    def _get_commit_commands(self) -> Iterator[bytes]:
+        return iter(())
 
 
 class PsycopgSession(BlockingSession):
     """A ``psycopg.Connection``."""
 
-    _context: "AbstractContextManager[Transaction] | None" = None
-    _transaction: "Transaction"
+    _transaction: _Transaction | None = None
 
     @property
     def driver(self) -> Any:
@@ -42,28 +52,35 @@ class PsycopgSession(BlockingSession):
 
     def start(self) -> None:
         """Begin."""
-        self._context = context = self.connection.transaction()
-        self._transaction = context.__enter__()
+        self._transaction = _Transaction(self.connection)
+        self._transaction.__enter__()
 
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
-        with RawCursor(self.connection, row_factory=tuple_row) as cursor:
-            return cursor.execute(text, values).fetchall()
+        return together.fetch(self.connection, text, values)
 
     def finish(self) -> None:
         """Commit."""
-        context, self._context = self._context, None
-        assert context is not None
-        context.__exit__(None, None, None)
-        check_made(self._transaction)
+        together.finish(self.connection)
+        self._leave(None)
+
+    def complete(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """Run the last statement, and commit with it."""
+        rows = together.complete(self.connection, text, values)
+        self._leave(None)
+        return rows
 
     def undo(self) -> None:
         """Roll back."""
-        context, self._context = self._context, None
-        if context is not None:
-            context.__exit__(_RolledBack, _RolledBack(), None)
+        self._leave(_RolledBack())
         if state_of(self.connection) is TransactionState.OPEN:
             self.cut()  # it was left in disorder
+
+    def _leave(self, error: "_RolledBack | None") -> None:
+        """Leave psycopg's transaction, which rolls back for an error."""
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            transaction.__exit__(type(error) if error else None, error, None)
 
     def cut(self) -> None:
         """Close the connection."""
@@ -73,8 +90,7 @@ class PsycopgSession(BlockingSession):
 class AsyncPsycopgSession(AwaitedSession):
     """A ``psycopg.AsyncConnection``."""
 
-    _context: "AbstractAsyncContextManager[AsyncTransaction] | None" = None
-    _transaction: "AsyncTransaction"
+    _transaction: _AsyncTransaction | None = None
 
     @property
     def driver(self) -> Any:
@@ -87,28 +103,34 @@ class AsyncPsycopgSession(AwaitedSession):
 
     async def start(self) -> None:
         """Begin."""
-        self._context = context = self.connection.transaction()
-        self._transaction = await context.__aenter__()
+        self._transaction = _AsyncTransaction(self.connection)
+        await self._transaction.__aenter__()
 
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
-        async with AsyncRawCursor(self.connection, row_factory=tuple_row) as cursor:
-            return await (await cursor.execute(text, values)).fetchall()
+        return await together.fetch_async(self.connection, text, values)
 
     async def finish(self) -> None:
         """Commit."""
-        context, self._context = self._context, None
-        assert context is not None
-        await context.__aexit__(None, None, None)
-        check_made(self._transaction)
+        await together.finish_async(self.connection)
+        await self._leave(None)
+
+    async def complete(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """Run the last statement, and commit with it."""
+        rows = await together.complete_async(self.connection, text, values)
+        await self._leave(None)
+        return rows
 
     async def undo(self) -> None:
         """Roll back."""
-        context, self._context = self._context, None
-        if context is not None:
-            await context.__aexit__(_RolledBack, _RolledBack(), None)
+        await self._leave(_RolledBack())
         if state_of(self.connection) is TransactionState.OPEN:
             self.cut()
+
+    async def _leave(self, error: "_RolledBack | None") -> None:
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            await transaction.__aexit__(type(error) if error else None, error, None)
 
     def cut(self) -> None:
         """Close the connection."""
@@ -142,9 +164,3 @@ def check_idle(connection: Any) -> None:
         )
     if connection.pgconn.pipeline_status != PipelineStatus.OFF:
         raise ValueError("the connection is in a pipeline: enter the transaction outside it")
-
-
-def check_made(transaction: "Transaction | AsyncTransaction") -> None:
-    """Raise Broken if a commit was not even sent: psycopg says nothing when the connection was lost before."""
-    if transaction.status != transaction.Status.COMMITTED:
-        raise Broken("the connection was lost before the COMMIT")
