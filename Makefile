@@ -35,7 +35,7 @@ test-fast: $(VENV)/installed
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m 'not slow' tests/unit tests/conformance
 
 # Random faults at random points, for an hour: `make torture SECONDS=600 SEED=7`; `make torture SEED=7 EPISODES=1` replays one.
-# Also STORE=sqlite, SHAPE=batch, JOBS=3.
+# Also STORE=postgresql, SHAPE=batch, JOBS=3.
 torture: $(VENV)/installed
 	cd tests/support && $(abspath $(BIN))/python -m torture $(foreach option,seconds seed episodes jobs store shape plant until,$(call asked,$(option)))
 

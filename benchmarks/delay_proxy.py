@@ -1,12 +1,13 @@
 """A proxy in a process of its own: forwards whole requests after a delay, or counts them and what they consumed.
 
-Run: python benchmarks/delay_proxy.py PORT SECONDS [count | answer]
+Run: python benchmarks/delay_proxy.py PORT SECONDS [count | answer | turns]
 
 Prints its own port, and ends when its standard input ends. The delay is added once to each request, whatever its size, and
 not to opening a connection; each connection has one of its own to the server at PORT. With ``count`` every request is sent
 on with ``ReturnConsumedCapacity``, and ``GET /tally`` answers with what there was since the last time. With ``answer`` the
 server is not asked: after the delay comes ``{}``, as to a write that was made, for measuring clients without a server that
-takes half of the machine.
+takes half of the machine. With ``turns`` the bytes are of any protocol, and are passed on as they come; a request is counted
+whenever the client speaks after the server has spoken: one round trip.
 
 A bare epoll loop: asyncio would take twice the time of a machine whose two cores the client and the server need as well.
 """
@@ -47,6 +48,7 @@ class DelayProxy:
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
         self.url = f"http://127.0.0.1:{self.port}"
+        self.postgres = f"postgresql://postgres@127.0.0.1:{self.port}/test"
 
     def tally(self) -> Seen:
         """Return what came since the last time."""
@@ -71,6 +73,7 @@ class Pair:
         self.request = b""
         self.reply = b""
         self.action = ""
+        self.answered = True  # so the client's next bytes begin a round trip
 
 
 class Counter:
@@ -136,13 +139,14 @@ class Server:
     Args:
         port: of the server behind it.
         delay: seconds.
-        mode: "", "count" or "answer".
+        mode: "", "count", "answer" or "turns".
     """
 
     def __init__(self, port: int, delay: float, mode: str) -> None:
         self._port = None if mode == "answer" else port
         self._delay = delay
-        self._counter = Counter() if mode == "count" else None
+        self._counter = Counter() if mode in {"count", "turns"} else None
+        self._turns = mode == "turns"
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self._epoll = select.epoll()
         self._pairs: dict[int, tuple[Pair, bool]] = {}  # and whether this end of it is the client's
@@ -177,12 +181,26 @@ class Server:
             data = (pair.client if asks else pair.server).recv(65536)
             if not data:
                 self._drop(pair)
+            elif self._turns:
+                self._passed(pair, data, asks)
             elif asks:
                 self._asked(pair, data)
             else:
                 self._answered(pair, data)
         except OSError:
             self._drop(pair)
+
+    def _passed(self, pair: Pair, data: bytes, asks: bool) -> None:
+        assert self._counter is not None
+        if not asks:
+            pair.answered = True
+            pair.client.sendall(data)
+        elif data.startswith(b"GET /tally"):
+            pair.client.sendall(self._counter.tally())
+        else:
+            self._counter.requests += pair.answered
+            pair.answered = False
+            self._later.append((time.perf_counter() + self._delay, pair, data))
 
     def _asked(self, pair: Pair, data: bytes) -> None:
         pair.request += data

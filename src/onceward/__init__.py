@@ -8,13 +8,10 @@ once = Once("sqlite:///orders.db")
 def charge(order: dict) -> dict: ...
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from onceward.claim.claim import Claim
-from onceward.claim.replays import CallOutcome
-from onceward.claim.running import current
 from onceward.core.policy import Policy
-from onceward.core.record import Record
 from onceward.errors import (
     Busy,
     Completed,
@@ -36,6 +33,10 @@ from onceward.errors import (
 from onceward.once import Once
 
 if TYPE_CHECKING:
+    from onceward.claim.claim import Claim
+    from onceward.claim.replays import CallOutcome
+    from onceward.claim.running import current
+    from onceward.core.record import Record
     from onceward.stores.ledger import Ledger, NotFound
 
 __version__ = "0.1.0"
@@ -68,10 +69,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in {"Ledger", "NotFound"}:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from onceward.stores import ledger  # people's work, which no first call does
+# Loaded on first use, to keep `import onceward` short.
+_ELSEWHERE = {
+    "CallOutcome": "claim.replays",
+    "Claim": "claim.claim",
+    "Ledger": "stores.ledger",
+    "NotFound": "stores.ledger",
+    "Record": "core.record",
+    "current": "claim.running",
+}
 
-    globals()[name] = value = getattr(ledger, name)
+
+def __getattr__(name: str) -> object:
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value = getattr(import_module(f"onceward.{_ELSEWHERE[name]}"), name)
     return value

@@ -4,25 +4,24 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, Unpack, cast, overload
 
 from onceward.batch.many_keys import ManyKeys
-from onceward.claim.arguments import check_hook
-from onceward.claim.claim import Claim
 from onceward.claim.factory import GuardFactory, policy_of
-from onceward.claim.replays import CallOutcome
 from onceward.core.clock import Clock, boottime
 from onceward.core.policy import Options, Policy
 from onceward.keys.ledger_keys import ledger_key
-from onceward.observe.events import Observer
 from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores import open_store
-from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from onceward.claim.claim import Claim
     from onceward.claim.context import ClaimContext
     from onceward.claim.decorated import Decorator
+    from onceward.claim.replays import CallOutcome
     from onceward.claim.transaction import Transaction
     from onceward.keys.reading import KeySource
+    from onceward.observe.events import Observer
+    from onceward.stores.contract import Store
     from onceward.stores.ledger import Ledger
 
 P = ParamSpec("P")
@@ -54,11 +53,11 @@ class Once(ManyKeys):
 
     def __init__(
         self,
-        store: str | Store,
+        store: "str | Store",
         *,
         name: str | None = None,
         clock: Clock = boottime,
-        observe: Iterable[Observer] = (),
+        observe: "Iterable[Observer]" = (),
         **options: Unpack[Options],
     ) -> None:
         self.store: Store = open_store(store) if isinstance(store, str) else store
@@ -154,7 +153,7 @@ class Once(ManyKeys):
 
     def run_outcome(
         self, key: object, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> CallOutcome[R]:
+    ) -> "CallOutcome[R]":
         """Like :meth:`run`; returns the value, whether it is a replay, of which attempt, and when it was recorded."""
         guard = self.guards.for_run(function)
         found = guard.call(ledger_key(guard.name, key), None, function, args, kwargs, whole=True)
@@ -163,12 +162,12 @@ class Once(ManyKeys):
     @overload
     async def run_outcome_async(
         self, key: object, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> CallOutcome[R]: ...
+    ) -> "CallOutcome[R]": ...
 
     @overload
     async def run_outcome_async(
         self, key: object, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> CallOutcome[R]: ...
+    ) -> "CallOutcome[R]": ...
 
     async def run_outcome_async(
         self, key: object, function: Callable[..., object], /, *args: object, **kwargs: object
@@ -196,7 +195,7 @@ class Once(ManyKeys):
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_BLOCK)
         return ClaimContext(guard, ledger_key(guard.name, key))
 
-    def acquire(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> Claim:
+    def acquire(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> "Claim":
         """Claim ``key`` and return the claim. You must end it with ``complete``, ``release`` or ``park``.
 
         Only ``claim.extend()`` renews it. When its lease is over, others can take the key over. You decide what an error
@@ -210,7 +209,7 @@ class Once(ManyKeys):
         full = ledger_key(guard.name, key)
         return guard.acquire(full)
 
-    async def acquire_async(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> Claim:
+    async def acquire_async(self, key: object, *, name: str | None = None, **options: Unpack[Options]) -> "Claim":
         """Like :meth:`acquire`, for a coroutine; end it with ``complete_async``, ``release_async`` or ``park_async``."""
         guard = self.guards.for_keys(name, options, no_skip=_NO_SKIP_ACQUIRE, heartbeat=False)
         full = ledger_key(guard.name, key)
@@ -312,7 +311,9 @@ class Once(ManyKeys):
         self.store.close()
 
 
-def _checked(observe: Iterable[Observer]) -> list[Observer]:
+def _checked(observe: "Iterable[Observer]") -> "list[Observer]":
+    from onceward.claim.arguments import check_hook
+
     if callable(observe):
         raise TypeError(f"observe={observe!r}: give a list, as in observe=[print]")
     observers = list(observe)

@@ -167,6 +167,9 @@ def test_ls_filters_by_prefix_status_and_limit(held):
     assert keys() == ["n:a", "n:lapsed", "n:live", "n:p", "n:r"]
     assert keys("--prefix", "n:l") == ["n:lapsed", "n:live"]
     assert keys("--status", "parked") == ["n:p"]
+    assert keys("--status", "parked", "--status", "released") == ["n:p", "n:r"]
+    assert keys("--status", "parked", "--newer-than", "1h") == ["n:p"]
+    assert keys("--status", "parked", "--older-than", "10m") == []
     assert keys("--limit", "2") == ["n:a", "n:lapsed"]
 
 
@@ -178,6 +181,10 @@ def test_ls_prints_raw_record_fields_as_json(held):
 
 def test_ls_refuses_a_status_that_there_is_not(held):
     assert held.run("ls", "--status", "done").returncode == 2
+    for duration in ("1w", "99999d"):
+        told = held.run("ls", "--older-than", duration, "--store", "sqlite:///none.db")
+        assert (told.returncode, told.stdout) == (2, b""), told
+        assert "--older-than" in told.stderr or "older_than" in told.stderr
 
 
 def test_ls_ends_quietly_when_its_reader_does(cli):

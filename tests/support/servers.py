@@ -539,7 +539,7 @@ class Proxy:
         self.dateless = False
         self.tolerance: float | None = None
         self._late: list[tuple[int, _Forwarded]] = []
-        self._port = port
+        self._upstream = port
         self._lock = threading.Lock()
         proxy = self
 
@@ -555,7 +555,8 @@ class Proxy:
                 pass  # a client that went away is part of the tests
 
         self._server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.port = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._thread.start()
 
@@ -578,7 +579,7 @@ class Proxy:
     def deliver(self) -> int:
         """Forward the late requests that have not arrived yet; return how many there were."""
         due = self.due(None)
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self._upstream, timeout=30)
         for request in due:
             request.on(connection)
         connection.close()

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack, cast
 
-from onceward.claim.factory import GuardFactory
 from onceward.core.policy import Options
 
 if TYPE_CHECKING:
@@ -11,6 +10,7 @@ if TYPE_CHECKING:
     from onceward.batch.checkpoint.blocking import Flush
     from onceward.batch.checkpoint.context import CheckpointContext
     from onceward.batch.windows import At
+    from onceward.claim.factory import GuardFactory
     from onceward.keys.reading import KeySource
 
 P = ParamSpec("P")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 class ManyKeys:
     """The part of :class:`onceward.Once` for many keys. ``guards`` makes the guards."""
 
-    guards: GuardFactory
+    guards: "GuardFactory"
 
     def batch(
         self,

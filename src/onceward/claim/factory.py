@@ -15,7 +15,6 @@ from onceward.core.clock import Clock
 from onceward.core.policy import Options, Policy
 from onceward.keys.ledger_keys import checked_name, function_name
 from onceward.observe.observers import UNOBSERVED, Observers
-from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
     from onceward.claim.called import ClaimParameter
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from onceward.claim.handler import Handler
     from onceward.keys.namesakes import Namesakes
     from onceward.results.codec import Codec
+    from onceward.stores.contract import Store
 
 CLAIM_NAME: Final = "claim"  # the namespace of keys that are claimed without a function
 
@@ -31,7 +31,7 @@ class GuardFactory:
     """Makes the guards of one Once. A ``name`` of None is one for each function; ``policy`` has the defaults."""
 
     def __init__(
-        self, store: Store, clock: Clock, name: str | None, policy: Policy, observers: Observers = UNOBSERVED
+        self, store: "Store", clock: Clock, name: str | None, policy: Policy, observers: Observers = UNOBSERVED
     ) -> None:
         self.store = store
         self.clock = clock

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from onceward import observe
 from onceward.claim import called, heartbeat
 from onceward.claim.called import OVER, RAISED, RETURNED, Call, ClaimParameter
 from onceward.claim.held import HeldClaim, claimed
@@ -23,11 +24,11 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict
 from onceward.core.steps import Bid, Refused, Replay, Won
 from onceward.errors import LeaseLost, OncewardError
-from onceward.observe.events import Event, about, of_claiming, of_memory
 from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
+    from onceward.observe.events import Event
     from onceward.results.codec import Codec
 
 Function = Callable[..., object]
@@ -150,7 +151,7 @@ class Guard:
     def _recalled(self, key: str, fingerprint: str | None) -> CallOutcome[object] | None:
         known = self.replays.recall(key, fingerprint)
         if known is not None and self.observers.given:
-            self.observers.tell(of_memory(key))
+            self.observers.tell(observe.of_memory(key))
         return known
 
     # --- claim and end, sync and async ----------------------------------------------------------------------------
@@ -287,17 +288,17 @@ class Guard:
             self.observers.tell(*self.events_of(outcome, since))
         return self.replays.answer(outcome, since)
 
-    def events_of(self, outcome: Won | Replay | Refused, since: float) -> list[Event]:
+    def events_of(self, outcome: Won | Replay | Refused, since: float) -> "list[Event]":
         """Return the events of a claim that was asked for at ``since``; 0 means that nobody listened."""
         error = refusal(outcome, self.policy) if isinstance(outcome, Refused) else None
-        event = of_claiming(outcome, self.clock() - since if since else None, error)
+        event = observe.of_claiming(outcome, self.clock() - since if since else None, error)
         return [] if event is None else [event]
 
     def _won(self, outcome: Won, since: float, *, told: bool) -> HeldClaim:
         if told:
             self.observers.tell(*self.events_of(outcome, since))
         if self.clock() >= outcome.until:  # this worker was stopped or cut off after it asked
-            self.observers.tell(about("lost", outcome.record))
+            self.observers.tell(observe.about("lost", outcome.record))
             raise LeaseLost(outcome.record.key, "begin its handler")
         claim = self.held(outcome, self.policy, told=told)
         heartbeat.HEARTBEAT.watch(claim)

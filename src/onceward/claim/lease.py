@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from onceward.claim import forks
 from onceward.claim.claim import Claim
 from onceward.claim.running import CURRENT
-from onceward.claim.story import Story
 from onceward.core import retries, steps
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async
@@ -19,6 +18,7 @@ from onceward.observe.observers import UNOBSERVED, Observers
 from onceward.stores.contract import Store
 
 if TYPE_CHECKING:
+    from onceward.claim.story import Story
     from onceward.results.codec import Codec
 
 _NUMBERS = itertools.count()
@@ -60,7 +60,8 @@ class Lease(Claim):
         self.exclusive = False  # whether that transaction holds the whole ledger
         self.outer = CURRENT.get()
         self.observers = observers
-        self.story = Story(observers, clock()) if told else None  # None if nobody listens and nothing is wrong
+        # None if nobody listens and nothing is wrong.
+        self.story: Story | None = self._new_story(clock()) if told else None
 
     @property
     def lost(self) -> bool:
@@ -141,11 +142,16 @@ class Lease(Claim):
             self.telling.note("lost", self.record)
 
     @property
-    def telling(self) -> Story:
+    def telling(self) -> "Story":
         """The claim's story. It is made even if nobody listened at first: some events must reach a person."""
         if self.story is None:
-            self.story = Story(self.observers, None)
+            self.story = self._new_story(None)
         return self.story
+
+    def _new_story(self, began: float | None) -> "Story":
+        from onceward.claim.story import Story  # no first call without observers pays for it
+
+        return Story(self.observers, began)
 
     def tell(self) -> None:
         """Tell observers what has happened; never within steps."""

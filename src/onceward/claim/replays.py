@@ -7,7 +7,6 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Verdict, unknown_needs
 from onceward.core.record import COMPLETED, Elsewhere, Record
 from onceward.core.steps import Refused, Replay
-from onceward.core.views import last_change
 from onceward.errors import Busy, Mismatch, Parked, ResultUnavailable, UnknownNeed, UnknownStatus
 from onceward.results.firmly import firmly
 from onceward.results.outcomes import opened_note, sealing
@@ -43,6 +42,8 @@ class CallOutcome(Generic[T]):
     @property
     def recorded_at(self) -> float | None:
         """When the value was recorded (seconds, on the ledger's clock, as in a record); None when the call was skipped."""
+        from onceward.core.views import last_change  # no first call needs it
+
         return last_change(self._record, float("inf")) if self._record.status == COMPLETED else None
 
     def __repr__(self) -> str:

@@ -10,15 +10,25 @@ import typer
 from typer import Option
 
 from onceward import terminal
+from onceward.cli.durations import seconds
 from onceward.cli.ledgers import DEFAULT_STORE, INTERRUPTED, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, heading, relative, row
-from onceward.core.protocol import STATUSES
-from onceward.core.views import VIEWS, last_change
+from onceward.core.protocol import STATES
+from onceward.core.views import Criteria, last_change
 from onceward.stores.contract import Damaged
 
 PrefixOption = Annotated[str, Option(metavar="P", help="Only keys that start with P.")]
-_STATUSES = [*sorted(STATUSES), *VIEWS]
-StatusOption = Annotated[str | None, Option(metavar="S", help=f"Only {', '.join(_STATUSES)}.")]
+StatusOption = Annotated[
+    list[str] | None,
+    Option(metavar="S", help=f"Only {', '.join(STATES)}. Give it again for more than one.", show_default="any"),
+]
+OlderOption = Annotated[
+    str | None,
+    Option(metavar="T", help="Only records that have not changed for T, as 90s, 10m, 1h or 7d.", show_default="any"),
+]
+NewerOption = Annotated[
+    str | None, Option(metavar="T", help="Only records that changed within the last T.", show_default="any")
+]
 NamespacesOption = Annotated[
     bool, Option("--namespaces", help="Count the records of each namespace, and show its last write.")
 ]
@@ -33,31 +43,35 @@ def ls(
     store: StoreOption = DEFAULT_STORE,
     prefix: PrefixOption = "",
     status: StatusOption = None,
+    older_than: OlderOption = None,
+    newer_than: NewerOption = None,
     limit: LimitOption = None,
     after: AfterOption = None,
     namespaces: NamespacesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """List the records. SQLite lists them in the order of their keys, DynamoDB in no order.
+    """List the records. DynamoDB lists them in no order, other ledgers in the order of their keys.
+
+    PostgreSQL finds what is not COMPLETED by an index, and SQLite what is PARKED or RELEASED. For anything else the whole
+    ledger is read. Ages count from the last change, on the ledger's own clock.
 
     After --limit or ctrl-C it says how to continue. With --json the last line has that as its `next`.
 
     With --namespaces it counts the records of each namespace. This reads the whole ledger. If nobody writes to a namespace
     any more, its function may have been renamed: name="OLD.NAME" gives the function its keys back.
     """
-    if status is not None and status.upper() not in _STATUSES:
-        refuse(f"--status {status}: there are {', '.join(_STATUSES)}", USAGE)
+    criteria = _criteria(status or [], older_than, newer_than)
     if namespaces:
         if limit is not None or after is not None:
             refuse("--namespaces counts all records: leave --limit and --after out", USAGE)
-        _namespaces(store, prefix, status and status.upper(), json=json)
+        _namespaces(store, prefix, criteria, json=json)
         return
     point = _point(after)
     shown = 0
     _in_utf_8("--prefix", prefix)
     with looking_at(store) as ledger:
         try:
-            for page in ledger.pages(prefix, status and status.upper(), after=point, limit=limit):
+            for page in ledger.pages(prefix, *criteria, after=point, limit=limit):
                 lines = [as_json(record) if json else row(record, page.now) for record in page.records]
                 if lines and not shown and not json:
                     typer.echo(heading())
@@ -76,13 +90,23 @@ def ls(
             _say(f"there may be more: go on with the same options and --after={_token(point)}")
 
 
-def _namespaces(store: str, prefix: str, status: str | None, *, json: bool) -> None:
+def _criteria(states: list[str], older_than: str | None, newer_than: str | None) -> Criteria:
+    ages = seconds("--older-than", older_than), seconds("--newer-than", newer_than)
+    criteria = Criteria(tuple(state.upper() for state in states), *ages)
+    try:
+        criteria.check()
+    except ValueError as error:
+        refuse(str(error), USAGE)
+    return criteria
+
+
+def _namespaces(store: str, prefix: str, criteria: Criteria, *, json: bool) -> None:
     _in_utf_8("--prefix", prefix)
     found: dict[str, tuple[int, float]] = {}
     stopped, now, shown = False, 0.0, _Counted()
     with looking_at(store) as ledger:
         try:
-            for page in ledger.pages(prefix, status):
+            for page in ledger.pages(prefix, *criteria):
                 now = page.now
                 for record in page.records:
                     name = record.key.partition(":")[0]

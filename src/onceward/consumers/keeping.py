@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 from onceward.consumers.broker import Broker
 from onceward.consumers.delivery import Delivery
 from onceward.core import protocol
-from onceward.core.clock import Clock, boottime
+from onceward.core.clock import boottime
 from onceward.core.drivers import Steps, drive_async
 from onceward.core.record import Write
 from onceward.core.register import Register
@@ -57,18 +57,17 @@ def keeping(
     place: Place,
     text: str,
     alike: Callable[[str, str], bool] = str.__eq__,
-    clock: Clock = boottime,
 ) -> Steps[KeepOutcome]:
     """Keep a message as ``text``; ``alike`` tells whether two texts are of one message.
 
     Raises:
         StoreError: the store did not answer for two seconds. The message may be kept or not.
     """
-    reply = yield from retry_transient(partial(store.load, place.key), clock, patience(clock))
+    reply = yield from retry_transient(partial(store.load, place.key), boottime, patience(boottime))
     for _ in range(_TRIES):
         record = reply.record
         if record is not None and protocol.message_in(record) is not None:
-            record = yield from fetched(record, clock)
+            record = yield from fetched(record, boottime)
         write: Write | None = None
         if record is None:
             if place.reason is not None:
@@ -81,7 +80,7 @@ def keeping(
         if write is None:
             break
         verb = partial(store.insert, write) if record is None else partial(store.swap, write, record)
-        reply = yield from retry_transient(verb, clock, patience(clock))
+        reply = yield from retry_transient(verb, boottime, patience(boottime))
         if reply.won and reply.record is not None:
             if reply.record.result == write.result:
                 return KeepOutcome.KEPT
@@ -89,7 +88,7 @@ def keeping(
             corrected = protocol.keeping(reply.record, None, write.error)
             if corrected is not None:
                 verb = partial(store.swap, corrected, reply.record)
-                yield from retry_transient(verb, clock, patience(clock))
+                yield from retry_transient(verb, boottime, patience(boottime))
             return KeepOutcome.NO_ROOM
     return KeepOutcome.LET_GO
 

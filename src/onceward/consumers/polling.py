@@ -7,7 +7,7 @@ from typing import Final, Generic, TypeVar
 
 from onceward.consumers.broker import BrokerError
 from onceward.consumers.callers import Callers
-from onceward.core.clock import Clock, boottime
+from onceward.core.clock import boottime
 
 M = TypeVar("M")
 SOON: Final = 0.5  # seconds within which a held message should begin
@@ -20,14 +20,9 @@ _log = logging.getLogger("onceward")
 
 
 class Trouble:
-    """Whether the queue or the ledger fails, and how long to pause: twice as long each time.
+    """Whether the queue or the ledger fails, and how long to pause: twice as long each time."""
 
-    Args:
-        clock: the owner's clock (seconds).
-    """
-
-    def __init__(self, clock: Clock = boottime) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._pause = self._until = 0.0
 
     @property
@@ -38,13 +33,13 @@ class Trouble:
     @property
     def left(self) -> float:
         """Seconds left of the pause."""
-        return max(0.0, self._until - self._clock()) if self._pause else 0.0
+        return max(0.0, self._until - boottime()) if self._pause else 0.0
 
     def met(self) -> None:
         """Report a failure. One during a pause is ignored, as its request began before the pause."""
         if not self.left:
             self._pause = min(max(FIRST_PAUSE, 2 * self._pause), LONGEST_PAUSE)
-            self._until = self._clock() + self._pause
+            self._until = boottime() + self._pause
 
     def over(self) -> None:
         """Report a success."""
@@ -112,8 +107,6 @@ class Polls(Generic[M]):
         self._under_way -= 1
         self._changed.set()
 
-    # --- one poll after another -------------------------------------------------------------------------------------
-
     def _begin(self) -> None:
         poll = asyncio.get_running_loop().create_task(self._poll())
         self._polls.add(poll)
@@ -153,8 +146,6 @@ class Polls(Generic[M]):
             raise error
         self._queue.met()
         _log.warning("%s; asking again in %.0f s", error, self._queue.left)
-
-    # --- how many ---------------------------------------------------------------------------------------------------
 
     def _free(self) -> int:
         """Return for how many messages there is room; during trouble at most one, as a test."""

@@ -2,23 +2,17 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, cast, get_args
-
-import msgspec
+from typing import Final, NamedTuple, get_args
 
 from onceward.batch.outcomes import Reading
-from onceward.claim.handler import describe, hint
-from onceward.consumers.delivery import Delivery, MalformedRecord, fields_of
+from onceward.claim.handler import describe
+from onceward.consumers.delivery import Delivery, fields_of
+from onceward.consumers.payloads import Payload, annotation_of, payload_of
 from onceward.errors import KeyMissing
 from onceward.keys.reading import KeyReader, KeySource
 from onceward.keys.roots import Roots, called
 from onceward.keys.signatures import roots_of
-from onceward.results.classes import is_model
-from onceward.results.codec import Codec
 
-Payload = Callable[[Delivery], object]
-_LATE: Final = object()  # an annotation with a name that is not defined yet
-_AS_IT_IS: Final = (object, Any)
 _BY_PLACE: Final = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 DELIVERY_NAME: Final = "_delivery"  # our own callables name this parameter to get the delivery
 
@@ -45,7 +39,7 @@ class DeliveryReader:
         claim = describe(function).claim
         self._arguments = _arguments(function, claim)
         if fingerprint is True:
-            fingerprint = _payload_of
+            fingerprint = _data_of
         self._keys = KeyReader(
             default_key if key is None else _source(key),
             _source(fingerprint) if fingerprint else None,
@@ -82,9 +76,6 @@ def default_key(_delivery: Delivery) -> object:
     return _delivery.key
 
 
-# --- arguments ------------------------------------------------------------------------------------------------------
-
-
 class _Argument(NamedTuple):
     """A parameter to fill in: its name, how to make its value, and whether it is ``*args`` or the delivery."""
 
@@ -101,7 +92,7 @@ def _arguments(function: Callable[..., object], claim: str | None) -> list[_Argu
     for name, parameter in inspect.signature(function).parameters.items():
         if name == claim or parameter.kind is parameter.VAR_KEYWORD:
             continue
-        annotation = _annotation(function, name)
+        annotation = annotation_of(function, name)
         wants_delivery = annotation is Delivery or Delivery in get_args(annotation)
         several = parameter.kind is parameter.VAR_POSITIONAL
         if several or (parameter.kind in _BY_PLACE and not done):
@@ -109,7 +100,7 @@ def _arguments(function: Callable[..., object], claim: str | None) -> list[_Argu
                 found.append(_Argument(name, lambda delivery: delivery, several, delivery=True))
                 continue
             if not given:
-                found.append(_Argument(name, _payload(function, name, annotation), several, delivery=False))
+                found.append(_Argument(name, payload_of(function, name, annotation), several, delivery=False))
                 given = True
                 continue
             done = True
@@ -133,110 +124,6 @@ def _roots(function: Callable[..., object], arguments: list[_Argument], claim: s
     return roots_of(function, [parameters[a.name] for a in arguments], claim, start)
 
 
-def _annotation(function: Callable[..., object], name: str) -> object:
-    try:
-        return hint(function, name)
-    except (KeyError, AttributeError, TypeError):  # it has none, or cannot have one
-        return object
-    except NameError:
-        written = inspect.signature(function).parameters[name].annotation
-        return Delivery if written in {"Delivery", "aws.Delivery", "onceward.aws.Delivery"} else _LATE
-
-
-def _payload(function: Callable[..., object], name: str, annotation: object) -> Payload:
-    if annotation is not _LATE:
-        return _converter(function, annotation)
-    ready: list[Payload] = []
-
-    def late(delivery: Delivery) -> object:
-        if not ready:
-            try:
-                ready.append(_converter(function, hint(function, name)))
-            except NameError as error:
-                raise TypeError(
-                    f"{called(function)}: its annotations name {error.name!r}, which is not defined at the call; import it at run "
-                    "time, or leave the annotation out"
-                ) from error
-        return ready[0](delivery)
-
-    return late
-
-
-def _converter(function: Callable[..., object], annotation: object) -> Payload:
-    """Return a function that converts a delivery's payload to the annotation; it raises MalformedRecord."""
-    if any(annotation is kind for kind in _AS_IT_IS):
-        return lambda delivery: delivery.data
-    convert = _conversion(function, annotation)
-
-    def checked(delivery: Delivery) -> object:
-        try:
-            return convert(delivery)
-        except Exception as error:
-            raise MalformedRecord(
-                f"the payload does not fit {called(function)}, which takes {annotation!r} and did not run: {error}"
-            ) from error
-
-    return checked
-
-
-def _conversion(function: Callable[..., object], annotation: object) -> Payload:
-    if annotation is str:
-        return _as_text
-    if annotation is bytes:
-        return _as_bytes
-    if isinstance(annotation, type) and is_model(annotation):
-        return lambda delivery: _as_model(annotation, delivery)
-    try:
-        Codec(annotation)
-        decoder = msgspec.json.Decoder(cast("type[object]", annotation), dec_hook=_from_builtin)
-    except TypeError as error:
-        raise TypeError(
-            f"{called(function)}: a payload cannot be converted to {annotation!r}: {error.__cause__ or error}. Annotate the parameter "
-            "with a type that msgspec or pydantic decodes (dict, dataclass, Struct, TypedDict, a model), or Delivery, or not "
-            "at all"
-        ) from error
-
-    def convert(delivery: Delivery) -> object:
-        if delivery.body is not None:
-            try:
-                return decoder.decode(delivery.body)
-            except msgspec.ValidationError:
-                raise
-            except msgspec.DecodeError:
-                pass  # it is not JSON, but its text may fit
-        return msgspec.convert(delivery.data, cast("type[object]", annotation), dec_hook=_from_builtin)
-
-    return convert
-
-
-def _as_text(delivery: Delivery) -> str:
-    body = delivery.data if delivery.body is None else delivery.body
-    if isinstance(body, bytes):
-        body = body.decode()
-    return msgspec.convert(body, str)
-
-
-def _as_bytes(delivery: Delivery) -> bytes:
-    body = delivery.data if delivery.body is None else delivery.body
-    return body.encode() if isinstance(body, str) else msgspec.convert(body, bytes)
-
-
-def _as_model(model: Any, delivery: Delivery) -> object:
-    """Let pydantic read the JSON itself: its strict types accept more from JSON than from Python's values."""
-    if delivery.body is not None:
-        return cast("object", model.model_validate_json(delivery.body))
-    return cast("object", model.model_validate(delivery.data))
-
-
-def _from_builtin(kind: type, value: object) -> object:
-    if kind is object:
-        return value
-    return kind.model_validate(value)  # type: ignore[attr-defined]  # Codec accepts no other kinds but pydantic models
-
-
-# --- keys -----------------------------------------------------------------------------------------------------------
-
-
 def _source(source: KeySource) -> KeySource:
     """Return a callable that takes a Delivery as one with the parameter ``_delivery``."""
     if not callable(source):
@@ -245,7 +132,7 @@ def _source(source: KeySource) -> KeySource:
         first = next(iter(inspect.signature(source).parameters), None)
     except (TypeError, ValueError):  # operator.itemgetter and other builtins have no signature
         first = None
-    if first is None or _annotation(source, first) is not Delivery:
+    if first is None or annotation_of(source, first) is not Delivery:
         return source
 
     def named(_delivery: Delivery) -> object:
@@ -254,5 +141,5 @@ def _source(source: KeySource) -> KeySource:
     return named
 
 
-def _payload_of(_delivery: Delivery) -> object:
+def _data_of(_delivery: Delivery) -> object:
     return _delivery.data

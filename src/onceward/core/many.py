@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
-from onceward.core.protocol import Outcome, Verdict, decide, is_mine, last_write, unclaimed
+from onceward.core.protocol import FREE, Outcome, Verdict, decide, is_mine, last_write, unclaimed
 from onceward.core.record import Record
 from onceward.core.register import Answered, KeyLocked, Register
 from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, LONGEST_PAUSE, jittered, patience
@@ -36,7 +36,7 @@ def claim_many(store: Register, bids: Sequence[Bid]) -> Steps[list[Claimed]]:
     changes = {
         number: (next_claim(writes[number], held, fresh=verdict is Verdict.START), held)
         for number, (verdict, held) in met.items()
-        if verdict in {Verdict.START, Verdict.NEXT}
+        if verdict in FREE
     }
     if changes:
         verb = lambda asked: store.swap_many([changes[number] for number in asked])
@@ -81,7 +81,7 @@ def _claims(
         if verdict is Verdict.WON:
             until = belief(store, bid.policy, sent, reply, held, lease=bid.policy.lease)
             if until - clock() >= bid.policy.lease / 2:
-                outcomes[number] = Won(held, until)
+                outcomes[number] = Won(held, until, reply.before)
         elif verdict is Verdict.REPLAY:
             outcomes[number] = Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
         elif verdict in {Verdict.BUSY, Verdict.PARKED, Verdict.MISMATCH, Verdict.UNKNOWN}:

@@ -6,8 +6,9 @@ data: ``docs/draw_states.py`` draws the diagram from them, and the interleaving 
 
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from onceward.core.comparisons import Clause, Comparison, Every, meets
 from onceward.core.conditions import (
     DIFFERS,
     EXPIRED,
@@ -22,7 +23,7 @@ from onceward.core.conditions import (
 )
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Write
-from onceward.core.writes import ended, first_claim, next_version
+from onceward.core.writes import ended, first_claim, next_claim, next_version
 
 
 class Verdict(Enum):
@@ -39,6 +40,7 @@ class Verdict(Enum):
     UNKNOWN = "refused: a newer version may know what it means"
 
 
+FREE = frozenset({Verdict.START, Verdict.NEXT})
 STATUSES = frozenset({IN_PROGRESS, COMPLETED, RELEASED, PARKED})
 NEEDS: frozenset[str] = frozenset()  # the features that this version knows
 
@@ -131,6 +133,18 @@ def decide(held: Record | None, now: float, owner: str, fingerprint: str | None,
         if holds(look):
             return verdict
     raise AssertionError("the last rule of each status always holds")
+
+
+def taking(write: Write, held: Record, now: float) -> Write | None:
+    """Return the write by which an insert takes a record that is free. None: it is not free, or was the insert's own.
+
+    A copy of a request can arrive late. It must not open again what its own claim has ended.
+    """
+    policy = write.taking
+    if policy is None or held.owner == write.owner:
+        return None
+    verdict = decide(held, now, write.owner, write.fingerprint, policy)
+    return next_claim(write, held, fresh=verdict is Verdict.START) if verdict in FREE else None
 
 
 def has_taken_over(won: Record, before: Record | None) -> bool:
@@ -304,11 +318,20 @@ def is_live(record: Record, now: float) -> bool:
     return (record.status == IN_PROGRESS or not is_known(record)) and now < record.lease_until
 
 
+# What people ask for by name: the statuses, and what follows from a record and the store's time. LAPSED: the worker that
+# claimed the key has vanished. EXPIRED: garbage collection can delete the record, if no worker holds it.
+STATES: Final[dict[str, Clause]] = {
+    **{status: Comparison("status", "=", status) for status in sorted(STATUSES)},
+    "LAPSED": Every((Comparison("status", "=", IN_PROGRESS), Comparison("lease_until", "<="))),
+    "EXPIRED": Comparison("expires_at", "<="),
+}
+
+
 def is_lapsed(record: Record, now: float) -> bool:
-    """Return whether the worker that claimed this key has vanished, at the store's time ``now``."""
-    return record.status == IN_PROGRESS and now >= record.lease_until
+    """Return whether a record is LAPSED at the store's time ``now``."""
+    return meets(record, STATES["LAPSED"], now)
 
 
 def is_expired(record: Record, now: float) -> bool:
-    """Return whether garbage collection can delete this record at the store's time ``now``, if no worker holds it."""
-    return record.expires_at is not None and record.expires_at <= now
+    """Return whether a record is EXPIRED at the store's time ``now``."""
+    return meets(record, STATES["EXPIRED"], now)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from onceward.core.drivers import Steps
+    from onceward.core.policy import Policy
 
 IN_PROGRESS: Final = "IN_PROGRESS"
 COMPLETED: Final = "COMPLETED"
@@ -62,6 +63,8 @@ class Write(NamedTuple):
     record of the same key. A takeover gives one more than the fence that it saw, and the store may make it larger. The record
     stays ``keep`` seconds after the lease; ``None`` is for ever. The lease ends at ``until`` (store's time) or later: a
     renewal never shortens it.
+
+    With ``taking``, an insert can also replace a record that is free under this policy: see ``protocol.taking``.
     """
 
     key: str
@@ -79,10 +82,11 @@ class Write(NamedTuple):
     until: float = 0.0
     worker: str | None = None
     needs: str | None = None
+    taking: "Policy | None" = None
 
     def at(self, now: float) -> Record:
         """Return the record that this write makes at the store's time ``now`` (seconds)."""
-        key, status, owner, fence, beat, tries, mark, result, error, made, lease, keep, floor, worker, needs = self
+        key, status, owner, fence, beat, tries, mark, result, error, made, lease, keep, floor, worker, needs, _ = self
         until = now + lease
         if floor:  # a renewal
             until = max(until, floor)
@@ -94,8 +98,12 @@ class Write(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """A store's answer: whether the write was made, the current record, and the store's time (seconds)."""
+    """A store's answer: whether the write was made, the current record, and the store's time (seconds).
+
+    ``before`` is the record that an insert replaced, if any.
+    """
 
     won: bool
     record: Record | None
     now: float
+    before: Record | None = None

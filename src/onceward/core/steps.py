@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
-from onceward.core.protocol import Ending, Outcome, Verdict, decide, is_mine, judge, last_write, unclaimed
+from onceward.core.protocol import FREE, Ending, Outcome, Verdict, decide, is_mine, judge, last_write, unclaimed
 from onceward.core.record import IN_PROGRESS, PARKED, Elsewhere, Record, Reply, Write
 from onceward.core.register import KeyLocked, Register
 from onceward.core.retries import CLAIM_PATIENCE, FIRST_PAUSE, patience, retry_transient
@@ -161,11 +161,15 @@ def claim(
             until = belief(store, policy, sent, reply, held, lease=policy.lease)
             in_time = until - clock() >= policy.lease / 2
             # What Won(...) does, in half the time.
-            return tuple.__new__(Won, (held, until, seen)) if in_time else (yield from _renewed(store, bid, held))
+            return (
+                tuple.__new__(Won, (held, until, reply.before or seen))
+                if in_time
+                else (yield from _renewed(store, bid, held))
+            )
         elif verdict is Verdict.REPLAY:
             held = (yield from fetched(held, clock)) if value and type(held.result) is Elsewhere else held
             return Replay(held, None if held.expires_at is None else held.expires_at - reply.now)
-        elif verdict in {Verdict.START, Verdict.NEXT}:
+        elif verdict in FREE:  # the store takes no free record by itself, or not this one
             if held == seen:  # retries would never end, and cost money
                 raise RuntimeError(f"{bid.key}: the store refuses to change a record although it is the one seen")
             seen = held
@@ -300,7 +304,9 @@ def abandon(store: Register, bid: Bid) -> Steps[None]:
     """Give back what an interrupted claim may have won. The handler has not run, so no attempt is counted.
 
     It claims again with the same bid. Either it meets its own record, or it changes the record that the interrupted request
-    had seen. If that request still arrives, it finds another version and does nothing.
+    would change. If that request still arrives, it meets another version, or a record of its own owner, and does nothing.
+    If the key is held by another worker, the request can still take it after that one has given it back. Then the key
+    stays claimed to the lease's end, as after a crash.
     """
     until = patience(bid.clock)
     outcome = yield from claim(store, bid._replace(policy=bid.policy._replace(on_busy="raise")), value=False)

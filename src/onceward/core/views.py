@@ -1,19 +1,13 @@
-"""What people see of a record: its last change, its state besides the status, and what to do about it."""
+"""What people see of a record: its last change, and what to do about it."""
 
-from collections.abc import Callable
 from enum import Enum
+from typing import Final, NamedTuple
 
-from onceward.core.protocol import is_expired, is_known, is_lapsed, is_live, message_in
+from onceward.core.comparisons import Clause, Comparison, Either, Every
+from onceward.core.protocol import STATES, is_expired, is_known, is_live, message_in
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record
 
-# States besides the status, named for people.
-VIEWS: dict[str, Callable[[Record, float], bool]] = {"LAPSED": is_lapsed, "EXPIRED": is_expired}
-
-
-def is_in(record: Record, now: float, status: str) -> bool:
-    """Return whether a record has this status, or is LAPSED or EXPIRED, at the store's time ``now``."""
-    view = VIEWS.get(status)
-    return record.status == status if view is None else view(record, now)
+_LONGEST: Final = 100 * 366 * 86400.0  # seconds
 
 
 def last_change(record: Record, now: float) -> float:
@@ -22,7 +16,69 @@ def last_change(record: Record, now: float) -> float:
     The write that ends a claim leaves no lease, so ``lease_until`` is its time.
     """
     ended = record.created_at if record.status == IN_PROGRESS else record.lease_until
-    return min(max(ended, record.updated_at or record.created_at), now)
+    return min(max(record.created_at, ended, record.updated_at or record.created_at), now)
+
+
+def unchanged_for(seconds: float) -> Clause:
+    """Return what says that the last change was at least so long ago."""
+    return Every(
+        (
+            Comparison("created_at", "<=", seconds),
+            Either((Comparison("status", "=", IN_PROGRESS), Comparison("lease_until", "<=", seconds))),
+            Either((Comparison("updated_at", "absent"), Comparison("updated_at", "<=", seconds))),
+        )
+    )
+
+
+def changed_within(seconds: float) -> Clause:
+    """Return what says that the last change was at most so long ago."""
+    ended = Every((Comparison("status", "<>", IN_PROGRESS), Comparison("lease_until", ">=", seconds)))
+    return Either((Comparison("created_at", ">=", seconds), ended, Comparison("updated_at", ">=", seconds)))
+
+
+class Criteria(NamedTuple):
+    """Which records somebody looks for.
+
+    Attributes:
+        states: statuses, LAPSED or EXPIRED; a record in one of them is meant. None at all means any.
+        older_than: seconds since the last change, at least.
+        newer_than: seconds since the last change, at most.
+    """
+
+    states: tuple[str, ...] = ()
+    older_than: float | None = None
+    newer_than: float | None = None
+
+    def check(self) -> None:
+        """Raise ValueError if a state is unknown, or an age is not between 0 and 100 years."""
+        for state in self.states:
+            if state not in STATES:
+                raise ValueError(f"status {state}: there are {', '.join(STATES)}")
+        for name, age in (("older_than", self.older_than), ("newer_than", self.newer_than)):
+            if age is not None and not 0 <= age <= _LONGEST:
+                raise ValueError(f"{name} {age:g} s: give from 0 s to 100 years")
+
+    @property
+    def clause(self) -> Clause:
+        """All of this, as comparisons of a record."""
+        terms: list[Clause] = [Either(tuple(STATES[state] for state in self.states))] if self.states else []
+        if self.older_than is not None:
+            terms.append(unchanged_for(self.older_than))
+        if self.newer_than is not None:
+            terms.append(changed_within(self.newer_than))
+        return Every(tuple(terms))
+
+    def are_within(self, statuses: frozenset[str]) -> bool:
+        """Return whether every record that is meant has one of these statuses."""
+        return bool(self.states) and all(_implies(STATES[state], statuses) for state in self.states)
+
+
+def _implies(clause: Clause, statuses: frozenset[str]) -> bool:
+    if isinstance(clause, Every):
+        return any(_implies(term, statuses) for term in clause.terms)
+    return (
+        isinstance(clause, Comparison) and (clause.field, clause.sign) == ("status", "=") and clause.value in statuses
+    )
 
 
 class NextStep(Enum):

@@ -1,6 +1,8 @@
 """The protocol's writes: the claim of a key, and the next version of a record."""
 
-from typing import Final
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, NamedTuple
 
 from onceward.core import worker
 from onceward.core.policy import Policy
@@ -10,10 +12,10 @@ LOCKED_FOR: Final = 1.0  # seconds after which to ask again for a key that an op
 
 
 def first_claim(key: str, owner: str, fingerprint: str | None, policy: Policy) -> Write:
-    """Return the claim of a key that has no record."""
+    """Return the claim of a key that has no record, or a record that is free."""
     lease, keep = policy.lease, policy.retention
     name = worker.NAMED.get() or worker.process
-    fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None)
+    fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None, policy)
     return tuple.__new__(Write, fields)  # what Write(...) does, in half the time
 
 
@@ -22,20 +24,54 @@ def locked(claim: Write) -> Reply:
     return Reply(False, claim._replace(owner="", fingerprint=None, worker=None, lease=LOCKED_FOR).at(0.0), 0.0)
 
 
+class Becomes(Enum):
+    """What a field becomes in a claim that replaces a record."""
+
+    OWN = "as the claim has it"
+    KEPT = "as the record has it"
+    NEXT = "one more than the record has"
+    LAPSED = "that the lease of the record's claim lapsed"
+
+
+class Following(NamedTuple):
+    """A field of a claim that replaces a record, which ``fresh`` forgets, or whose lease lapsed, or that was given back."""
+
+    field: str
+    fresh: Becomes
+    lapsed: Becomes
+    given_back: Becomes
+
+
+# ``stores/sql/rules.py`` prints this table. All other fields are the claim's own.
+FOLLOWING: Final = (
+    Following("fence", Becomes.NEXT, Becomes.NEXT, Becomes.NEXT),
+    Following("attempts", Becomes.OWN, Becomes.NEXT, Becomes.NEXT),
+    Following("error", Becomes.OWN, Becomes.LAPSED, Becomes.KEPT),
+    Following("created_at", Becomes.KEPT, Becomes.KEPT, Becomes.KEPT),
+    Following("needs", Becomes.KEPT, Becomes.KEPT, Becomes.KEPT),
+)
+LAPSED: Final = ("attempt ", " ended without a word: its lease lapsed")  # with the number between
+
+_MADE: Final[dict[Becomes, Callable[[Write, Record, str], object]]] = {
+    Becomes.OWN: lambda claim, _, field: getattr(claim, field),
+    Becomes.KEPT: lambda _, held, field: getattr(held, field),
+    Becomes.NEXT: lambda _, held, field: getattr(held, field) + 1,
+    Becomes.LAPSED: lambda _, held, __: lapsed(held),
+}
+
+
 def next_claim(claim: Write, held: Record, *, fresh: bool) -> Write:
     """Return ``claim`` as the one that follows ``held``. A ``fresh`` one restarts the attempts; the fence always grows."""
-    return claim._replace(
-        fence=held.fence + 1,
-        attempts=1 if fresh else held.attempts + 1,
-        error=None if fresh else lapsed(held) if held.status == IN_PROGRESS else held.error,
-        created_at=held.created_at,
-        needs=held.needs,
-    )
+    made = {}
+    for field, if_fresh, if_lapsed, if_given_back in FOLLOWING:
+        value = if_fresh if fresh else if_lapsed if held.status == IN_PROGRESS else if_given_back
+        made[field] = _MADE[value](claim, held, field)
+    return claim._replace(**made)  # type: ignore[arg-type]  # each is of its field's type
 
 
 def ended(claim: Write, status: str, result: str | None, error: str | None) -> Write:
     """Return ``claim`` as a single write that makes it and ends it."""
-    return claim._replace(status=status, result=result, error=error, lease=0.0)
+    return claim._replace(status=status, result=result, error=error, lease=0.0, taking=None)
 
 
 def next_version(
@@ -57,10 +93,27 @@ def next_version(
         until = held_until
         if error is None:
             error = held_error
-    fields = (key, status, owner, fence, beat + 1, tries, mark, result, error, made, lease, keep, until, by, needs)
+    fields = (
+        key,
+        status,
+        owner,
+        fence,
+        beat + 1,
+        tries,
+        mark,
+        result,
+        error,
+        made,
+        lease,
+        keep,
+        until,
+        by,
+        needs,
+        None,
+    )
     return tuple.__new__(Write, fields)  # as above
 
 
 def lapsed(record: Record) -> str:
     """Return the recorded error of a claim that was taken over."""
-    return f"attempt {record.attempts} ended without a word: its lease lapsed"
+    return f"{LAPSED[0]}{record.attempts}{LAPSED[1]}"

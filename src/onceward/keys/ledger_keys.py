@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from onceward.errors import KeyMissing
@@ -21,8 +21,12 @@ _LONGEST_CLIENTS = 600  # as LONGEST, for a client's key: 255 by default, and so
 LONGEST = 200  # characters of a key that stay readable; DynamoDB takes 2048 bytes, but people read less
 
 _LIKE_ANOTHER = r"[+-]?(\d[\d_]*+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|true|false|null|[+-]?(inf|nan)"
-_PLAIN = re.compile(rf"(?!({_LIKE_ANOTHER})\Z)[A-Za-z0-9_.@/+=~-]+").fullmatch  # and not like another type
-_NAME = re.compile(r"[^\s:\x00-\x1f\x7f-\x9f\ud800-\udfff]+").fullmatch  # lone surrogates are not UTF-8
+
+
+@cache
+def _plain() -> Callable[[str], object]:
+    """Return a match for a text that stays readable and is not like another type. `import onceward` does not compile it."""
+    return re.compile(rf"(?!({_LIKE_ANOTHER})\Z)[A-Za-z0-9_.@/+=~-]+").fullmatch
 
 
 def ledger_key(name: str, key: object) -> str:
@@ -37,7 +41,7 @@ def ledger_key(name: str, key: object) -> str:
         TypeError: the key is of another type.
     """
     # the most common case first
-    if type(key) is str and len(key) <= LONGEST and _PLAIN(key):
+    if type(key) is str and len(key) <= LONGEST and _plain()(key):
         return f"{name}:{key}"
     try:
         form = _sequence(key, name) if type(key) is tuple else _form(key, name)
@@ -60,10 +64,12 @@ def scoped_key(name: str, parts: Sequence[object]) -> str:
     key, *rest = parts
     # as in ledger_key
     form = (
-        key if type(key) is str and len(key) <= LONGEST and _PLAIN(key) else _short(_form(key, name), _LONGEST_CLIENTS)
+        key
+        if type(key) is str and len(key) <= LONGEST and _plain()(key)
+        else _short(_form(key, name), _LONGEST_CLIENTS)
     )
     for part in rest:
-        if type(part) is str and len(part) <= LONGEST and _PLAIN(part):
+        if type(part) is str and len(part) <= LONGEST and _plain()(part):
             form = f"{form}:{part}"
         else:
             form = f"{form}:{'*' if part is None else _short(_form(part, name), LONGEST)}"
@@ -72,7 +78,8 @@ def scoped_key(name: str, parts: Sequence[object]) -> str:
 
 def checked_name(name: object) -> str:
     """Return ``name``, or raise ValueError when it cannot be a namespace of keys."""
-    if not isinstance(name, str) or not _NAME(name):
+    # Lone surrogates are not UTF-8.
+    if not isinstance(name, str) or not re.fullmatch(r"[^\s:\x00-\x1f\x7f-\x9f\ud800-\udfff]+", name):
         raise ValueError(
             f"name={name!r}: give a name in UTF-8, without white space and without a colon, as in name='billing.charge'"
         )
@@ -170,7 +177,7 @@ def _sha256(data: bytes) -> bytes:
 
 
 def _text(text: str) -> str:
-    if _PLAIN(text):
+    if _plain()(text):
         return text
     import json
 
@@ -207,7 +214,7 @@ def _bytes(key: Any, name: str) -> str:
 
 def _sequence(key: Any, name: str) -> str:
     # the most common parts first
-    parts = [part if type(part) is str and _PLAIN(part) else _form(part, name) for part in key]
+    parts = [part if type(part) is str and _plain()(part) else _form(part, name) for part in key]
     if not parts:
         raise KeyMissing(f"{name}: the key is an empty sequence")
     return f"({','.join(parts)})"

@@ -1,14 +1,17 @@
 """Passes events to the log and to observers."""
 
 import contextlib
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from onceward.observe import logs
-from onceward.observe.events import Event, Happening, Observer
 
-_HERE = threading.local()  # `telling` is true while an observer runs in this thread
+if TYPE_CHECKING:
+    from onceward.observe.events import Event, Happening, Observer
+
+_TELLING: ContextVar[bool] = ContextVar("onceward_telling", default=False)  # whether an observer is running here
 
 
 class Observers:
@@ -23,30 +26,30 @@ class Observers:
         are_listening: tells whether anybody takes events below WARNING.
     """
 
-    def __init__(self, given: Iterable[Observer] = ()) -> None:
+    def __init__(self, given: "Iterable[Observer]" = ()) -> None:
         self.given = tuple(given)
         self.are_listening: Callable[[], bool] = (lambda: True) if self.given else logs.is_on
         self._failed: set[tuple[int, str]] = set()
 
-    def tell(self, *events: Event) -> None:
+    def tell(self, *events: "Event") -> None:
         """Tell observers of events, in order."""
         for event in events:
             logs.write(event)
             self.pass_on(event)
 
-    def pass_on(self, event: Happening) -> None:
+    def pass_on(self, event: "Happening") -> None:
         """Tell observers, but not the log. Requests to a store are not logged."""
-        if not self.given or getattr(_HERE, "telling", False):
+        if not self.given or _TELLING.get():
             return
         try:
-            _HERE.telling = True
+            _TELLING.set(True)
             for number, observer in enumerate(self.given):
                 try:
                     observer(event)
                 except Exception:
                     self._note_failure(number, event.kind)
         finally:
-            _HERE.telling = False
+            _TELLING.set(False)
 
     def _note_failure(self, number: int, kind: str) -> None:
         if (number, kind) in self._failed:
@@ -68,7 +71,7 @@ class DeferredObservers(Observers):
         self._observers = observers
         self._waiting: deque[Event] = deque()
 
-    def tell(self, *events: Event) -> None:
+    def tell(self, *events: "Event") -> None:
         """Keep events until :meth:`__exit__`."""
         self._waiting += events
 

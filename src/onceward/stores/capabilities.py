@@ -16,10 +16,11 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
 from onceward.core.drivers import Steps, Transport
 from onceward.core.record import Record
 from onceward.core.steps import Commit
+from onceward.core.views import Criteria
 from onceward.errors import StoreError
 from onceward.observe.events import StoreRequest
 from onceward.stores import offering
-from onceward.stores.contract import Part, Store
+from onceward.stores.contract import Page, Part, Store
 from onceward.stores.inspection import Inspected
 
 C = TypeVar("C", bound=Callable[..., object])
@@ -140,6 +141,12 @@ PROVISION: Final[Capability[Callable[[AbstractSet[str]], Steps[list[Part]]]]] = 
 # ValueError: the format is unknown, or an option does not apply here.
 TEMPLATE: Final[Capability[Callable[[str, AbstractSet[str]], str]]] = Capability(
     "template", "print how it is made by another tool"
+)
+
+# Takes criteria, a prefix of keys, an earlier page's next and a limit. Reads one page, as the store's scan does, of the records
+# that the criteria mean by the store's own clock. A page may be empty and have a next.
+FIND: Final[Capability[Callable[[Criteria, str, str | None, int], Steps[Page]]]] = Capability(
+    "find", "find records by status and age"
 )
 
 # Migrates a ledger of an earlier version. Returns what was changed and what was already right.

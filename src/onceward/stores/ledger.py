@@ -1,17 +1,19 @@
 """The ledger for people: list, show, clear, park, unpark, purge and count its records."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from onceward.core import protocol
 from onceward.core.clock import boottime
+from onceward.core.comparisons import meets
 from onceward.core.drivers import drive
 from onceward.core.record import Elsewhere, Record, Write
 from onceward.core.steps import fetched
-from onceward.core.views import is_in
+from onceward.core.views import Criteria
 from onceward.errors import Busy, OncewardError, UnknownNeed
 from onceward.observe.logs import logger
 from onceward.results.outcomes import storable
+from onceward.stores.capabilities import FIND
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged, Store
 
 PAGE = 500
@@ -31,7 +33,13 @@ class Ledger:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def records(self, prefix: str = "", status: str | None = None) -> Iterator[tuple[Record, float]]:
+    def records(
+        self,
+        prefix: str = "",
+        status: str | Iterable[str] | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+    ) -> Iterator[tuple[Record, float]]:
         """Yield each record whose key starts with ``prefix``, with the store's time.
 
         SQLite and memory sort them by key. DynamoDB has no order and is read completely: for large tables use :meth:`pages`.
@@ -39,33 +47,53 @@ class Ledger:
 
         Args:
             prefix: the first characters of the keys.
-            status: only those in this status: IN_PROGRESS, COMPLETED, RELEASED or PARKED; or LAPSED or EXPIRED, as in
-                :meth:`stats`.
+            status: only those in this status, or in one of several: IN_PROGRESS, COMPLETED, RELEASED or PARKED; or LAPSED or
+                EXPIRED, as in :meth:`stats`.
+            older_than: only those that have not changed for so many seconds.
+            newer_than: only those that changed within the last so many seconds.
+
+        Raises:
+            ValueError: a status is unknown, or an age is not between 0 and 100 years.
         """
-        for page in self.pages(prefix, status):
+        for page in self.pages(prefix, status, older_than=older_than, newer_than=newer_than):
             for one in page.damaged:
                 logger().warning("%r: left out, because it cannot be read: %s", one.key, one.why)
             for record in page.records:
                 yield record, page.now
 
     def pages(
-        self, prefix: str = "", status: str | None = None, *, after: str | None = None, limit: int | None = None
+        self,
+        prefix: str = "",
+        status: str | Iterable[str] | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+        *,
+        after: str | None = None,
+        limit: int | None = None,
     ) -> Iterator[Page]:
         """Yield pages of records in the store's own order, so that you can stop and go on later.
 
-        A page may be empty and have a next. ``damaged`` has the records that cannot be read, whatever ``status`` says. A
+        A page may be empty and have a next. Without a status and an age, ``damaged`` has all records that cannot be read. A
         record that stays where it is comes once, even if you stop and go on later.
 
         Args:
             prefix: the first characters of the keys.
-            status: only those in this status.
+            status: as for :meth:`records`.
+            older_than: as for :meth:`records`.
+            newer_than: as for :meth:`records`.
             after: the ``next`` of the last page you read; None starts at the beginning.
             limit: the most records on all pages together; None means all.
+
+        Raises:
+            ValueError: as for :meth:`records`.
         """
+        states = () if status is None else (status,) if isinstance(status, str) else tuple(status)
+        criteria = Criteria(states, older_than, newer_than)
+        criteria.check()
         size = PAGE if limit is None else min(limit, PAGE)
         while limit is None or limit > 0:
-            page = drive(self.store.scan(prefix, after, size), self.store)
-            records = [_plain(one) for one in page.records if status is None or is_in(one, page.now, status)]
+            page = self._page(criteria, prefix, after, size)
+            records = [_plain(one) for one in page.records]
             if limit is not None and len(records) > limit:
                 size = max(limit, size // 2)  # only a whole page has a next: read a smaller one again
                 continue
@@ -77,6 +105,14 @@ class Ledger:
                 limit -= len(records)
                 # A page that is not full was filtered, so the next one may be larger.
                 size = min(limit if len(records) == size else 2 * size, PAGE)
+
+    def _page(self, criteria: Criteria, prefix: str, after: str | None, size: int) -> Page:
+        """Read a page of the records that are meant. If the store cannot find them itself, sort them out here."""
+        find = FIND.of(self.store) if criteria != Criteria() else None
+        if find is not None:
+            return drive(find(criteria, prefix, after, size), self.store)
+        page = drive(self.store.scan(prefix, after, size), self.store)
+        return page._replace(records=[one for one in page.records if meets(one, criteria.clause, page.now)])
 
     def show(self, key: str, *, whole: bool = False) -> tuple[Record, float]:
         """Return the record of ``key`` and the store's time.

@@ -4,12 +4,12 @@ import threading
 from collections.abc import Mapping
 from functools import partial
 from typing import Final, cast
-from urllib.parse import SplitResult
 
 from onceward.core.clock import Clock, boottime
 from onceward.core.drivers import Steps
-from onceward.core.protocol import is_known
+from onceward.core.protocol import is_known, taking
 from onceward.core.record import Record, Reply, Write
+from onceward.stores import StoreUrl
 from onceward.stores.contract import MORE, Damaged, OneByOne, Page, Purged
 from onceward.stores.locks import owns, reentered, watch_forks
 from onceward.stores.observed import Observed
@@ -89,20 +89,24 @@ class MemoryStore(OneByOne, Observed):
         now = self._clock()
         held = self.records.get(write.key)
         if held is not None:
-            return tuple.__new__(Reply, (False, held, now))
+            taken = taking(write, held, now)
+            if taken is None:
+                return tuple.__new__(Reply, (False, held, now, None))
+            self.records[write.key] = record = taken.at(now)
+            return Reply(True, record, now, held)
         record = write.at(now)
         if record.fence <= self._fence and not write.fence:
             record = record._replace(fence=self._fence + 1)
         self.records[write.key] = record
-        return tuple.__new__(Reply, (True, record, now))
+        return tuple.__new__(Reply, (True, record, now, None))
 
     def _swap(self, write: Write, seen: Record) -> Reply:
         now = self._clock()
         held = self.records.get(write.key)
         if held is None or not self._matches(held, seen):
-            return tuple.__new__(Reply, (False, held, now))
+            return tuple.__new__(Reply, (False, held, now, None))
         self.records[write.key] = record = write.at(now)
-        return tuple.__new__(Reply, (True, record, now))
+        return tuple.__new__(Reply, (True, record, now, None))
 
     def _matches(self, held: Record, seen: Record) -> bool:
         return (held.owner, held.fence, held.beat) == (seen.owner, seen.fence, seen.beat)
@@ -140,7 +144,7 @@ class MemoryStore(OneByOne, Observed):
 CAPABILITIES = MemoryStore.capabilities
 
 
-def open_url(parts: SplitResult, options: dict[str, str]) -> MemoryStore:
+def open_url(parts: StoreUrl, options: dict[str, str]) -> MemoryStore:
     """Open ``memory:``. Raises ValueError if the URL has more than that."""
     if parts.netloc or parts.path or options:
         raise ValueError(f"{parts.geturl()!r}: the in-memory store takes nothing after memory:")

@@ -1,13 +1,15 @@
 """A store that reports its requests and their duration. Without an observer this costs nothing."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
 from onceward.core.clock import boottime
-from onceward.observe.events import StoreRequest
 
-Tell = Callable[[StoreRequest], object]
+if TYPE_CHECKING:
+    from onceward.observe.events import StoreRequest
+
+Tell = Callable[["StoreRequest"], object]
 
 
 class Observed:
@@ -27,8 +29,10 @@ class Observed:
         """Return what a request does, such as ``insert``."""
         return type(request).__name__.lower()
 
-    def told_of(self, request: object, reply: object, seconds: float) -> Sequence[StoreRequest]:
+    def told_of(self, request: object, reply: object, seconds: float) -> "Sequence[StoreRequest]":
         """Return the events of a request, its reply (or exception) and its duration in seconds."""
+        from onceward.observe.events import StoreRequest  # only observers pay for it
+
         error = type(reply).__name__ if isinstance(reply, Exception) else ""
         return [StoreRequest(self.url, self.action(request), seconds, error)]
 

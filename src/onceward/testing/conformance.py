@@ -25,12 +25,13 @@ from collections.abc import Callable, Sequence
 
 from onceward.core.clock import Clock
 from onceward.stores.contract import Store
-from onceward.testing import checks_batches, checks_ledger, checks_register, checks_time
+from onceward.testing import checks_batches, checks_finding, checks_ledger, checks_register, checks_taking, checks_time
 from onceward.testing.bench import CHECKS, MODES, Bench, Check, Mode, NotConforming
 
 __all__ = ["CHECKS", "MODES", "Bench", "Check", "Mode", "NotConforming", "conform"]
 
-REGISTERED = (checks_register, checks_time, checks_batches, checks_ledger)  # importing them fills CHECKS
+# Importing them fills CHECKS.
+REGISTERED = (checks_register, checks_time, checks_batches, checks_taking, checks_ledger, checks_finding)
 
 
 def conform(
@@ -40,6 +41,7 @@ def conform(
     modes: Sequence[Mode] = MODES,
     advance: Callable[[float], None] | None = None,
     unknown: Callable[[Store, str], Callable[[], bool]] | None = None,
+    takes: bool = False,
 ) -> None:
     """Run every check in every mode.
 
@@ -49,6 +51,7 @@ def conform(
         modes: "sync", "async" or both.
         advance: as for :class:`Bench`.
         unknown: as for :class:`Bench`.
+        takes: as for :class:`Bench`.
 
     Raises:
         NotConforming: its message lists every sentence that does not hold.
@@ -57,7 +60,7 @@ def conform(
     for mode in modes:
         for check in CHECKS:
             try:
-                check.run(Bench(make, again, mode=mode, advance=advance, unknown=unknown))
+                check.run(Bench(make, again, mode=mode, advance=advance, unknown=unknown, takes=takes))
             except Exception as error:  # a check that fails in any way is a finding
                 wrong.append(f"{check.name} ({mode}): {error if isinstance(error, NotConforming) else repr(error)}")
     if wrong:

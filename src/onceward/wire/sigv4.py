@@ -61,15 +61,10 @@ class Signer:
     def prepare(
         self, method: str, path: str, headers: Mapping[str, str], credentials: Credentials, at: float
     ) -> Prepared:
-        """Return a request that is ready to sign.
+        """Return a request that is ready to sign ``at`` a time (seconds since the epoch). Its path is encoded as sent.
 
-        Args:
-            method: the HTTP method.
-            path: encoded as sent; there is no query.
-            headers: all headers to sign, by lower-case name. Values must have no needless spaces. ``host`` must be among
-                them. The date and the session token are added here.
-            credentials: the sender's.
-            at: the time to sign with, in seconds since the epoch.
+        ``headers`` are all headers to sign, by lower-case name. Values must have no needless spaces. ``host`` must be among
+        them. The date and the session token are added here.
         """
         date = stamp(at)
         signed = {**headers, "x-amz-date": date}

@@ -10,12 +10,9 @@ AT_ONCE = 8  # parallel calls of one batch; the sync wire uses one thread each
 
 
 class Wires:
-    """Sends the requests of a store or a queue.
+    """Sends the requests of a store or a queue, over wires that it opens with ``wire`` and ``async_wire``.
 
-    Args:
-        wire: opens the sync wire.
-        async_wire: opens the async wire.
-        renew: asks for new credentials after a refusal; returns whether a retry may help.
+    ``renew`` asks for new credentials after a refusal, and returns whether a retry may help.
     """
 
     def __init__(

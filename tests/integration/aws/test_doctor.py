@@ -170,6 +170,14 @@ RULES = [
 ]
 
 
+@pytest.mark.parametrize("receives", [2, 3, 4, 5, 9])
+@pytest.mark.parametrize("lease", [30.0, 60.0, 61.0, 120.0, 121.0, 600.0])
+def test_doctor_and_a_worker_warn_of_the_same_leases(lease, receives):
+    facts = queue(receives=receives)._replace(policy=Policy(lease=lease), triggers=())
+    warned = any("received" in text for text in facts.queue.warnings(facts.policy, facts.queue.visibility, 900.0))
+    assert warned is any(check == "lease" for _, check in bad(facts))
+
+
 @pytest.mark.parametrize(("facts", "level", "check", "text"), RULES, ids=lambda value: None)
 def test_one_unsafe_setting_is_found_and_nothing_else(facts, level, check, text):
     assert bad(facts) == [(level, check)]

@@ -526,6 +526,16 @@ def test_powertools_with_validation_refuses_our_records_and_runs_nothing(shop):
     assert shop.ran == ["ours"]
 
 
+def test_a_claim_that_we_take_over_loses_the_hash_of_its_old_payload(shop):
+    hanging(shop, remaining=1, payload_validation_jmespath="amount")
+    assert "validation" in shop.item
+    shop.ahead(3)
+    assert shop.run() == {"by": "ours"}
+    assert "validation" not in shop.item
+    with pytest.raises(IdempotencyValidationError):  # it must not replay ours as the answer to the old payload
+        shop.theirs(payload_validation_jmespath="amount")()
+
+
 # --- tables -------------------------------------------------------------------------------------------------------
 
 

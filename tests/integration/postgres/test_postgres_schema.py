@@ -1,14 +1,18 @@
 """Making, printing, migrating and inspecting a ledger in PostgreSQL, and the least rights that a worker needs."""
 
+import itertools
 import threading
 
 import psycopg
 import pytest
 
 from onceward import StoreError
+from onceward.core.comparisons import meets
 from onceward.core.drivers import drive
+from onceward.core.protocol import STATES
+from onceward.core.views import Criteria
 from onceward.stores import open_store
-from onceward.stores.capabilities import FOUND, INSPECT, MIGRATE, PROVISION, TEMPLATE
+from onceward.stores.capabilities import FIND, FOUND, INSPECT, MIGRATE, PROVISION, TEMPLATE
 from onceward.stores.postgres import schema as ledger_schema
 from onceward.testing.bench import claim_of, next_of
 
@@ -103,7 +107,7 @@ def test_a_newer_version_adds_its_columns_beside_an_older_one(store, monkeypatch
     monkeypatch.setattr(ledger_schema, "MINOR", 2)
     newer = open_store(store.url)
     parts = drive(MIGRATE.needed(newer)(), newer)
-    assert [(part.what, part.made) for part in parts] == [("column later", True)]
+    assert parts == [("column later", True), (f"index {store.names.open}", False)]
     assert not any(part.made for part in drive(MIGRATE.needed(newer)(), newer))
     sql(f"UPDATE {store.names.table} SET later = 'x'")
     monkeypatch.undo()
@@ -224,3 +228,109 @@ def test_claims_purge_what_is_expired(store, sql):
         drive(store.insert(claim_of(f"new {i}", "a")), store)
     assert sql(f"SELECT count(*) FROM {store.names.table} WHERE key LIKE 'old%'") == [(0,)]
     assert sql(f"SELECT count(*) FROM {store.names.table}") == [(150,)]
+
+
+# --- the index by status ----------------------------------------------------------------------------------------------
+
+
+def usable(store, sql):
+    return sql("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", store.names.open)
+
+
+def parked_keys(store):
+    page = drive(FIND.needed(store)(Criteria(("PARKED",)), "", None, 10), store)
+    return [record.key for record in page.records]
+
+
+@pytest.fixture
+def parked(store):
+    for number in range(20):
+        held = drive(store.insert(claim_of(f"key {number}", "a")), store).record
+        drive(store.swap(next_of(held, status="PARKED" if number == 7 else "COMPLETED", lease=0.0), held), store)
+    return ["key 7"]
+
+
+def test_a_new_ledger_finds_what_is_parked_by_its_index(store, sql, parked, monkeypatch):
+    assert usable(store, sql) == [(True,)]
+    looked = []
+    monkeypatch.setattr("onceward.stores.postgres.finding.next_page", lambda *told: looked.append(told[2]))
+    assert parked_keys(store) == parked
+    assert looked == [1]
+
+
+def test_a_former_versions_ledger_gets_the_index_by_migrate_alone(store, sql, parked):
+    sql(f"DROP INDEX {store.names.open}")
+    again = open_store(store.url)
+    assert parked_keys(again) == parked
+    assert usable(store, sql) == []
+    for made in (True, False):
+        assert drive(MIGRATE.needed(again)(), again)[-1] == (f"index {store.names.open}", made)
+    assert usable(store, sql) == [(True,)]
+    assert parked_keys(again) == parked
+    again.close()
+
+
+def test_migrate_makes_an_index_anew_whose_building_was_stopped(store, sql, parked):
+    sql(f"UPDATE pg_index SET indisvalid = false WHERE indexrelid = to_regclass('{store.names.open}')")
+    assert parked_keys(store) == parked
+    assert drive(MIGRATE.needed(store)(), store)[-1].made
+    assert usable(store, sql) == [(True,)]
+
+
+def test_migrate_waits_longer_for_an_index_than_for_a_request(store, sql, postgres):
+    drive(store.load("?"), store)
+    sql(f"DROP INDEX {store.names.open}")
+    hasty = open_store(f"{store.url}&timeout=0.5")
+    with psycopg.connect(postgres.url, autocommit=False) as other:
+        other.execute(
+            f"INSERT INTO {store.names.table} SELECT 'k', 'PARKED', 'o', 1, 1, now(), 1, NULL, NULL, NULL, now()"
+        )
+        timer = threading.Timer(1.5, other.commit)
+        timer.start()
+        assert drive(MIGRATE.needed(hasty)(), hasty)[-1].made
+        timer.join()
+    assert parked_keys(hasty) == ["k"]
+    hasty.close()
+
+
+def test_only_the_owner_of_the_table_may_make_its_index(store, sql):
+    drive(store.load("?"), store)
+    sql(f"DROP INDEX {store.names.open}")
+    role = f"plain_{store.names.schema}"
+    sql(f"CREATE ROLE {role} LOGIN")
+    sql(f"GRANT USAGE ON SCHEMA {store.names.schema} TO {role}")
+    sql(f"GRANT SELECT ON {store.names.table}, {store.names.meta} TO {role}")
+    worker = open_store(store.url.replace("postgres@", f"{role}@"))
+    with pytest.raises(StoreError, match="only the table's owner may make its index"):
+        drive(MIGRATE.needed(worker)(), worker)
+    worker.close()
+
+
+@pytest.fixture
+def lattice(store):
+    """A record of every kind, by the server's clock: an hour apart, so that the test's own time does not matter."""
+    drive(store.load("?"), store)
+    statuses = ("IN_PROGRESS", "COMPLETED", "RELEASED", "PARKED", "FROZEN")
+    times = [f"now() - interval '{hours} hours'" for hours in (1, 3)]
+    spans = [
+        times,
+        [*times, "now() + interval '9 hours'"],
+        [*times, "NULL"],
+        [*times, "now() + interval '9 hours'", "NULL"],
+    ]
+    return [
+        f"('k{n:03}', '{status}', 'o', 1, 1, {lease}, 1, {made}, {written}, {ends})"
+        for n, (status, made, lease, written, ends) in enumerate(itertools.product(statuses, *spans))
+    ]
+
+
+def test_postgres_finds_what_python_finds(store, sql, lattice):
+    columns = "key, status, owner, fence, beat, lease_until, attempts, created_at, updated_at, expires_at"
+    sql(f"INSERT INTO {store.names.table} ({columns}) VALUES {', '.join(lattice)}")
+    page = drive(store.scan("", None, 1000), store)
+    assert len(page.records) == len(lattice)
+    for states in ((), *((state,) for state in STATES), ("PARKED", "LAPSED")):
+        for older, newer in ((None, None), (7200.0, None), (None, 7200.0), (1800.0, 7200.0)):
+            criteria = Criteria(states, older, newer)
+            found = drive(FIND.needed(store)(criteria, "", None, 1000), store).records
+            assert found == [one for one in page.records if meets(one, criteria.clause, page.now)]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import time
 
@@ -214,3 +215,36 @@ def test_a_transaction_adds_two_statements_and_no_round_trip(once, postgres, tab
                 connection.pgconn.untrace()
             seen.append(asked(path))
     assert seen == [(["BEGIN", "WITH", "INSERT", "WITH", "COMMIT"], 3), (["BEGIN", "WITH", "WITH", "ROLLBACK"], 3)]
+
+
+# --- forks --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name, kind in HANDS.items() if not kind.awaited])
+def test_a_forked_child_that_leaves_the_block_ends_no_transaction(name, once, postgres, table, effects):
+    hand = HANDS[name](postgres.url, table)
+
+    async def act(connection):
+        child = None
+        try:
+            async with hand.within(once.transaction("k", connection)) as transaction:
+                await hand.act(connection)
+                child = os.fork()
+                if child == 0:
+                    raise RuntimeError
+                os.waitpid(child, 0)
+                transaction.result = "the parent's"
+        except RuntimeError:
+            if child != 0:
+                raise
+        return child
+
+    async def main():
+        async with hand.connection() as connection:
+            if await act(connection) == 0:
+                gc.collect()
+                os._exit(0)
+
+    asyncio.run(main())
+    assert effects() == ["effect"]
+    assert records(once) == [("COMPLETED", 1)]

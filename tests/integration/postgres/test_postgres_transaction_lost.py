@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from onceward import Busy, Completed, Once, StoreError, current
 from postgres_proxy import CommitProxy
+from postgres_wire import Fault, Wire
 
 
 @pytest.fixture
@@ -197,3 +198,20 @@ def test_a_time_limit_in_a_statement_frees_the_key(once, postgres, table, effect
     assert (effects(), record.status, record.error) == ([], "RELEASED", "TimeLimit")
     connection.close()
     engine.dispose()
+
+
+def test_a_lost_begin_is_told_and_nothing_was_claimed(once, hand, effects, postgres):
+    wire = Wire(postgres.port)
+
+    async def body():
+        async with hand.connection(postgres.url.replace(f":{postgres.port}", f":{wire.port}")) as connection:
+            wire.rule = lambda asked: Fault(lose_request=True) if b"BEGIN" in asked.content else None
+            with pytest.raises(StoreError, match="connection"):
+                async with hand.within(once.transaction("k", connection)):
+                    await hand.act(connection)
+
+    try:
+        asyncio.run(body())
+    finally:
+        wire.close()
+    assert (effects(), hand.status(once)) == ([], [])

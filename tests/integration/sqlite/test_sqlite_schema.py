@@ -102,11 +102,13 @@ def test_migrate_adds_the_columns_once(path):
     told = cli.run("migrate")
     assert (told.returncode, told.stdout.decode()) == (
         0,
-        "added: column updated_at\nadded: column worker\nadded: column needs\n",
+        "added: column updated_at\nadded: column worker\nadded: column needs\nadded: index onceward_stopped\n",
     )
     assert cli.run("migrate").stdout.endswith(b"needs no migration\n")
     parts = json.loads(cli.run("migrate", "--json").stdout)["parts"]
-    assert parts == [{"what": f"column {name}", "made": False} for name in ADDED]
+    assert parts == [
+        {"what": what, "made": False} for what in (*(f"column {name}" for name in ADDED), "index onceward_stopped")
+    ]
     assert cli.run("show", "n:k").returncode == 0
 
 

@@ -6,6 +6,7 @@ seed alone:
 - ``plan`` says who delivers which keys, and what goes wrong where;
 - ``actor`` is a worker: a process that delivers keys through ``shapes``, and journals what it did and was told;
 - ``points`` strikes at the n-th point where CPython may interrupt onceward's code; ``strikes`` says how;
+- ``grounds`` are the ledgers of each store, ``hands`` an actor's own connections to their databases;
 - ``wire`` loses requests and replies;
 - ``episode`` starts the actors, kills, pauses and interrupts them, and delivers each key once more at the end;
 - ``facts`` reads the journal and the ledger, and ``rules`` is the oracle;

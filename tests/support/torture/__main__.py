@@ -10,9 +10,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from postgres_servers import Postgres
 from servers import Dynoxide
 from torture import plan as plans
-from torture.episode import Episode, Server
+from torture.episode import Episode
+from torture.grounds import DynamoServer
 from torture.plants import PLANTS
 from torture.rules import RULES, check
 
@@ -24,8 +26,9 @@ def main() -> int:
     asked = _asked()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     seed = random.randrange(1_000_000) if asked.seed is None else asked.seed
-    stores = ("sqlite", "sqlite", "sqlite", "dynamodb") if asked.store is None else (asked.store,)
-    server = Dynoxide() if "dynamodb" in stores else None
+    stores = plans.STORES if asked.store is None else (asked.store,)
+    kinds = {"dynamodb": Dynoxide, "postgresql": Postgres}
+    servers = {store: kinds[store]() for store in sorted(set(stores) & set(kinds))}
     limit = time.monotonic() + asked.seconds if asked.episodes is None else float("inf")
     running: dict[int, tuple[int, Path]] = {}
     begun = failed = 0
@@ -37,7 +40,7 @@ def main() -> int:
             if len(running) < asked.jobs and time.monotonic() < limit and begun != asked.episodes:
                 made = plans.plan(seed + begun, stores, asked.shape)
                 folder = Path(tempfile.mkdtemp(prefix=f"torture-{made.seed}-"))
-                running[_begin(made, folder, server, asked)] = made.seed, folder
+                running[_begin(made, folder, servers.get(made.store), asked)] = made.seed, folder
                 begun += 1
                 continue
             pid, status = os.wait()
@@ -54,13 +57,13 @@ def main() -> int:
             else:
                 shutil.rmtree(folder, ignore_errors=True)
     finally:
-        if server is not None:
+        for server in servers.values():
             server.stop()
     print(f"{begun} episodes from seed {seed}, {failed} of them found something")
     return 1 if failed else 0
 
 
-def _begin(made: plans.Plan, folder: Path, server: Dynoxide | None, asked: argparse.Namespace) -> int:
+def _begin(made: plans.Plan, folder: Path, server: Dynoxide | Postgres | None, asked: argparse.Namespace) -> int:
     """Run an episode in a process of its own; it does not end with 0 when something was found."""
     pid = os.fork()
     if pid:
@@ -69,7 +72,8 @@ def _begin(made: plans.Plan, folder: Path, server: Dynoxide | None, asked: argpa
     try:
         os.setpgid(0, 0)
         began = time.monotonic()
-        facts = Episode(made, folder, None if server is None else Server(server.port), asked.plant).run()
+        shared = DynamoServer(server.port) if isinstance(server, Dynoxide) else server
+        facts = Episode(made, folder, shared, asked.plant).run()
         found = check(facts)
         took = time.monotonic() - began
         told = "".join(f"\n  {sentence}" for sentence in found[:MOST])
@@ -96,9 +100,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--episodes", type=int, help="run so many instead; 1 replays a seed")
     parser.add_argument("--jobs", type=int, default=3, help="episodes side by side; most of their time is waiting")
     parser.add_argument("--store", choices=sorted(plans.SHAPES), help="only this one")
-    parser.add_argument(
-        "--shape", choices=sorted({*plans.SHAPES["sqlite"], *plans.SHAPES["dynamodb"]}), help="only this"
-    )
+    parser.add_argument("--shape", choices=sorted(set().union(*plans.SHAPES.values())), help="only this")
     parser.add_argument("--plant", choices=sorted(PLANTS), help="a bug that must be found")
     parser.add_argument("--until", choices=[rule.__name__ for rule in RULES], help="end when this rule is broken")
     return parser.parse_args()

@@ -6,7 +6,6 @@ import faulthandler
 import logging
 import os
 import signal
-import sqlite3
 import sys
 import time
 import warnings
@@ -16,6 +15,7 @@ import onceward
 from onceward import Busy, Once
 from onceward.claim.claim import Claim
 from torture import plants
+from torture.hands import HANDS
 from torture.journal import Journal
 from torture.plan import Delivery, Plan
 from torture.points import Points
@@ -47,12 +47,10 @@ class Actor:
         logging.disable()
         sys.unraisablehook = lambda _: None
         self.once = Once(url, name="t", lease=plan.lease)
-        if plan.store == "sqlite":
-            self.path = url.removeprefix("sqlite:///")
-            self.connection = sqlite3.connect(self.path, timeout=5, isolation_level=None)
-            self.connection.execute("PRAGMA foreign_keys=ON")
-            if number >= 0:
-                lose_replies(self.once.store, plan, self.journal, number)
+        if plan.store in HANDS:
+            self.hand = HANDS[plan.store](url)
+        if plan.store == "sqlite" and number >= 0:
+            lose_replies(self.once.store, plan, self.journal, number)
         plants.plant(plant)
 
     # --- deliveries -----------------------------------------------------------------------------------------------

@@ -1,55 +1,39 @@
 """Runs one episode: starts its actors, does to them from outside what the plan says, and reads what is left."""
 
 import os
-import select
 import signal
-import sqlite3
 import sys
 import traceback
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
-from servers import Dynoxide, Proxy
-from torture import actor, wire
-from torture.facts import Facts, dynamodb_ledger, sqlite_ledger
+from torture import actor
+from torture.facts import Facts
+from torture.grounds import GROUNDS
 from torture.journal import Journal, now
 from torture.plan import Plan
-from torture.shapes import EFFECTS
 from wrong_clocks import library, wrong_clock
 
 HANG = 15.0  # seconds beyond all leases and stops after which an actor hangs
 TICK = 0.005
 
 
-class Server(NamedTuple):
-    """The DynamoDB-compatible server that episodes share."""
-
-    port: int
-
-    def ask(self, action: str, **body: object) -> dict:
-        return Dynoxide.ask(self, action, **body)  # type: ignore[arg-type]  # it asks for the port only
-
-    def table(self, name: str) -> str:
-        return Dynoxide.table(self, name)  # type: ignore[arg-type]  # as above
-
-
 class Episode:
     """One plan on its way."""
 
-    def __init__(self, plan: Plan, folder: Path, server: Server | None, plant: str | None = None) -> None:
-        self.plan, self.folder, self.server, self.plant = plan, folder, server, plant
+    def __init__(self, plan: Plan, folder: Path, server: object, plant: str | None = None) -> None:
+        self.plan, self.folder, self.plant = plan, folder, plant
+        self._ground = GROUNDS[plan.store](plan, folder, server)
         self.journal = Journal(folder / "journal")
         self._pids: dict[int, int] = {}  # process → number of its actor
         self._stopped: dict[int, float] = {}  # process → when it is continued
         self._stops = 0
         self._signals: list[tuple[float, int, str]] = []
-        self._proxy: int | None = None
 
     def run(self) -> Facts:
         """Run it, and return what the journal and the ledger say at the end."""
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # of actors that do not handle it yet
-        url = self._ledger()
+        url = self._ground.make(self.journal)
         began = now()
         due = sorted((began + worker.start, number) for number, worker in enumerate(self.plan.workers))
         self._limit = began + HANG + 4 * self.plan.lease
@@ -61,58 +45,12 @@ class Episode:
                     self._signals += [(at + after, pid, name) for after, name in self.plan.workers[number].signals]
                 self._turn()
             self._limit = now() + HANG + 4 * self.plan.lease
-            self._start(-1, url)
+            self._start(-1, self._ground.calm(url))
             while self._pids:
                 self._turn()
         finally:
             self._end()
-        return self._facts()
-
-    # --- ledgers --------------------------------------------------------------------------------------------------
-
-    def _ledger(self) -> str:
-        if self.plan.store == "sqlite":
-            path = self.folder / "ledger.db"
-            with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("CREATE TABLE parents (id INTEGER PRIMARY KEY)")
-                connection.execute("INSERT INTO parents VALUES (1)")
-                connection.execute(
-                    f"CREATE TABLE {EFFECTS} (key TEXT, run TEXT, "
-                    "parent INTEGER REFERENCES parents (id) DEFERRABLE INITIALLY DEFERRED)"
-                )
-            return f"sqlite:///{path}"
-        assert self.server is not None
-        self._table = self.server.table(f"{self.plan.seed}-{os.getpid()}")
-        self._effects = self.server.table(f"{self._table}-{EFFECTS}")
-        os.environ["TORTURE_EFFECTS"] = self._effects
-        return f"dynamodb://{self._table}?endpoint=http://127.0.0.1:{self._fronted(self.server.port)}"
-
-    def _fronted(self, port: int) -> int:
-        """Start a proxy with the plan's faults, in a process of its own; return its port."""
-        reading, writing = os.pipe()
-        self._proxy = os.fork()
-        if not self._proxy:
-            with suppress(BaseException):
-                proxy: Proxy = wire.faulty_proxy(self.plan, port, self.journal)
-                os.write(writing, proxy.url.rpartition(":")[2].encode())
-                os.close(reading)
-                while os.getppid() != 1:
-                    signal.sigtimedwait([], 1.0)
-            os._exit(0)
-        os.close(writing)
-        with open(reading) as pipe:
-            select.select([pipe], [], [], 10)
-            return int(os.read(reading, 16))
-
-    def _facts(self) -> Facts:
-        if self.plan.store == "sqlite":
-            return Facts(self.plan, self.folder, *sqlite_ledger(self.folder / "ledger.db"))
-        assert self.server is not None
-        items, effects = (self.server.ask("Scan", TableName=name)["Items"] for name in (self._table, self._effects))
-        for name in (self._table, self._effects):
-            self.server.ask("DeleteTable", TableName=name)
-        return Facts(self.plan, self.folder, *dynamodb_ledger(items, effects))
+        return Facts(self.plan, self.folder, *self._ground.read())
 
     # --- actors ---------------------------------------------------------------------------------------------------
 
@@ -193,7 +131,5 @@ class Episode:
             with suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-        if self._proxy:
-            os.kill(self._proxy, signal.SIGKILL)
-            os.waitpid(self._proxy, 0)
+        self._ground.leave()
         self.journal.close()

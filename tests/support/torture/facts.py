@@ -1,8 +1,5 @@
 """What the journal and the ledger say, put in order: calls, runs of handlers, strikes, deaths, stops and records."""
 
-import json
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -187,27 +184,3 @@ class Facts:
     def _broke(self, event: dict) -> None:
         self.broken.append(event)
         self.deaths[event["actor"]] = event["t"]
-
-
-def sqlite_ledger(path: Path) -> tuple[list[Record], list[tuple[str, str, int]]]:
-    """Read the records and the effects of a ledger in SQLite."""
-    with closing(sqlite3.connect(path)) as connection:
-        found = connection.execute("SELECT key, status, fence, result FROM onceward").fetchall()
-        rows = connection.execute("SELECT key, run, 1 FROM effects").fetchall()
-    return [_record(*one) for one in found], rows
-
-
-def dynamodb_ledger(items: list[dict], effects: list[dict]) -> tuple[list[Record], list[tuple[str, str, int]]]:
-    """Read the records and the effects of a ledger in DynamoDB from its items."""
-    records = []
-    for item in items:
-        plain = {name: next(iter(value.values())) for name, value in item.items()}
-        records.append(_record(plain["key"], plain["status"], int(plain["fence"]), plain.get("result")))
-    return records, [(one["key"]["S"], one["run"]["S"], int(one["n"]["N"])) for one in effects]
-
-
-def _record(key: str, status: str, fence: int, result: str | None) -> Record:
-    value = None if result is None else json.loads(result)
-    if isinstance(value, dict):  # told with its type
-        value = value["value"]
-    return Record(key.partition(":")[2], status, fence, value, result is not None)

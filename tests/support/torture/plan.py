@@ -8,13 +8,23 @@ ASYNC = tuple(f"{shape}_async" for shape in SYNC)
 SHAPES = {
     "sqlite": (*SYNC, *ASYNC, "transaction", "claim_transaction"),
     "dynamodb": (*SYNC, *ASYNC, "transact", "transact_async", "claim_transact", "claim_transact_async"),
+    "postgresql": (
+        *SYNC,
+        *ASYNC,
+        "transaction",
+        "transaction_async",
+        "claim_transaction",
+        "claim_transaction_async",
+    ),
 }
+STORES = ("sqlite", "sqlite", "dynamodb", "postgresql")  # as often as they are drawn
 MANY = {"batch", "batch_async", "checkpoint", "checkpoint_async"}
-ATOMIC = {"transaction", "claim_transaction", "transact", "transact_async", "claim_transact", "claim_transact_async"}
+IN_SQL = {"transaction", "transaction_async", "claim_transaction", "claim_transaction_async"}
+ATOMIC = {*IN_SQL, "transact", "transact_async", "claim_transact", "claim_transact_async"}
 WITHIN_REQUEST = {"transact", "transact_async"}  # there is no handler
-WITHIN_CLAIM = {"transaction", *WITHIN_REQUEST}  # there is no claim that outlives a failure
-LEASES = {"sqlite": 0.6, "dynamodb": 3.0}
-RESOLUTIONS = {"sqlite": 0.01, "dynamodb": 1.0}
+WITHIN_CLAIM = {"transaction", "transaction_async", *WITHIN_REQUEST}  # there is no claim that outlives a failure
+LEASES = {"sqlite": 0.6, "dynamodb": 3.0, "postgresql": 1.0}
+RESOLUTIONS = {"sqlite": 0.01, "dynamodb": 1.0, "postgresql": 0.01}
 # How many points a delivery has before its handler and after it, measured, and a little more.
 POINTS = {
     ("sqlite", "one"): (70, 34),
@@ -23,6 +33,12 @@ POINTS = {
     ("dynamodb", "one"): (180, 135),
     ("dynamodb", "many"): (900, 680),
     ("dynamodb", "atomic"): (230, 190),
+    ("postgresql", "one"): (245, 250),
+    ("postgresql", "many"): (1010, 1000),
+    ("postgresql", "transaction"): (165, 125),
+    ("postgresql", "transaction_async"): (295, 160),
+    ("postgresql", "claim_transaction"): (225, 645),
+    ("postgresql", "claim_transaction_async"): (235, 810),
 }
 
 RAISES = ("soft", "soft", "hard", "sigint")
@@ -99,9 +115,7 @@ class Plan:
         return f"seed {self.seed}: {self.shape} on {self.store}, {many}, loss {self.loss:g}"
 
 
-def plan(
-    seed: int, stores: tuple[str, ...] = ("sqlite", "sqlite", "sqlite", "dynamodb"), shape: str | None = None
-) -> Plan:
+def plan(seed: int, stores: tuple[str, ...] = STORES, shape: str | None = None) -> Plan:
     """Return the plan of an episode."""
     chance = random.Random(seed)
     store = chance.choice(stores)
@@ -112,9 +126,9 @@ def plan(
     made.pauses = tuple(lease * chance.choice((0.2, 1.5, 1.5, 2.2)) for _ in range(5))
     if store == "dynamodb":
         made.dates = chance.choice((0.0, 0.0, 0.4))
-        if chance.random() < 0.15:
-            begin = chance.random() * 2
-            made.outage = (begin, begin + lease * chance.choice((0.3, 1.2)))
+    if store != "sqlite" and chance.random() < 0.15:
+        begin = chance.random() * 2
+        made.outage = (begin, begin + lease * chance.choice((0.3, 1.2)))
     if chance.random() < 0.6:
         made.workers = [Worker(_alone(chance, made))]
     else:
@@ -163,15 +177,16 @@ def _delivery(chance: random.Random, made: Plan, keys: list[str]) -> Delivery:
         if is_async and kind.startswith("fork"):
             kind = "fork-exit"  # asyncio's loops do not go on in a child
         delivery.steps[chance.choice(("before", "after"))] = kind
-        if made.shape in ATOMIC and made.store == "sqlite" and chance.random() < 0.7:
+        if made.shape in IN_SQL and chance.random() < 0.7:
             delivery.steps = {"before": "commit-fails"}
     elif where < 0.75:
         phase = chance.choice(("call", "settle", "settle")) if made.shape not in WITHIN_REQUEST else "call"
         form = "atomic" if made.shape in ATOMIC else "many" if made.shape in MANY else "one"
-        first = 1 + int(chance.random() * POINTS[made.store, form][phase == "settle"])
+        points = POINTS.get((made.store, made.shape)) or POINTS[made.store, form]
+        first = 1 + int(chance.random() * points[phase == "settle"])
         kind = chance.choice(IN_CALL if phase == "call" else IN_SETTLING)
-        if is_async and kind == "fork-on":
-            kind = "fork-exit"
+        if kind == "fork-on" and (is_async or (made.shape in IN_SQL and made.store == "postgresql")):
+            kind = "fork-exit"  # psycopg itself would go on with its parent's connection
         if is_async and kind in RAISES and chance.random() < 0.5:
             kind = "cancel"
         delivery.strikes.append((phase, first, kind))

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -43,14 +43,16 @@ def handle(actor: "Actor", key: str, claim: Claim | None, effect: Callable[[str]
     return actor.leave(run, key)
 
 
-async def handle_async(actor: "Actor", key: str, claim: Claim | None) -> str:
+async def handle_async(
+    actor: "Actor", key: str, claim: Claim | None, effect: Callable[[str], Awaitable[object]] | None = None
+) -> str:
     """As ``handle``, for a coroutine."""
     try:
         with _run_of(actor, key, claim) as run:
             actor.step("before")
             await asyncio.sleep(actor.delivery.naps[0])
             actor.look(run, claim)
-            actor.effect(run, key)
+            actor.effect(run, key) if effect is None else await effect(run)
             actor.step("after")
             await asyncio.sleep(actor.delivery.naps[1])
             actor.look(run, claim)
@@ -228,22 +230,35 @@ def checkpoint_async(actor: "Actor", keys: list[str]) -> None:
 # --- effects that commit with their record ------------------------------------------------------------------------
 
 
-def _insert(actor: "Actor", key: str) -> Callable[[str], object]:
+def _insert(actor: "Actor", key: str, connection: object) -> Callable[[str], object]:
     parent = 2 if actor.delivery.steps.get("before") == "commit-fails" and "before" in actor.acting else 1
 
-    def insert(run: str) -> None:
+    def insert(run: str) -> object:
         actor.acting.discard("before")
-        # There is no parent 2, which SQLite finds out at the COMMIT.
-        actor.connection.execute(f"INSERT INTO {EFFECTS} VALUES (?, ?, ?)", (key, run, parent))
+        # There is no parent 2, which the database finds out at the COMMIT.
+        return connection.execute(f"INSERT INTO {EFFECTS} VALUES {actor.hand.marks}", (key, run, parent))
 
     return insert
 
 
 def transaction(actor: "Actor", keys: list[str]) -> None:
     (key,) = keys
-    with actor.once.transaction(key, actor.connection) as tx:
-        value = tx.result = handle(actor, key, tx.claim, _insert(actor, key))
+    connection = actor.hand.connection()
+    with actor.once.transaction(key, connection) as tx:
+        value = tx.result = handle(actor, key, tx.claim, _insert(actor, key, connection))
     actor.tell(key, value)
+
+
+def transaction_async(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+
+    async def block() -> str:
+        async with actor.hand.awaited() as connection:
+            async with actor.once.transaction(key, connection) as tx:
+                value = tx.result = await handle_async(actor, key, tx.claim, _insert(actor, key, connection))
+            return value
+
+    _awaited(actor, key, block)
 
 
 def claim_transaction(actor: "Actor", keys: list[str]) -> None:
@@ -258,11 +273,38 @@ def _claim_transaction(actor: "Actor", key: str) -> str:
         time.sleep(actor.delivery.naps[0])
         actor.look(run, held)
         actor.points.phase = "settle"
-        with held.transaction(actor.connection) as tx:
+        connection = actor.hand.connection()
+        with held.transaction(connection) as tx:
             actor.step("before")
-            _insert(actor, key)(run)
+            _insert(actor, key, connection)(run)
             actor.step("after")
             tx.result = f"{key}/{run}"
+    except ChildReturns:
+        return f"{key}/child-{os.getpid()}"
+    except BaseException as error:
+        actor.raised(run, key, error)
+        raise
+    return actor.leave(run, key)
+
+
+def claim_transaction_async(actor: "Actor", keys: list[str]) -> None:
+    (key,) = keys
+    _awaited(actor, key, lambda: actor.once.run_async(key, _claim_transaction_async, actor, key))
+
+
+async def _claim_transaction_async(actor: "Actor", key: str) -> str:
+    held = current()
+    run = actor.enter(key, held)
+    try:
+        await asyncio.sleep(actor.delivery.naps[0])
+        actor.look(run, held)
+        async with actor.hand.awaited() as connection:
+            actor.points.phase = "settle"
+            async with held.transaction(connection) as tx:
+                actor.step("before")
+                await _insert(actor, key, connection)(run)
+                actor.step("after")
+                tx.result = f"{key}/{run}"
     except ChildReturns:
         return f"{key}/child-{os.getpid()}"
     except BaseException as error:
@@ -356,7 +398,9 @@ def completed(shape: Callable) -> Callable:
 
 
 SHAPES = {
-    one.__name__: completed(one) if one.__name__ in {"claim", "claim_async", "transaction"} else one
+    one.__name__: completed(one)
+    if one.__name__ in {"claim", "claim_async", "transaction", "transaction_async"}
+    else one
     for one in (
         run,
         run_async,
@@ -367,7 +411,9 @@ SHAPES = {
         checkpoint,
         checkpoint_async,
         transaction,
+        transaction_async,
         claim_transaction,
+        claim_transaction_async,
         transact,
         transact_async,
         claim_transact,

@@ -1,10 +1,15 @@
 """What goes wrong between an actor and its store."""
 
+import os
 import random
+import select
+import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
+import postgres_wire
 from onceward import StoreError
 from onceward.stores.contract import Store
 from servers import Fault, Proxy, Refuse, Seen
@@ -45,6 +50,62 @@ def faulty_proxy(plan: Plan, port: int, journal: Journal) -> Proxy:
     if plan.dates:
         proxy.date = lambda: time.time() + getattr(here, "ahead", 0.0)
     return proxy
+
+
+class Front:
+    """A proxy in a process of its own."""
+
+    def __init__(self, begin: Callable[[], int]) -> None:
+        """Start it; ``begin`` returns its port."""
+        reading, writing = os.pipe()
+        parent = os.getpid()
+        self._process = os.fork()
+        if not self._process:
+            with suppress(BaseException):
+                os.close(reading)
+                os.write(writing, str(begin()).encode())
+                while os.getppid() == parent:
+                    signal.sigtimedwait([], 1.0)
+            os._exit(0)
+        os.close(writing)
+        select.select([reading], [], [], 10)
+        self.port = int(os.read(reading, 16))
+        os.close(reading)
+
+    def stop(self) -> None:
+        os.kill(self._process, signal.SIGKILL)
+        os.waitpid(self._process, 0)
+
+
+LOST = (
+    postgres_wire.Fault(lose_request=True),
+    postgres_wire.Fault(lose_request=True, linger=1.5),  # its transaction stays open, and holds its keys
+    postgres_wire.Fault(lose_reply=True),
+    postgres_wire.Fault(lose_reply=True),
+    postgres_wire.Fault(lose_reply=True, linger=1.5),
+    postgres_wire.Fault(half_reply=True),
+    postgres_wire.Fault(late=0.05),
+    postgres_wire.Fault(late=0.5),
+    postgres_wire.Fault(delay=0.5),
+    postgres_wire.Fault(freeze=3.0),  # a driver's connection has no limit of its own
+)
+
+
+def faulty_wire(plan: Plan, port: int, journal: Journal) -> postgres_wire.Wire:
+    """Return a proxy in front of PostgreSQL that fails as the plan says."""
+    made, began = postgres_wire.Wire(port), now()
+
+    def rule(asked: postgres_wire.Asked) -> postgres_wire.Fault | None:
+        chance = random.Random(plan.seed * 1_000_003 + asked.number)
+        fault = chance.choice(LOST) if chance.random() < plan.loss else None
+        if plan.outage is not None and plan.outage[0] <= now() - began < plan.outage[1]:
+            fault = postgres_wire.Fault(lose_request=True)
+        if fault is not None:
+            journal("wire", fault=repr(fault), action=repr(asked.content[:40]))
+        return fault
+
+    made.rule = rule
+    return made
 
 
 def lose_replies(store: Store, plan: Plan, journal: Journal, salt: int) -> None:

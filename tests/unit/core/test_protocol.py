@@ -27,6 +27,7 @@ from onceward.stores.memory import MemoryStore
 from onceward.testing import Faults, ManualClock
 from onceward.testing.bench import claim_of
 from onceward.testing.faults import Kind, at, fail_after, fail_before, late, settling, twice, when
+from plain_store import TakesNothing
 
 NOW = 1_000_000.0
 LEASE = 60.0
@@ -82,9 +83,9 @@ def test_the_decision_table(row):
 class Stage:
     """A memory store behind faults, on a clock moved by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, store=MemoryStore) -> None:
         self.clock = ManualClock()
-        self.memory = MemoryStore(self.clock)
+        self.memory = store(self.clock)
         self.store = Faults(self.memory, lambda ask: None)
         self.runs = []
 
@@ -153,6 +154,12 @@ def stage():
     return Stage()
 
 
+@pytest.fixture
+def two_step():
+    """On a store whose insert takes no record."""
+    return Stage(TakesNothing)
+
+
 class Both:
     """The sync and the async face of Once, as one."""
 
@@ -204,7 +211,8 @@ def test_1_a_heartbeat_makes_the_lease_longer(stage):
     assert isinstance(stage.beat(beat.record), Lost)
 
 
-def test_1_of_two_takeovers_only_one_succeeds(stage):
+def test_1_of_two_takeovers_only_one_succeeds(two_step):
+    stage = two_step
     stage.claim("gone")
     stage.clock.advance(61.0)
     asking = steps.claim(stage.store, Bid("k", "a", None, Policy(lease=LEASE), stage.clock))
@@ -219,8 +227,9 @@ def test_1_of_two_takeovers_only_one_succeeds(stage):
     assert stage.record.owner == "b"
 
 
-def test_1_a_request_that_arrives_late_takes_nothing_from_a_live_lease(stage):
+def test_1_a_request_that_arrives_late_takes_nothing_from_a_live_lease(two_step):
     """The explorer's find: one bid may claim twice, and a version of its first claim must not fit its second."""
+    stage = two_step
 
     def fail(steps):
         request = steps.throw(StoreError("timed out", transient=True))
@@ -711,10 +720,21 @@ def test_an_interrupted_claim_of_a_released_key_gives_it_back_as_it_was(stage):
     once = stage.once()
     with pytest.raises(ValueError, match="boom"):
         once.run(1, stage.handler(error=ValueError("boom")))
-    stage.plan(when(lambda ask: ask.verb == "swap", fail_after(KeyboardInterrupt), times=1))
+    stage.fail_next(fail_after(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         once.run(1, stage.handler())
     assert (stage.record.status, stage.record.attempts, stage.record.error) == (RELEASED, 1, "ValueError: boom")
+
+
+def test_a_claim_request_that_arrives_late_opens_nothing_of_its_own_again(stage):
+    stage.claim("other")
+    stage.clock.advance(61.0)
+    stage.fail_next(late(after=3))
+    won = stage.claim("a")  # by a second request
+    assert isinstance(stage.end(won.record, protocol.released("boom")), Settled)
+    before = stage.record
+    stage.drive(stage.store.load("k"))  # now the first request arrives
+    assert stage.record == before
 
 
 def test_an_interrupted_claim_gives_back_nothing_that_is_somebody_elses(stage):
@@ -915,7 +935,7 @@ def test_a_cancelled_claim_of_released_key_is_given_back_behind_its_write(tmp_pa
 
 
 def test_a_store_that_refuses_what_it_shows_is_not_asked_for_ever():
-    class Refuses(MemoryStore):
+    class Refuses(TakesNothing):
         def _swap(self, write, seen):
             return Reply(False, self.records[write.key], self._clock())
 

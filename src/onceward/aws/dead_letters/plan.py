@@ -38,15 +38,10 @@ def planned(
     intended: bool,
     fingerprint: str | None = None,
 ) -> Plan:
-    """Return what to do with a message.
+    """Return what to do with a message because of the ``record`` of its key.
 
-    Args:
-        record: of its key, or None.
-        now: the store's time.
-        completed: what to do about a completed key.
-        begun: whether an earlier run had begun to move the message.
-        intended: whether a run noted that it clears this completed record, to run the key again.
-        fingerprint: of the message; None if it is unknown.
+    ``begun`` says that an earlier run had begun to move the message, and ``intended`` that a run noted that it clears this
+    completed record, to run the key again. The fingerprint is the message's; None if it is unknown.
     """
     verdict = decide(record, now, "", fingerprint, Policy())
     if record is None or verdict is Verdict.START:

@@ -163,8 +163,6 @@ class Redrive:
                 left = None if left is None else left - sum(fate.gone for fate in fates)
                 self._check(fates)
 
-    # --- one receive ------------------------------------------------------------------------------------------------
-
     def _turns(self, messages: Sequence[Message]) -> list[list[Message]]:
         """Divide messages into lists that are handled side by side: in a FIFO queue, by message group."""
         turns: dict[str, list[Message]] = {}

@@ -29,11 +29,6 @@ def unpark_to(ledger: Ledger, key: str, queue: Queue) -> Record:
     The copy has the attribute ``onceward-key``, as those of ``onceward redrive``. After a kill you can repeat the call, as long
     as the key is parked.
 
-    Args:
-        ledger: the ledger of the queue's consumers.
-        key: as it stands in the ledger.
-        queue: where the message goes.
-
     Raises:
         NotFound: there is no such key.
         Refusal: the queue does not accept such a message; nothing was sent.

@@ -12,11 +12,9 @@ from onceward.wire.sdk import client_of
 
 
 class Inspection:
-    """One look at a queue, its functions and a ledger.
+    """One look at a queue, its functions and a ledger, for a consumer whose guard has this policy.
 
-    Args:
-        policy: the options of the consumer's guard.
-        function: the Lambda function that must be among the queue's, by its name or ARN; None is whichever there are.
+    ``function`` is the name or ARN of a Lambda function that must be among the queue's; None is whichever there are.
     """
 
     def __init__(self, policy: Policy, function: str | None = None) -> None:
@@ -51,8 +49,6 @@ class Inspection:
             self._gaps.note("ledger", f"doctor cannot read ledgers like {store.url}", "", needed=False)
         else:
             self._facts = self._facts._replace(ledger=inspect())
-
-    # --- Lambda -------------------------------------------------------------------------------------------------------
 
     def _functions(self, queue: QueueSettings) -> None:
         named = self._facts.function is not None

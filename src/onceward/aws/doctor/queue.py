@@ -1,11 +1,10 @@
 """The checks of a queue and its dead-letter queue, against the options of the consumer."""
 
-import math
 from collections.abc import Iterator
 from typing import Final
 
 from onceward.aws.doctor.facts import Facts, days
-from onceward.aws.sqs.settings import ATTEMPTS, QueueSettings
+from onceward.aws.sqs.settings import ATTEMPTS, FEW, QueueSettings
 from onceward.stores.inspection import Finding, Level
 
 _DEAD: Final = "SQS Developer Guide, Using dead-letter queues in Amazon SQS"
@@ -16,7 +15,6 @@ _VISIBLE: Final = "SQS Developer Guide, Amazon SQS visibility timeout"
 _DEDUP: Final = "SQS Developer Guide, Using the message deduplication ID in Amazon SQS"
 _LAMBDA: Final = "Lambda Developer Guide, Creating and configuring an Amazon SQS event source mapping"
 
-_FEW: Final = 3  # one for a worker that died, one that met its lease, and one that succeeds
 _LAMBDA_RECEIVES: Final = 5
 
 
@@ -94,7 +92,7 @@ def receives(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
         f"{queue.name} moves a message to its dead-letter queue after {queue.receives} receive(s)",
     )
     fix = f"give it a maxReceiveCount of {_LAMBDA_RECEIVES} or more"
-    if queue.receives < _FEW:
+    if queue.receives < FEW:
         why = "each worker that is stopped or meets a busy key costs a receive, so good messages become dead letters"
         yield Finding("error", check, says, why, fix, _DEAD)
     elif queue.receives < _LAMBDA_RECEIVES and facts.triggers:
@@ -148,14 +146,12 @@ def lease(queue: QueueSettings, facts: Facts) -> Iterator[Finding]:
             "error", "visibility", says, why, "give it a VisibilityTimeout longer than a handler takes", _VISIBLE
         )
         return
-    vain = max(0, math.ceil(held / queue.visibility) - 1)
+    vain = queue.vain(held, queue.visibility)
     says = f"a lease is {held:g} s, and a message of {queue.name} comes again after {queue.visibility} s"
-    if vain == 0:
-        yield Finding("ok", check, says)
-        return
-    if vain == 1 and (queue.dead_letters is None or queue.receives > _FEW):
+    if queue.spares(vain):
         room = "nothing counts receives" if queue.dead_letters is None else f"there are {queue.receives} receives"
-        yield Finding("ok", check, f"{says}; one receive in vain after a worker dies does no harm, because {room}")
+        harmless = f"; one receive in vain after a worker dies does no harm, because {room}" if vain else ""
+        yield Finding("ok", check, says + harmless)
         return
     why = f"when a worker dies, its messages are received {vain} time(s) in vain, because their keys are still claimed"
     fix = f"give a lease of at most {queue.visibility} s (it is renewed while the handler runs), or a longer visibility timeout"

@@ -129,9 +129,9 @@ class _Request:
 
     def answer(self) -> object:
         asked = self._asked
+        if isinstance(asked, Answer):
+            return self._translated(asked)
         if not isinstance(asked, KeyedRequest):
-            if isinstance(asked, Answer):
-                return api_event.response_of(self._shape, asked)
             with asked or nullcontext():
                 return self._watched(asked, self._called(None))
         guard, exchange, key = self._begin(asked)
@@ -140,15 +140,13 @@ class _Request:
                 record = guard.call(key, asked.fingerprint, lambda: self._run(exchange), (), {})
         except Exception as error:
             return self._translated(exchange.refused(error))
-        if self._failure is not None:
-            raise self._failure
-        return self._translated(exchange.repeated(self._recorded(record)))
+        return self._ended(exchange, record)
 
     async def answer_async(self) -> object:
         asked = self._asked
+        if isinstance(asked, Answer):
+            return self._translated(asked)
         if not isinstance(asked, KeyedRequest):
-            if isinstance(asked, Answer):
-                return api_event.response_of(self._shape, asked)
             with asked or nullcontext():
                 return self._watched(asked, await self._called_async(None))
         guard, exchange, key = self._begin(asked)
@@ -157,11 +155,7 @@ class _Request:
                 record = await guard.call_async(key, asked.fingerprint, lambda: self._run_async(exchange), (), {})
         except Exception as error:
             return self._translated(exchange.refused(error))
-        if self._failure is not None:
-            raise self._failure
-        return self._translated(exchange.repeated(self._recorded(record)))
-
-    # --- around the guard -------------------------------------------------------------------------------------------
+        return self._ended(exchange, record)
 
     def _begin(self, asked: KeyedRequest) -> tuple[Guard, Exchange, str]:
         left = time_left(self._given[1])
@@ -177,10 +171,13 @@ class _Request:
             passed.answered(502 if answer is None else answer.status)
         return response
 
+    def _ended(self, exchange: Exchange, record: object) -> object:
+        if self._failure is not None:
+            raise self._failure
+        return self._translated(exchange.repeated(self._recorded(record)))
+
     def _translated(self, answer: Answer | None) -> object:
         return self._response if answer is None else api_event.response_of(self._shape, answer)
-
-    # --- the handler ------------------------------------------------------------------------------------------------
 
     def _run(self, exchange: Exchange) -> Recorded:
         claim = self._claimed()

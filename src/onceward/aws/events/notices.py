@@ -41,17 +41,7 @@ def on_s3(once: Once, **options: Unpack[DeliveryOptions]) -> Callable[[Callable[
     The payload is a flat dict: ``eventName``, ``eventTime``, ``bucket``, ``key`` (decoded, as ``GetObject`` takes it) and, if
     they are there, ``versionId``, ``size``, ``eTag`` and ``sequencer``; :class:`Delivery` has the rest. The key is the
     bucket, the object's key and version, the event's name and the sequencer by default, or the event's time if S3
-    gives no sequencer.
-
-    Args:
-        once: as for :func:`on_sns`.
-        **options: see :class:`DeliveryOptions`.
-
-    Returns:
-        As :func:`on_sns`.
-
-    Raises:
-        TypeError, ValueError: as :func:`on_sns`.
+    gives no sequencer. Arguments, answer and errors are those of :func:`on_sns`.
     """
     return wrapping(once, Source("on_s3", lambda event, _: deliveries_of(event, S3, _object), raise_failed), options)
 
@@ -62,18 +52,8 @@ def on_eventbridge(
     """Make a function the handler of a bus's events, each handled once.
 
     The payload is the event's ``detail``; :class:`Delivery` has the whole event as ``raw``. The key is the event's ``id`` by
-    default.
-
-    Args:
-        once: as for :func:`on_sns`.
-        **options: see :class:`DeliveryOptions`.
-
-    Returns:
-        A decorator. The handler answers None, and raises what the function raised, or why it did not run, so that Lambda
-        tries again; :class:`MalformedEvent` if the event is not of EventBridge.
-
-    Raises:
-        TypeError, ValueError: as :func:`on_sns`.
+    default. The arguments are those of :func:`on_sns`. The handler answers None. It raises what the function raised, or why it
+    did not run, so that Lambda tries again; :class:`MalformedEvent` if the event is not of EventBridge.
     """
     return wrapping(once, Source("on_eventbridge", lambda event, _: _bus_event(event), _answer_of_one), options)
 

@@ -26,11 +26,7 @@ def deliveries_of(
 ) -> list[Delivery]:
     """Return the deliveries of an event of ``source``. Single records of another source become malformed deliveries.
 
-    Args:
-        event: as Lambda gives it.
-        source: the source that its records name.
-        fill: as for :func:`filled`.
-        strange: says why a record of that source is not for this handler; None if it is.
+    ``strange`` says why a record of that source is not for this handler; None if it is.
 
     Raises:
         MalformedEvent: it has no list of records, or none of them is for this handler.

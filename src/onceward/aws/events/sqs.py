@@ -53,19 +53,9 @@ def on_sqs_fifo(
 ) -> Callable[[Callable[..., object]], LambdaHandler[Response]]:
     """Make a function the handler of a FIFO queue's messages, which keeps their order also when one fails.
 
-    Args:
-        once: as for :func:`on_sqs`, like ``unwrap`` and ``options``.
-        stop: what does not begin after a message that failed: the rest of its message "group", or of the whole "batch". The
-            handler reports all of it as failed, so that it comes again in order.
-        concurrency: how many message groups of one event are handled at a time.
-        unwrap: see above.
-        **options: see above.
-
-    Returns:
-        As :func:`on_sqs`.
-
-    Raises:
-        TypeError, ValueError: as :func:`on_sqs`.
+    ``stop`` is what does not begin after a message that failed: the rest of its message "group", or of the whole "batch". The
+    handler reports all of it as failed, so that it comes again in order. ``concurrency`` is how many message groups of one
+    event are handled at a time. All else is as for :func:`on_sqs`.
     """
     if stop not in {"group", "batch"}:
         raise ValueError(f'stop={stop!r}: give "group" or "batch"')
@@ -104,10 +94,7 @@ def check_unwrap(unwrap: object) -> None:
 def message_delivery(record: object, *, unwrap: Unwrap | None, fifo: bool) -> Delivery:
     """Return a message, in Lambda's form, as a delivery. If it cannot be read, its ``fault`` says why.
 
-    Args:
-        record: the message.
-        unwrap: as for :func:`on_sqs`.
-        fifo: whether it must have a message group.
+    ``unwrap`` is as for :func:`on_sqs`; with ``fifo`` the message must have a group.
     """
     return filled(SOURCE, record, partial(_fill, unwrap=unwrap, fifo=fifo))
 

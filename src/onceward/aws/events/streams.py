@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final, Unpack
 
 from onceward.aws.events.handler import LambdaHandler
-from onceward.aws.events.records import MalformedEvent, at, deliveries_of, from_base64, needed, text_at
+from onceward.aws.events.records import Fill, MalformedEvent, at, deliveries_of, from_base64, needed, text_at
 from onceward.aws.events.response import ReportOptions, Response, reported
 from onceward.consumers.delivery import Delivery, MalformedRecord
 from onceward.once import Once
@@ -44,39 +44,29 @@ def on_dynamodb_stream(
 
     The payload is a dict with ``eventName`` and, if the stream's view has them, ``Keys``, ``NewImage`` and
     ``OldImage``, with plain values: a number is an int, or a Decimal if it is not whole; a set is a set; a binary is bytes. The key is the
-    ``eventID`` by default.
-
-    Args:
-        once: as for :func:`on_kinesis`.
-        **options: the same.
-
-    Returns:
-        As :func:`on_kinesis`.
-
-    Raises:
-        TypeError, ValueError: as :func:`on_kinesis`.
+    ``eventID`` by default. Arguments, answer and errors are those of :func:`on_kinesis`.
     """
-    return reported(once, "on_dynamodb_stream", _dynamodb, group=_shard, first_only=True, **options)
+    return reported(once, "on_dynamodb_stream", _changes, group=_shard, first_only=True, **options)
 
 
 def _shard(_: Delivery) -> str:
     return "the shard"  # Lambda gives a function the records of one shard at a time
 
 
-def _refuse_window(event: object) -> None:
+def _deliveries(event: object, source: str, fill: Fill) -> list[Delivery]:
     if at(event, "window") is not None:
         raise MalformedEvent(
             "this is an event of a tumbling window. A handler of single records cannot keep its state; nothing has run. "
             "Remove TumblingWindowInSeconds from the event source mapping"
         )
+    return deliveries_of(event, source, fill)
 
 
 # --- Kinesis ----------------------------------------------------------------------------------------------------------
 
 
 def _kinesis(event: object) -> list[Delivery]:
-    _refuse_window(event)
-    return [inner for outer in deliveries_of(event, KINESIS, _kinesis_record) for inner in _taken_apart(outer)]
+    return [inner for outer in _deliveries(event, KINESIS, _kinesis_record) for inner in _taken_apart(outer)]
 
 
 def _kinesis_record(delivery: Delivery) -> None:
@@ -119,9 +109,8 @@ def _taken_apart(outer: Delivery) -> list[Delivery]:
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
 
 
-def _dynamodb(event: object) -> list[Delivery]:
-    _refuse_window(event)
-    return deliveries_of(event, DYNAMODB, _change)
+def _changes(event: object) -> list[Delivery]:
+    return _deliveries(event, DYNAMODB, _change)
 
 
 def _change(delivery: Delivery) -> None:

@@ -1,5 +1,6 @@
 """Deletes messages whose effects are recorded, ten with one request."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -13,16 +14,11 @@ LINGER: Final = 0.1  # seconds that a message waits for others, so that one requ
 class Deletes:
     """Deletes messages in batches. It belongs to one event loop.
 
-    A delete that fails is lost: its message is delivered again, replays and is deleted then.
-
-    Args:
-        queue: their queue.
-        deleted: called with the receipt of each message when its delete has ended.
+    A delete that fails is lost: its message is delivered again, replays and is deleted then. ``deleted`` is called with the
+    receipt of each message when its delete has ended.
     """
 
     def __init__(self, queue: Queue, deleted: Callable[[str], None]) -> None:
-        import asyncio
-
         self._loop = asyncio.get_running_loop()
         self._queue, self._deleted = queue, deleted
         self._waiting: list[str] = []
@@ -39,8 +35,6 @@ class Deletes:
 
     async def close(self) -> None:
         """Delete the waiting messages, and wait until all deletes have ended."""
-        import asyncio
-
         self._send()
         if self._tasks:
             await asyncio.wait(set(self._tasks))

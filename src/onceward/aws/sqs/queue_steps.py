@@ -64,12 +64,7 @@ class Tries:
 
 
 class QueueSteps:
-    """The steps of one queue's client, and what drives them.
-
-    Args:
-        address: of the queue.
-        wires: how requests get to the service.
-    """
+    """The steps of one queue's client, and what drives them."""
 
     def __init__(self, address: Address, wires: Wires) -> None:
         self._address = address
@@ -85,8 +80,6 @@ class QueueSteps:
     async def exchange_async(self, request: object) -> object:
         """As :meth:`exchange`, awaiting it."""
         return await self._wires.send_async(cast("Call", request), self._clock.signing())
-
-    # --- what the queue's methods do ----------------------------------------------------------------------------------
 
     def receive(self, count: int, wait: float, visibility: float | None) -> Steps[list[Message]]:
         """Ask for messages. A retry waits only for the rest of the wait."""
@@ -151,8 +144,6 @@ class QueueSteps:
                 body["QueueOwnerAWSAccountId"] = self._address.account
             self._url = (yield from self._ask(lambda: Call(SQS, "GetQueueUrl", body), tries))["QueueUrl"]
         return cast("str", self._url)
-
-    # --- asking -------------------------------------------------------------------------------------------------------
 
     def _none_or_error(self, action: str, entries: Sequence[Mapping[str, object]]) -> Steps[list[QueueError | None]]:
         told = yield from self._batch(action, entries)

@@ -1,6 +1,7 @@
 """The settings of a queue, and what is unsafe about them for a worker."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -8,7 +9,7 @@ from onceward.core.policy import Policy
 
 ATTEMPTS: Final = 10  # calls until a key is parked, without a redrive policy or an option
 LARGEST: Final = 1048576  # bytes of a message in any queue (SQS Developer Guide, "Amazon SQS message quotas")
-_FEW = 3  # receives that one lost worker costs: the lost one, one that finds the key busy, one that succeeds
+FEW: Final = 3  # receives that one lost worker costs: the lost one, one that finds the key busy, one that succeeds
 
 
 class QueueSettings(NamedTuple):
@@ -53,6 +54,14 @@ class QueueSettings(NamedTuple):
             return policy
         return policy._replace(max_attempts=ATTEMPTS)
 
+    def vain(self, lease: float, visibility: int) -> int:
+        """Return how often a lost worker's message is received in vain, because its key is still claimed."""
+        return max(0, math.ceil(lease / visibility) - 1)
+
+    def spares(self, vain: int) -> bool:
+        """Tell whether so many receives in vain do no harm."""
+        return vain == 0 or (vain == 1 and (self.dead_letters is None or self.receives > FEW))
+
     def warnings(self, policy: Policy, visibility: int, pause: float) -> Iterator[str]:
         """Yield what is unsafe for a worker of this queue.
 
@@ -69,11 +78,12 @@ class QueueSettings(NamedTuple):
                 f"{tried / 86400:.2g} days, but SQS drops it after {days:.2g}: give fewer max_attempts, a shorter backoff, or the "
                 "queue a longer MessageRetentionPeriod or a redrive policy"
             )
-        elif self.dead_letters is not None and self.receives <= _FEW and policy.lease > visibility:
+        vain = self.vain(policy.lease, visibility)
+        if self.dead_letters is not None and not self.spares(vain):
             yield (
                 f"a worker that dies leaves its messages invisible for {visibility} s and their keys claimed for {policy.lease:g} s. "
-                f"In between they are received in vain, and maxReceiveCount is {self.receives}: give a lease of at most "
-                f"{visibility} s, a longer visibility, or a maxReceiveCount of 5 or more"
+                f"They are received {vain} time(s) in vain, and maxReceiveCount is {self.receives}: give a lease of at most "
+                f"{visibility} s, or a longer visibility{', or a maxReceiveCount of 5 or more' if vain == 1 else ''}"
             )
         if policy.retention is not None and policy.retention < self.retention:
             yield (

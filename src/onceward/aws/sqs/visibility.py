@@ -6,6 +6,7 @@ its message back. A handler that blocks its event loop, or many waiting messages
 
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from onceward.aws.sqs.message import ENTRIES, Message
@@ -17,26 +18,18 @@ from onceward.observe.logs import logger
 LINGER: Final = 0.05  # seconds that a message waits for others, to be given back in one request
 
 
+@dataclass(slots=True)
 class HeldMessage:
-    """A held message, and when to extend its visibility next, on the owner's clock."""
+    """A held message; its times are on the owner's clock."""
 
-    __slots__ = ("due", "message", "since", "until")
-
-    def __init__(self, message: Message, since: float, until: float, due: float) -> None:
-        self.message = message
-        self.since = since
-        self.until = until
-        self.due = due
+    message: Message
+    since: float
+    until: float
+    due: float  # when to extend its visibility next
 
 
 class Visibility:
-    """The held messages of one queue, and the thread that extends their visibility.
-
-    Args:
-        queue: their queue.
-        seconds: of invisibility, at the receipt and with each extension.
-        clock: the owner's clock (seconds).
-    """
+    """The held messages of a queue, and the thread that extends their visibility by ``seconds`` from each receipt on."""
 
     def __init__(self, queue: Queue, seconds: int, clock: Clock = boottime) -> None:
         self._queue = queue

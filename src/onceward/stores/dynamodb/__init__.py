@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from typing import Any, Literal
-from urllib.parse import SplitResult, quote, urlencode
+from urllib.parse import quote, urlencode
 
 from onceward.core.clock import Clock, boottime
+from onceward.stores import StoreUrl
 from onceward.stores.dynamodb.blobs import Blobs
 from onceward.stores.dynamodb.items import Layout
 from onceward.stores.dynamodb.store import DynamoStore
@@ -92,7 +93,7 @@ def open_table(
     )
 
 
-def open_url(parts: SplitResult, options: dict[str, str]) -> DynamoStore:
+def open_url(parts: StoreUrl, options: dict[str, str]) -> DynamoStore:
     """Open ``dynamodb://TABLE`` with the options of :func:`open_table`. Write ``names`` as ``name.FIELD=ATTRIBUTE``.
 
     For special characters, see :func:`onceward.stores.open_store`.
@@ -101,7 +102,7 @@ def open_url(parts: SplitResult, options: dict[str, str]) -> DynamoStore:
         ValueError: the URL has a path or an unknown option, or an option is not valid.
     """
     url = parts.geturl()
-    if parts.path.strip("/") or parts.username or parts.port:
+    if parts.path.strip("/") or "@" in parts.netloc or ":" in parts.netloc:
         raise ValueError(f"{url!r}: write dynamodb://TABLE?region=REGION, with endpoint=URL for another server")
     names = {key.removeprefix("name."): value for key, value in options.items() if key.startswith("name.")}
     unknown = options.keys() - set(OPTIONS) - {f"name.{field}" for field in names}

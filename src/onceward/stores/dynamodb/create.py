@@ -84,9 +84,6 @@ def recovery() -> Body:
     return {"PointInTimeRecoveryEnabled": True}
 
 
-# --- the table ------------------------------------------------------------------------------------------------------
-
-
 def _table(store: DynamoTable) -> Steps[Part]:
     described = yield from _described(store)
     made = False
@@ -126,9 +123,6 @@ def _check_key(store: DynamoTable, described: Document) -> None:
 
 def _billing(described: Document) -> str:
     return "on demand" if is_on_demand(described) else "provisioned capacity, left as it is"
-
-
-# --- what it has besides --------------------------------------------------------------------------------------------
 
 
 def _expiry(store: DynamoTable, *, any_items: bool) -> Steps[Part]:

@@ -6,13 +6,14 @@ from typing import Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from onceward.stores.dynamodb.described import Keys, written
-from onceward.stores.inspection import Finding
+from onceward.stores.inspection import Finding, Level
 
 _TTL: Final = "DynamoDB Developer Guide, Using time to live (TTL) in DynamoDB"
 _CAPACITY: Final = "DynamoDB Developer Guide, Managing throughput capacity automatically with DynamoDB auto scaling"
 _RESTORE: Final = "DynamoDB Developer Guide, Point-in-time backups for DynamoDB"
 _GLOBAL: Final = "DynamoDB Developer Guide, Global tables: how they work"
 _SIGNED: Final = "IAM User Guide, AWS Signature Version 4 for API requests"
+_STAY: Final = "expired records stay, and are charged, until `onceward purge` deletes them"
 _SKEW: Final = 60.0  # seconds; AWS refuses requests that are signed 5 minutes off
 
 
@@ -48,70 +49,20 @@ class Table(NamedTuple):
 def _checked(ledger: Table) -> Iterator[Finding]:
     """Check that there is a table, and that it is one for this ledger."""
     if ledger.status is None:
-        yield Finding(
-            "error",
-            "table",
-            f"there is no table of {ledger.url} in this region",
-            "no handler runs without its ledger",
-            f"create it with `onceward init --store {shlex.quote(ledger.url)}`, or check the name and the region",
-        )
+        says, why = f"there is no table of {ledger.url} in this region", "no handler runs without its ledger"
+        fix = f"create it with `onceward init --store {shlex.quote(ledger.url)}`, or check the name and the region"
+        yield Finding("error", "table", says, why, fix)
     elif ledger.keys != ledger.wanted:
-        yield Finding(
-            "error",
-            "key schema",
-            f"the table's key is {written(ledger.keys)}, and that of {ledger.url} is {written(ledger.wanted)}",
-            "DynamoDB refuses every write",
-            "give the ledger another table, or say in its URL how records stand in this one (docs/existing-tables.md)",
-        )
+        says = f"the table's key is {written(ledger.keys)}, and that of {ledger.url} is {written(ledger.wanted)}"
+        fix = "give the ledger another table, or say in its URL how records stand in this one (docs/existing-tables.md)"
+        yield Finding("error", "key schema", says, "DynamoDB refuses every write", fix)
     elif ledger.status not in {"ACTIVE", "UPDATING"}:
-        yield Finding(
-            "error",
-            "table",
-            f"the table of {ledger.url} is {ledger.status}",
-            "it takes no writes",
-            "wait until it is ACTIVE",
-        )
+        says = f"the table of {ledger.url} is {ledger.status}"
+        yield Finding("error", "table", says, "it takes no writes", "wait until it is ACTIVE")
     else:
         yield Finding("ok", "table", f"{ledger.url} is {ledger.status}, key {written(ledger.keys)}")
-        yield from _settings(ledger)
-
-
-def _settings(ledger: Table) -> Iterator[Finding]:
-    yield from _expiry(ledger)
-    yield from _capacity(ledger)
-    if ledger.recovers is False:
-        yield Finding(
-            "warning",
-            "point-in-time recovery",
-            f"the table of {ledger.url} has none",
-            "when it is deleted or damaged, everything that was done can be done again",
-            f"`{_recovering(ledger)}`; it is charged by the table's size",
-            _RESTORE,
-        )
-    elif ledger.recovers:
-        yield Finding("ok", "point-in-time recovery", "on")
-    if ledger.regions:
-        yield Finding(
-            "warning",
-            "global table",
-            f"the table of {ledger.url} has replicas in {', '.join(ledger.regions)}",
-            "unless they are strongly consistent, a key that is claimed in one region can be claimed in another a moment later",
-            "let all consumers of a queue use the table in one region, or make it strongly consistent (MRSC)",
-            _GLOBAL,
-        )
-    low, high = ledger.skew
-    if low > _SKEW or high < -_SKEW:
-        ahead = f"{low:.0f} s ahead of" if low > 0 else f"{-high:.0f} s behind"
-        yield Finding(
-            "warning",
-            "clock",
-            f"this machine's clock is {ahead} DynamoDB's",
-            "onceward goes by DynamoDB's, but other programs here sign by this one, and are refused when it is 5 minutes off",
-            "set it, as by chrony",
-            _SIGNED,
-        )
-    else:
-        yield Finding("ok", "clock", "this machine's is right")
+        for check in (_expiry, _capacity, _recovery, _regions, _clock):
+            yield from check(ledger)
 
 
 def _expiry(ledger: Table) -> Iterator[Finding]:
@@ -119,29 +70,65 @@ def _expiry(ledger: Table) -> Iterator[Finding]:
         return
     if ledger.ttl == ledger.expiry:
         yield Finding("ok", "TTL", f"on {ledger.ttl}")
-    elif not ledger.ttl:
-        yield Finding(
-            "warning",
-            "TTL",
-            f"the table of {ledger.url} has none",
-            "expired records stay, and are charged, until `onceward purge` deletes them",
-            f"`onceward init --ttl --store {shlex.quote(ledger.url)}`; DynamoDB then deletes every item whose {ledger.expiry} is a "
-            "time in the past, also those that are none of this ledger's",
-            _TTL,
+        return
+    why, switched = _STAY, f"`onceward init --ttl --store {shlex.quote(ledger.url)}`"
+    if not ledger.ttl:
+        fix = (
+            f"{switched}; DynamoDB then deletes every item whose {ledger.expiry} is a time in the past, also those that are none "
+            "of this ledger's"
         )
-    else:
-        dangerous = ledger.ttl in ledger.times
-        yield Finding(
-            "error" if dangerous else "warning",
-            "TTL",
-            f"the table's is on {ledger.ttl}, and records of {ledger.url} expire by {ledger.expiry}",
-            "DynamoDB deletes records that are still needed"
-            if dangerous
-            else "expired records stay, and are charged, until `onceward purge` deletes them",
-            f"give the ledger another table, or switch its TTL off, and an hour later on for {ledger.expiry}: "
-            f"`{_without_expiry(ledger)}`, then `onceward init --ttl --store {shlex.quote(ledger.url)}`",
-            _TTL,
-        )
+        yield Finding("warning", "TTL", f"the table of {ledger.url} has none", why, fix, _TTL)
+        return
+    level: Level = "warning"
+    if ledger.ttl in ledger.times:
+        level, why = "error", "DynamoDB deletes records that are still needed"
+    says = f"the table's is on {ledger.ttl}, and records of {ledger.url} expire by {ledger.expiry}"
+    fix = (
+        f"give the ledger another table, or switch its TTL off, and an hour later on for {ledger.expiry}: "
+        f"`{_without_expiry(ledger)}`, then {switched}"
+    )
+    yield Finding(level, "TTL", says, why, fix, _TTL)
+
+
+def _capacity(ledger: Table) -> Iterator[Finding]:
+    if ledger.on_demand or ledger.scaled:
+        yield Finding("ok", "capacity", "on demand" if ledger.on_demand else "provisioned, and scaled")
+        return
+    unless = "" if ledger.scaled is False else ", and whether it is scaled is not known"
+    says = f"the table of {ledger.url} has provisioned capacity{unless}"
+    why = "when it is used up, no handler can begin, and results wait to be recorded until leases end"
+    yield Finding(
+        "warning", "capacity", says, why, "bill it by request (PAY_PER_REQUEST), or have it scaled", _CAPACITY
+    )
+
+
+def _recovery(ledger: Table) -> Iterator[Finding]:
+    check = "point-in-time recovery"
+    if ledger.recovers:
+        yield Finding("ok", check, "on")
+    elif ledger.recovers is False:
+        why = "when it is deleted or damaged, everything that was done can be done again"
+        fix = f"`{_recovering(ledger)}`; it is charged by the table's size"
+        yield Finding("warning", check, f"the table of {ledger.url} has none", why, fix, _RESTORE)
+
+
+def _regions(ledger: Table) -> Iterator[Finding]:
+    if ledger.regions:
+        says = f"the table of {ledger.url} has replicas in {', '.join(ledger.regions)}"
+        why = "unless they are strongly consistent, a key that is claimed in one region can be claimed in another a moment later"
+        fix = "let all consumers of a queue use the table in one region, or make it strongly consistent (MRSC)"
+        yield Finding("warning", "global table", says, why, fix, _GLOBAL)
+
+
+def _clock(ledger: Table) -> Iterator[Finding]:
+    low, high = ledger.skew
+    if high >= -_SKEW and low <= _SKEW:
+        yield Finding("ok", "clock", "this machine's is right")
+        return
+    ahead = f"{low:.0f} s ahead of" if low > 0 else f"{-high:.0f} s behind"
+    says = f"this machine's clock is {ahead} DynamoDB's"
+    why = "onceward goes by DynamoDB's, but other programs here sign by this one, and are refused when it is 5 minutes off"
+    yield Finding("warning", "clock", says, why, "set it, as by chrony", _SIGNED)
 
 
 def _recovering(ledger: Table) -> str:
@@ -169,19 +156,4 @@ def _aws(ledger: Table, action: str) -> str:
     }
     return shlex.join(
         ["aws", "dynamodb", action, *(part for name, given in options.items() for one in given for part in (name, one))]
-    )
-
-
-def _capacity(ledger: Table) -> Iterator[Finding]:
-    if ledger.on_demand or ledger.scaled:
-        yield Finding("ok", "capacity", "on demand" if ledger.on_demand else "provisioned, and scaled")
-        return
-    unless = "" if ledger.scaled is False else ", and whether it is scaled is not known"
-    yield Finding(
-        "warning",
-        "capacity",
-        f"the table of {ledger.url} has provisioned capacity{unless}",
-        "when it is used up, no handler can begin, and results wait to be recorded until leases end",
-        "bill it by request (PAY_PER_REQUEST), or have it scaled",
-        _CAPACITY,
     )

@@ -163,8 +163,6 @@ class Requests:
         values = {f":{mark[1:]}x": was for mark, was in marks.items() if was is not None}
         return {**body, "ExpressionAttributeValues": values} if values else body
 
-    # --- PartiQL --------------------------------------------------------------------------------------------------
-
     def statements(self, statements: Sequence[Body]) -> Call:
         """Run up to 25 conditional writes. Each succeeds or fails alone."""
         return Call(DYNAMODB, "BatchExecuteStatement", {**self._metered, "Statements": statements})

@@ -36,10 +36,7 @@ def through(
     such as the heartbeat's, get their answer from that loop, from another thread. So if a handler blocks the loop for
     longer than its lease, it is not renewed; with a boto3 client, or without a client, it is.
 
-    Args:
-        client: for DynamoDB.
-        clock: the owner's clock (seconds), for the answers' ``sent`` and ``received``.
-        objects: a client of the same SDK for S3, if large results go to a bucket.
+    ``objects`` is a client of the same SDK for S3, if large results go to a bucket.
 
     Raises:
         TypeError: it is not a client for DynamoDB. The sync wire raises it for an aiobotocore client whose event loop is

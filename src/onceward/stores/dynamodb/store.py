@@ -20,6 +20,7 @@ from onceward.stores.dynamodb import batch, blobs, faults
 from onceward.stores.dynamodb.blobs import Blobs, is_large
 from onceward.stores.dynamodb.items import COMPRESS_OVER, Item, Layout, reason
 from onceward.stores.dynamodb.replies import member, page, won
+from onceward.stores.dynamodb.requests import Body
 from onceward.stores.dynamodb.table import DynamoTable
 from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of
@@ -46,6 +47,7 @@ class DynamoStore(DynamoTable):
     resolution = 1.0
     poll = 0.25
     capabilities: Final[Mapping[str, str]] = {
+        "find": "onceward.stores.dynamodb.finding:find",
         "observe": "onceward.stores.observed:observe",
         "inspect": "onceward.stores.dynamodb.inspection:inspect",
         "provision": "onceward.stores.dynamodb.create:provision",
@@ -70,8 +72,6 @@ class DynamoStore(DynamoTable):
         self._blobs = blobs
         self._probe = probe
 
-    # --- the verbs ------------------------------------------------------------------------------------------------
-
     def insert(self, write: Write) -> Steps[Reply]:
         if self._probe or not self.clock.known:
             seen = yield from self.look(write.key, consistent=False)
@@ -93,14 +93,21 @@ class DynamoStore(DynamoTable):
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read one page with one request, in DynamoDB's own order."""
+        return (yield from self.read_page(self.requests.having(prefix), prefix, after, min(limit, _SCANNED)))
+
+    def read_page(self, body: Body, prefix: str, after: str | None, limit: int | None) -> Steps[Page]:
+        """Read one page of the items that a filter lets through. DynamoDB looks at ``limit`` items, or at 1 MB."""
         start = None if after is None else _resumed(after)
-        answer = yield from self.ask(self.requests.scan(start, min(limit, _SCANNED), self.requests.having(prefix)))
-        items, last = page(answer)
+        items, last = page((yield from self.ask(self.requests.scan(start, limit, body))))
         records, damaged = self._sorted(items)
         # DynamoDB's filter may let other keys through.
         records = [record for record in records if record.key.startswith(prefix)]
         damaged = [one for one in damaged if one.key.startswith(prefix)]
         return Page(records, _token(last), self.clock.earliest(), tuple(damaged))
+
+    def point(self, record: Record) -> str:
+        """Return where a page goes on after this record."""
+        return json.dumps(self.layout.key(record.key), separators=(",", ":"))
 
     def delete(self, seen: Record | Damaged) -> Steps[Reply]:
         call = self.requests.delete(seen)

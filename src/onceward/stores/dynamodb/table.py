@@ -29,8 +29,6 @@ class DynamoTable(Observed):
         self._s3_clock = ServerClock(clock)  # only signatures go by it
         self._wires = wires
 
-    # --- the exchange ---------------------------------------------------------------------------------------------
-
     def exchange(self, request: object) -> object:
         """Send a call, or many in parallel."""
         return self._wires.send(cast("Call | ObjectCall | Many", request), self._signing(request))
@@ -43,8 +41,6 @@ class DynamoTable(Observed):
 
     def close(self) -> None:
         self._wires.close()
-
-    # --- telling of it ------------------------------------------------------------------------------------------------
 
     def observe(self, tell: Tell) -> None:
         """See :meth:`Observed.observe`. From now on each answer reports the capacity that it consumed."""
@@ -61,8 +57,6 @@ class DynamoTable(Observed):
             return [StoreRequest(self.url, action, seconds, type(reply).__name__)]
         code = "" if reply.status == 200 else code_of(reply)
         return [StoreRequest(self.url, action, reply.received - reply.sent, code, units(reply))]
-
-    # --- asking -------------------------------------------------------------------------------------------------------
 
     def ask(self, call: Call | ObjectCall, *, gone: int = 200) -> Steps[ServiceAnswer]:
         """Send a call and return its answer. Raises StoreError for an error other than the status ``gone``."""

@@ -179,9 +179,6 @@ def _hcl(value: object) -> str:
     return _quoted(value).replace("${", "$${").replace("%{", "%%{")
 
 
-# --- both -----------------------------------------------------------------------------------------------------------
-
-
 def _quoted(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 

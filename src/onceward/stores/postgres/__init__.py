@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import SplitResult, quote, unquote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 try:
     import psycopg as _psycopg
 except ImportError as error:
     raise ImportError("PostgreSQL needs its driver: pip install 'onceward[postgres]'") from error
 
+from onceward.stores import StoreUrl
 from onceward.stores.postgres.exchange import Conduit
 from onceward.stores.postgres.links import Links
 from onceward.stores.postgres.schema import Names
@@ -48,7 +49,7 @@ def open_ledger(
     return PostgresStore(conduit, Names(table, schema), place)
 
 
-def open_url(parts: SplitResult, options: dict[str, str]) -> PostgresStore:
+def open_url(parts: StoreUrl, options: dict[str, str]) -> PostgresStore:
     """Open ``postgresql://user@host/db``. All options but :data:`OPTIONS` are libpq's own, such as ``sslmode``.
 
     Args:
@@ -105,7 +106,7 @@ def _conduit(given: object, timeout: float) -> Conduit:
     raise TypeError(f"{type(given).__name__}: {_GIVE}")
 
 
-def _shown(parts: SplitResult) -> str:
+def _shown(parts: StoreUrl) -> str:
     """Return the URL without its passwords."""
     user, at, host = parts.netloc.rpartition("@")
     query = "&".join(text for text in parts.query.split("&") if unquote(text.partition("=")[0]) not in _SECRETS)

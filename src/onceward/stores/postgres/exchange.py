@@ -26,6 +26,9 @@ class Conduit(Protocol):
     async def run_async(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """As :meth:`run`, for a coroutine."""
 
+    def patient(self, seconds: float) -> "Conduit":
+        """Return connections with another limit of time for a statement."""
+
     def close(self) -> None:
         """Close what was opened here; the next use opens it again."""
 
@@ -104,7 +107,7 @@ class Bare:
         tries = 0
         while True:
             try:
-                return request.reply(self.conduit.run(request.text, request.values))
+                return request.reply(self._for(request).run(request.text, request.values))
             except (SqlRefusal, Broken, ValueError) as error:
                 tries += 1
                 if not (tries < _TRIES and _is_anew(error)):
@@ -116,11 +119,14 @@ class Bare:
         tries = 0
         while True:
             try:
-                return request.reply(await self.conduit.run_async(request.text, request.values))
+                return request.reply(await self._for(request).run_async(request.text, request.values))
             except (SqlRefusal, Broken, ValueError) as error:
                 tries += 1
                 if not (tries < _TRIES and _is_anew(error)):
                     raise self._translated(error) from error
+
+    def _for(self, request: Query) -> Conduit:
+        return self.conduit if request.seconds is None else self.conduit.patient(request.seconds)
 
     def _translated(self, error: SqlRefusal | Broken | ValueError) -> StoreError:
         if isinstance(error, SqlRefusal):

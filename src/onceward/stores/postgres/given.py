@@ -9,7 +9,8 @@ import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from copy import copy
+from typing import TYPE_CHECKING, Any, Self
 
 from psycopg import Error
 from psycopg.pq import TransactionStatus
@@ -27,10 +28,21 @@ _UNHARMED = (SqlRefusal, ValueError)  # after which a connection is ready for th
 
 
 class Owned:
-    """Belongs to the process that made it. A child that was forked must make its own."""
+    """Belongs to the process that made it. A child that was forked must make its own.
 
-    def __init__(self) -> None:
+    Args:
+        timeout: seconds for one statement.
+    """
+
+    def __init__(self, timeout: float) -> None:
         self._process = os.getpid()
+        self._timeout = timeout
+
+    def patient(self, seconds: float) -> Self:
+        """Return the same, with another limit of time for a statement."""
+        other = copy(self)
+        vars(other)["_timeout"] = seconds
+        return other
 
     def check_own(self) -> None:
         """Raise ValueError in a forked child."""
@@ -54,15 +66,10 @@ class Blocking(Owned):
 
 
 class Awaiting(Owned):
-    """Serves blocking calls on the event loop that it was last used in.
-
-    Args:
-        timeout: seconds for one statement.
-    """
+    """Serves blocking calls on the event loop that it was last used in."""
 
     def __init__(self, timeout: float) -> None:
-        super().__init__()
-        self._timeout = timeout
+        super().__init__(timeout)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, text: str, values: Sequence[object]) -> Sequence[Row]:
@@ -109,9 +116,8 @@ class GivenPool(Blocking):
     """A ``psycopg_pool.ConnectionPool``."""
 
     def __init__(self, pool: "ConnectionPool[Any]", timeout: float) -> None:
-        super().__init__()
+        super().__init__(timeout)
         self._pool = pool
-        self._timeout = timeout
 
     def run(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
@@ -137,9 +143,8 @@ class GivenConnection(Blocking):
     """A ``psycopg.Connection``, one statement at a time."""
 
     def __init__(self, connection: "Connection[Any]", timeout: float) -> None:
-        super().__init__()
+        super().__init__(timeout)
         self._connection = connection
-        self._timeout = timeout
 
     def run(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""

@@ -84,6 +84,10 @@ class Links:
                 link.close()
         self._reset()
 
+    def patient(self, seconds: float) -> "Links":
+        """Return one connection of its own, with another limit of time for a statement."""
+        return Links(self._conninfo, 1, seconds)
+
     def run(self, text: str, values: Sequence[object]) -> list[Row]:
         """Run one statement and return its rows.
 

@@ -4,17 +4,22 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
 from onceward.core.drivers import Steps
+from onceward.errors import StoreError
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
 from onceward.stores.postgres import schema
 from onceward.stores.postgres.exchange import prepared
-from onceward.stores.postgres.queries import RawQuery
+from onceward.stores.postgres.faults import DENIED, SqlError
+from onceward.stores.postgres.finding import is_indexed
+from onceward.stores.postgres.queries import RawQuery, SlowQuery
 
 if TYPE_CHECKING:
     from onceward.stores.postgres.store import PostgresStore
 
 _THERE: Final = "SELECT to_regclass($1::text) IS NOT NULL, to_regclass($2::text) IS NOT NULL"
 _COLUMNS: Final = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1::text) AND NOT attisdropped"
+
+_BUILDING: Final = "SELECT EXISTS (SELECT FROM pg_stat_progress_create_index WHERE relid = to_regclass($1::text))"
 
 
 def found(store: "PostgresStore") -> bool:
@@ -34,7 +39,7 @@ def provision(store: "PostgresStore", options: AbstractSet[str]) -> Steps[list[P
 
 
 def migrate(store: "PostgresStore") -> Steps[list[Part]]:
-    """Add the columns that an earlier version's ledger lacks (:data:`onceward.stores.capabilities.MIGRATE`).
+    """Add the columns and the index that an earlier version's ledger lacks (:data:`onceward.stores.capabilities.MIGRATE`).
 
     Raises:
         StoreError: the ledger is of another major version, or this role may not alter it.
@@ -42,7 +47,30 @@ def migrate(store: "PostgresStore") -> Steps[list[Part]]:
     rows = yield RawQuery(_COLUMNS, store.names.table)
     had = {row[0] for row in rows}
     yield from prepared(store.names, store.url)
-    return [Part(f"column {name}", name not in had) for name in schema.ADDED]
+    columns = [Part(f"column {name}", name not in had) for name in schema.ADDED]
+    return [*columns, Part(f"index {store.names.open}", (yield from _indexed(store)))]
+
+
+def _indexed(store: "PostgresStore") -> Steps[bool]:
+    """Make the index by status if it is missing. Workers go on meanwhile."""
+    names = store.names
+    if (yield from is_indexed(names)):
+        return False
+    ((building,),) = yield RawQuery(_BUILDING, names.table)
+    if building:
+        raise StoreError(
+            f"ledger {store.url}: another session is building an index of {names.table}; run this again later"
+        )
+    try:
+        yield SlowQuery(f"DROP INDEX CONCURRENTLY IF EXISTS {names.open}")  # it is what a stopped building left
+        yield SlowQuery(schema.open_index(names, concurrently=True))
+    except SqlError as error:
+        if error.state != DENIED:
+            raise
+        raise StoreError(
+            f"ledger {store.url}: only the table's owner may make its index ({error}): let that role run `onceward migrate`"
+        ) from error
+    return True
 
 
 def template(store: "PostgresStore", form: str, options: AbstractSet[str]) -> str:
@@ -51,7 +79,7 @@ def template(store: "PostgresStore", form: str, options: AbstractSet[str]) -> st
     if form != "sql":
         raise ValueError(f"--print {form}: PostgreSQL's ledger is printed as sql")
     names = store.names
-    statements = schema.schema(names)
+    statements = [*schema.schema(names), schema.open_index(names)]
     granted = [
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {names.table} TO worker",
         f"GRANT SELECT, UPDATE ON {names.meta} TO worker",

@@ -26,6 +26,7 @@ class Query:
     """
 
     __slots__ = ("action", "text", "values")
+    seconds: float | None = None  # for the statement, if it can take longer than the ledger's timeout
 
     def __init__(self, action: str, text: str, values: tuple[object, ...]) -> None:
         self.action = action
@@ -84,7 +85,7 @@ class ScanQuery(Query):
     __slots__ = ("limit",)
 
     def __init__(self, text: str, prefix: str, after: str | None, limit: int) -> None:
-        super().__init__("scan", text, (after or "", prefix, _end(prefix), limit + 1))
+        super().__init__("scan", text, (after or "", prefix, end_of(prefix), limit + 1))
         self.limit = limit
 
     def reply(self, rows: Sequence[Row]) -> Page:
@@ -95,7 +96,7 @@ class ScanQuery(Query):
         return Page(page, page[-1].key if len(records) > self.limit else None, replies[0].now)
 
 
-def _end(prefix: str) -> str | None:
+def end_of(prefix: str) -> str | None:
     """Return the first text after all that start with the prefix; None if there is none."""
     rest = prefix.rstrip("\U0010ffff")
     if not rest:
@@ -129,12 +130,19 @@ class RawQuery(Query):
         return rows
 
 
+class SlowQuery(RawQuery):
+    """A statement that can take hours."""
+
+    __slots__ = ()
+    seconds = 86400.0
+
+
 def reply_of(row: Row) -> Reply:
     """Return the reply of one key."""
     won = row[0]
     if won is None:
         return Reply(False, None, row[1])
-    return tuple.__new__(Reply, (won, tuple.__new__(Record, row[2:]), row[1]))
+    return tuple.__new__(Reply, (won, tuple.__new__(Record, row[2:]), row[1], None))
 
 
 def values_of(write: Write) -> tuple[object, ...]:

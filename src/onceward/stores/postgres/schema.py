@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
+from onceward.core.protocol import STATUSES
+from onceward.core.record import COMPLETED
 from onceward.errors import StoreError
+from onceward.stores.sql.finding import having
 
 VERSION: Final = 1  # code that does not know it refuses the ledger
 MINOR: Final = 1  # counts what was added since; the ledger calls it its layout
@@ -11,7 +14,8 @@ ADDED: Final[dict[str, str]] = {}  # columns that a ledger of a lower minor lack
 PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 _LOCK: Final = 7162831505713  # a number of our own, for all ledgers of a database
 LONGEST: Final = 50  # characters of a table's name: those of its index and second table have 63
-_TAKEN: Final = ("_meta", "_expiry", "_pkey")  # what belongs to a ledger ends with these
+UNFINISHED: Final = STATUSES - {COMPLETED}  # what an index finds
+_TAKEN: Final = ("_meta", "_expiry", "_pkey", "_open")  # what belongs to a ledger ends with these
 _ENCODINGS: Final = frozenset({"UTF8", "SQL_ASCII"})  # in which a server keeps every text
 ENCODING: Final = "SELECT 'encoding', current_setting('server_encoding')"
 
@@ -37,6 +41,7 @@ class Names:
         self.plain = table
         self.table = f'{place}"{table}"'
         self.meta = f'{place}"{table}_meta"'
+        self.open = f'{place}"{table}_open"'
 
 
 def schema(names: Names) -> list[str]:
@@ -74,13 +79,25 @@ def schema(names: Names) -> list[str]:
     ]
 
 
+def open_index(names: Names, *, concurrently: bool = False) -> str:
+    """Return the statement that makes the index of the records that are not completed.
+
+    It is made with a new table. In a large one it takes minutes, so only ``onceward migrate`` makes it there, concurrently.
+    """
+    how = "CONCURRENTLY IF NOT EXISTS" if concurrently else "IF NOT EXISTS"
+    return f'CREATE INDEX {how} "{names.plain}_open" ON {names.table} (key) WHERE {having(UNFINISHED)}'
+
+
 def make(names: Names) -> str:
     """Return one statement that makes what is missing, in one transaction. Others who do the same wait for it."""
     place = names.schema
     # IF NOT EXISTS would ask for the right to create schemas even if it is there.
     made = "" if place is None else f"IF to_regnamespace('{place}') IS NULL THEN CREATE SCHEMA \"{place}\"; END IF; "
     body = "; ".join(schema(names))
-    return f"DO $onceward$ BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {made}{body}; END $onceward$"
+    return (
+        f"DO $onceward$ DECLARE new boolean; BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {made}"
+        f"new := to_regclass('{names.table}') IS NULL; {body}; IF new THEN {open_index(names)}; END IF; END $onceward$"
+    )
 
 
 def read_meta(names: Names) -> str:

@@ -1,7 +1,8 @@
 """Transactions on connections of psycopg 3.
 
-They are psycopg's own transactions: within one psycopg refuses ``commit()`` and ``rollback()``, and a nested one is a savepoint.
-But BEGIN is sent with our first statement, and COMMIT with our last.
+They are psycopg's own: within one psycopg refuses ``commit()`` and ``rollback()``, and a nested one is a savepoint. But BEGIN
+is sent with our first statement, and COMMIT with our last. What ``connection.transaction()`` returns is not used: it sends a
+ROLLBACK when it is collected, also in a forked child.
 """
 
 import contextlib
@@ -79,7 +80,7 @@ class PsycopgSession(BlockingSession):
     def _leave(self, error: "_RolledBack | None") -> None:
         """Leave psycopg's transaction, which rolls back for an error."""
         transaction, self._transaction = self._transaction, None
-        if transaction is not None:
+        if transaction is not None and transaction.status == transaction.Status.ACTIVE:
             transaction.__exit__(type(error) if error else None, error, None)
 
     def cut(self) -> None:
@@ -129,7 +130,7 @@ class AsyncPsycopgSession(AwaitedSession):
 
     async def _leave(self, error: "_RolledBack | None") -> None:
         transaction, self._transaction = self._transaction, None
-        if transaction is not None:
+        if transaction is not None and transaction.status == transaction.Status.ACTIVE:
             await transaction.__aexit__(type(error) if error else None, error, None)
 
     def cut(self) -> None:

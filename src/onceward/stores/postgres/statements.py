@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from onceward.stores.sql.columns import COLUMNS, FIELDS, KNOWN, VERSION
 
-_C = (
+FIRST: Final = (
     "WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, "
     "set_config('lock_timeout', coalesce($1::text, current_setting('lock_timeout')), true) AS patience)"
 )
@@ -60,7 +60,7 @@ class Statements:
         meta: the name of its second table, quoted.
     """
 
-    first = _C
+    first = FIRST
 
     def __init__(self, table: str, meta: str) -> None:
         self._meta = meta
@@ -112,7 +112,7 @@ class Statements:
         loaded = f"SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN {table} t ON t.key = $2"
         self.load = self.first + self.answer(loaded)
         self.scan = (
-            f"{_C} SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN (SELECT {COLUMNS} FROM {table} "
+            f"{FIRST} SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN (SELECT {COLUMNS} FROM {table} "
             "WHERE key > $2 AND key >= $3 AND ($4::text IS NULL OR key < $4) ORDER BY key LIMIT $5::bigint) t ON true ORDER BY t.key"
         )
         # The largest fence of all deleted records, for a clock that steps back. One row, written once for a whole purge.
@@ -121,12 +121,12 @@ class Statements:
             f"WHERE fence < {2**53 - 1}) gone WHERE name = 'fence' AND value::bigint < gone.fence)"
         )
         self.delete = (
-            f"{_C}, made AS (DELETE FROM {table} t USING c WHERE t.key = $2 AND t.owner = $3 AND t.fence = $4::bigint "
+            f"{FIRST}, made AS (DELETE FROM {table} t USING c WHERE t.key = $2 AND t.owner = $3 AND t.fence = $4::bigint "
             f"AND t.beat = $5::bigint RETURNING {written}, {of_t}), {keep_high} {made} {met}"
         )
         # Rows that somebody works on are left for the next purge.
         self.purge = (
-            f"{_C}, old AS MATERIALIZED (SELECT key FROM {table} WHERE expires_at <= (SELECT now FROM c) AND {KNOWN} "
+            f"{FIRST}, old AS MATERIALIZED (SELECT key FROM {table} WHERE expires_at <= (SELECT now FROM c) AND {KNOWN} "
             "ORDER BY expires_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED), "
             f"made AS (DELETE FROM {table} t WHERE key IN (SELECT key FROM old) RETURNING fence), {keep_high} "
             "SELECT count(*) FROM made"

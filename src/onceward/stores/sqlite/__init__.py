@@ -1,20 +1,23 @@
 """The embedded ledger: one SQLite file."""
 
-from urllib.parse import SplitResult, unquote
-
+from onceward.stores import StoreUrl
 from onceward.stores.sqlite.store import SqliteStore
 
 CAPABILITIES = SqliteStore.capabilities
 
 
-def open_url(parts: SplitResult, options: dict[str, str]) -> SqliteStore:
+def open_url(parts: StoreUrl, options: dict[str, str]) -> SqliteStore:
     """Open ``sqlite:///relative.db`` or ``sqlite:////absolute.db``.
 
     Raises:
         ValueError: the URL has a host, no path, or an option other than ``timeout`` and ``synchronous``.
     """
     url = parts.geturl()
-    path = unquote(parts.path).removeprefix("/")
+    path = parts.path.removeprefix("/")
+    if "%" in path:
+        from urllib.parse import unquote  # a cold start should not pay for it
+
+        path = unquote(path)
     if parts.netloc or not path:
         raise ValueError(
             f"{url!r}: write sqlite:///relative/path.db or sqlite:////absolute/path.db (three or four slashes)"

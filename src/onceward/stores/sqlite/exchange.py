@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from onceward.core.clock import Clock
-from onceward.core.record import Reply
 from onceward.errors import StoreError
 from onceward.stores.contract import DamagedRecord
 from onceward.stores.locks import give, holds, owns, reentered, take, watch_forks
@@ -23,7 +22,7 @@ from onceward.stores.observed import Observed
 from onceward.stores.sqlite.anchor import MARK, MARK_EVERY
 from onceward.stores.sqlite.file import SqliteFile, translated
 from onceward.stores.sqlite.place import CHECK_EVERY
-from onceward.stores.sqlite.requests import SqlRequest, find, load, purge
+from onceward.stores.sqlite.requests import SqlRequest, load, purge
 from onceward.stores.sqlite.writer import Job, Writer
 
 if TYPE_CHECKING:
@@ -67,8 +66,6 @@ class SqliteExchange(Observed):
     def action(self, request: object) -> str:
         return cast("SqlRequest", request).run.func.__name__
 
-    # --- one request ------------------------------------------------------------------------------------------------
-
     def exchange(self, request: object) -> object:
         """Run one request: a read at once, a write in the next transaction."""
         asked: SqlRequest = request  # type: ignore[assignment]  # the verbs yield nothing else
@@ -78,9 +75,9 @@ class SqliteExchange(Observed):
             raise reentered(self.path)
         # While another thread commits, an insert checks its key on the read connection. Otherwise the commit checks it.
         job = Job(asked)
-        if asked.absent is not None and self._committing:
-            if (held := self._look(asked.absent)) is not None:
-                return held
+        if asked.look is not None and self._committing:
+            if (reply := self._read(asked.look)) is not None:
+                return reply
             job.looked = True
         forks = self._forks
         self._queue.append(job)
@@ -99,9 +96,9 @@ class SqliteExchange(Observed):
         if not asked.writes:
             return self._read(asked.run)
         job = Job(asked)
-        if asked.absent is not None:
-            if (held := self._look(asked.absent)) is not None:
-                return held
+        if asked.look is not None:
+            if (reply := self._read(asked.look)) is not None:
+                return reply
             job.looked = True
         return await self._in_thread(job)
 
@@ -142,10 +139,6 @@ class SqliteExchange(Observed):
                 job.error = self._failure(error)
             job.done = error is not None or not job.request.writes
 
-    def _look(self, key: str) -> Reply | None:
-        reply = cast("Reply", self._read(partial(load, key)))
-        return None if reply.record is None else reply
-
     def _read(self, run: Callable[[sqlite3.Connection, float], object]) -> object:
         forks = self._forks
         with self._reading:
@@ -175,8 +168,8 @@ class SqliteExchange(Observed):
             if now - self._file.checked > CHECK_EVERY:
                 self._file.check_place(now)
             alone = jobs[0].request if len(jobs) == 1 else None
-            if alone and alone.absent is not None and not jobs[0].looked and (held := find(connection, alone.absent)):
-                jobs[0].reply = tuple.__new__(Reply, (False, held, now))
+            if alone and alone.look is not None and not jobs[0].looked and (reply := alone.look(connection, now)):
+                jobs[0].reply = reply
                 return  # a duplicate, which needs no write
             purging = self._commits % PURGE_EVERY == 0
             self._commits += 1
@@ -240,8 +233,6 @@ class SqliteExchange(Observed):
         connection.execute("COMMIT")
         if now - self._file.marked >= MARK_EVERY:
             self._file.marked = now
-
-    # --- life -----------------------------------------------------------------------------------------------------
 
     def opened(self) -> SqliteFile:
         """Return the file, with its schema made and its clock set."""

@@ -175,8 +175,6 @@ class SqliteFile:
         self._end(connection)
         return None
 
-    # --- opening --------------------------------------------------------------------------------------------------
-
     def _open(self) -> sqlite3.Connection:
         if sqlite3.sqlite_version_info < (3, 35):
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old for a ledger; onceward needs 3.35 or newer")

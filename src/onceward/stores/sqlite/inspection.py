@@ -33,49 +33,27 @@ class File(NamedTuple):
     def findings(self) -> Iterator[Finding]:
         check = "file"
         if not self.writable:
-            yield Finding(
-                "error",
-                check,
-                f"this user may not write {self.path}, or not make it",
-                "no handler runs without its ledger",
-                "let this user write the file and its folder",
-            )
+            says = f"this user may not write {self.path}, or not make it"
+            fix = "let this user write the file and its folder"
+            yield Finding("error", check, says, "no handler runs without its ledger", fix)
         if self.kind in _NETWORK:
-            yield Finding(
-                "error",
-                check,
-                f"{self.path} is on a network file system ({self.kind})",
-                "SQLite's locks and shared memory do not work between machines: two workers can have one key",
-                "put it on a disk of the machine that all workers run on, or use DynamoDB",
-                _WAL,
-            )
+            says = f"{self.path} is on a network file system ({self.kind})"
+            why = "SQLite's locks and shared memory do not work between machines: two workers can have one key"
+            fix = "put it on a disk of the machine that all workers run on, or use DynamoDB"
+            yield Finding("error", check, says, why, fix, _WAL)
         elif self.kind in _VOLATILE:
-            yield Finding(
-                "warning",
-                check,
-                f"{self.path} is in memory ({self.kind})",
-                "it is gone after a restart, and everything that was done can be done again",
-                "put it on a disk",
-            )
+            why = "it is gone after a restart, and everything that was done can be done again"
+            yield Finding("warning", check, f"{self.path} is in memory ({self.kind})", why, "put it on a disk")
         elif self.kind is None:
-            yield Finding(
-                "skipped",
-                check,
-                f"this system does not tell what kind of file system {self.path} is on",
-                "on one of a network two workers can have one key",
-                "make sure that it is a disk of this machine",
-                _WAL,
-            )
+            says = f"this system does not tell what kind of file system {self.path} is on"
+            why = "on one of a network two workers can have one key"
+            yield Finding("skipped", check, says, why, "make sure that it is a disk of this machine", _WAL)
         elif self.writable:
             yield Finding("ok", check, f"{self.path} is on a local disk ({self.kind})")
         if self.free < _FREE:
-            yield Finding(
-                "warning",
-                "free space",
-                f"{self.free // 1024 // 1024} MiB are left where {self.path} is",
-                "when the disk is full, no handler can begin, and no result can be recorded",
-                "make room, or `onceward purge`",
-            )
+            says = f"{self.free // 1024 // 1024} MiB are left where {self.path} is"
+            why = "when the disk is full, no handler can begin, and no result can be recorded"
+            yield Finding("warning", "free space", says, why, "make room, or `onceward purge`")
 
 
 def inspect(store: SqliteStore) -> File:

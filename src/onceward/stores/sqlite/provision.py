@@ -4,12 +4,14 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Set as AbstractSet
+from functools import partial
 from pathlib import Path
 
 from onceward.core.drivers import Steps
 from onceward.stores.capabilities import check_options
 from onceward.stores.contract import Part
-from onceward.stores.sqlite.schema import ADDED, META, TABLE
+from onceward.stores.sqlite.requests import SqlRequest, make_index
+from onceward.stores.sqlite.schema import ADDED, META, STOPPED_INDEX, TABLE
 from onceward.stores.sqlite.store import SqliteStore
 
 
@@ -28,14 +30,19 @@ def provision(store: SqliteStore, options: AbstractSet[str]) -> Steps[list[Part]
 
 
 def migrate(store: SqliteStore) -> Steps[list[Part]]:
-    """Add the columns that an earlier version's file lacks (:data:`onceward.stores.capabilities.MIGRATE`).
+    """Add the columns and the index that an earlier version's file lacks (:data:`onceward.stores.capabilities.MIGRATE`).
+
+    Nobody can write the file while SQLite makes the index.
 
     Raises:
         StoreError: the file is no ledger, or of another major version, or this user may not write it.
     """
     there = {row[1] for row in _read(store.path, f"PRAGMA table_info({TABLE})")}
     yield from store.load("?")  # the first use adds them
-    return [Part(f"column {name}", name not in there) for name in ADDED]
+    missing = not _read(store.path, "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?", STOPPED_INDEX)
+    if missing:
+        yield SqlRequest(partial(make_index), many=True)
+    return [*(Part(f"column {name}", name not in there) for name in ADDED), Part(f"index {STOPPED_INDEX}", missing)]
 
 
 def _read(path: str, query: str, *values: str) -> list[tuple[str, ...]]:

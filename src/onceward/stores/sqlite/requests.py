@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any, NamedTuple
 
-from onceward.core.protocol import NEEDS, STATUSES
+from onceward.core.protocol import NEEDS, STATUSES, taking
 from onceward.core.record import Record, Reply, Write
 from onceward.errors import StoreError
 from onceward.stores.contract import Damaged, Page
 from onceward.stores.sqlite import damage
-from onceward.stores.sqlite.schema import COLUMNS, HIGH, TABLE
+from onceward.stores.sqlite.schema import BY_STATUS, COLUMNS, HIGH, TABLE
 
 # A plus makes a column an expression without a declared type, so no converter of the user's connection applies.
 _FIELDS = ", ".join(f"+{name}" for name in Record._fields)
@@ -43,33 +43,44 @@ SCAN = f"SELECT {_FIELDS} FROM {TABLE} WHERE key > ? AND key >= ? AND key < ? OR
 class SqlRequest(NamedTuple):
     """What one exchange does: ``run(connection, now)`` returns the reply. ``run`` is a partial of a function below.
 
-    A write of one statement is its own transaction; one of ``many`` statements needs a transaction around it. A write that
-    needs a key to be ``absent`` reads it first: most duplicates end there, without the write lock.
+    A write of one statement is its own transaction; one of ``many`` statements needs a transaction around it. A write can
+    ``look`` first, which returns its reply if there is nothing to write: most duplicates end there, without the write lock.
     """
 
     run: "partial[Any]"
-    absent: str | None = None
+    look: "partial[Reply | None] | None" = None
     writes: bool = True
     many: bool = False
 
 
 def insert(write: Write, connection: sqlite3.Connection, now: float) -> Reply:
-    """Insert, unless that conflicts with what is there."""
+    """Insert, or take what is free."""
     record = write.at(now)
     statement = INSERT if write.fence else FRESH
     while connection.execute(statement, record).rowcount != 1:
         held = find(connection, record.key)
-        if held is not None:
+        if held is None:
+            record = record._replace(fence=max(record.fence, connection.execute(HIGHEST).fetchone()[0] + 1))
+        elif (taken := taking(write, held, now)) is None:
             return Reply(False, held, now)
-        record = record._replace(fence=max(record.fence, connection.execute(HIGHEST).fetchone()[0] + 1))
-    return tuple.__new__(Reply, (True, record, now))
+        elif (reply := swap(taken, held, connection, now)).won:
+            return reply._replace(before=held)
+    return tuple.__new__(Reply, (True, record, now, None))
+
+
+def look(write: Write, connection: sqlite3.Connection, now: float) -> Reply | None:
+    """Return the reply to an insert that meets a record which is not free."""
+    held = find(connection, write.key)
+    if held is None or taking(write, held, now) is not None:
+        return None
+    return tuple.__new__(Reply, (False, held, now, None))
 
 
 def swap(write: Write, seen: Record, connection: sqlite3.Connection, now: float) -> Reply:
     """Update where owner, fence and beat are as seen."""
     record = write.at(now)
     if connection.execute(UPDATE, (*record[1:], record.key, seen.owner, seen.fence, seen.beat)).rowcount == 1:
-        return tuple.__new__(Reply, (True, record, now))
+        return tuple.__new__(Reply, (True, record, now, None))
     return Reply(False, find(connection, record.key), now)
 
 
@@ -113,6 +124,11 @@ def scan(prefix: str, after: str | None, limit: int, connection: sqlite3.Connect
     damaged = [damage.damaged(row) for row in page if not damage.is_whole(row)]
     keys = [row[0] for row in page if isinstance(row[0], str)]
     return Page(records, keys[-1] if len(rows) > limit and keys else None, now, tuple(damaged))
+
+
+def make_index(connection: sqlite3.Connection, _: float) -> None:
+    """Make the index by status."""
+    connection.execute(BY_STATUS)
 
 
 def find(connection: sqlite3.Connection, key: str) -> Record | None:

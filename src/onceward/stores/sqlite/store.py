@@ -28,6 +28,7 @@ class SqliteStore(SqliteExchange):
     poll = 0.04  # a waiter sees a result within 100 ms of its being recorded
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
+        "find": "onceward.stores.sqlite.finding:find",
         "migrate": "onceward.stores.sqlite.provision:migrate",
         "observe": "onceward.stores.observed:observe",
         "found": "onceward.stores.sqlite.provision:found",
@@ -37,7 +38,7 @@ class SqliteStore(SqliteExchange):
     }
 
     def insert(self, write: Write) -> Steps[Reply]:
-        reply: Reply = yield SqlRequest(partial(requests.insert, write), write.key)
+        reply: Reply = yield SqlRequest(partial(requests.insert, write), partial(requests.look, write))
         return reply
 
     def swap(self, write: Write, seen: Record) -> Steps[Reply]:

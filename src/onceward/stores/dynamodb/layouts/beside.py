@@ -80,8 +80,6 @@ class Beside(Layout, ABC):
         """Return the ledger's key for a key attribute: ``key_of(id_of(key)) == key`` for every key."""
         return text
 
-    # --- items and records ----------------------------------------------------------------------------------------
-
     def key(self, key: str) -> Item:
         return super().key(self.id_of(key))
 

@@ -24,14 +24,9 @@ class Plain(Beside):
     every other record, until it expires. ``expiry`` is never the end of a lease: DynamoDB deletes an item whose expiry has
     passed, and a lapsed or parked record must stay.
 
-    Args:
-        partition: as for :class:`Beside`. With ``id={NAME:key}``, keys of the namespace NAME are stored without it, for a
-            table whose ids are the bare keys.
-        sort: as for :class:`Beside`.
-        names: as for :class:`Beside`, and words for the two statuses: ``{"IN_PROGRESS": "PROCESSING", "COMPLETED": "DONE"}``.
-
-    Raises:
-        ValueError: as for :class:`Beside`.
+    The arguments are those of :class:`Beside`. With ``id={NAME:key}``, keys of the namespace NAME are stored without it, for a
+    table whose ids are the bare keys. ``names`` can also have words for the two statuses: ``{"IN_PROGRESS": "PROCESSING",
+    "COMPLETED": "DONE"}``.
     """
 
     def __init__(

@@ -38,16 +38,10 @@ class Powertools(Beside):
     COMPLETED, no such result      INPROGRESS  the record's expiry: Powertools must neither replay nor run it
     =============================  ==========  ===========================================================
 
-    ``validation`` is Powertools' own hash. It is neither compared nor written.
+    ``validation`` is Powertools' own hash of a payload. Each write of ours removes it, because it is of an earlier claim's.
 
-    Args:
-        partition: as for :class:`Beside`. If Powertools has a ``sort_key_attr``, the static value, as in
-            ``id=idempotency#my-function``.
-        sort: as for :class:`Beside`: the ``sort_key_attr``, as in ``sk={key}``.
-        names: as for :class:`Beside`.
-
-    Raises:
-        ValueError: as for :class:`Beside`.
+    The arguments are those of :class:`Beside`. If Powertools has a ``sort_key_attr``, ``partition`` is the static value, as in
+    ``id=idempotency#my-function``, and ``sort`` that attribute, as in ``sk={key}``.
     """
 
     means: Mapping[str, str] = {"INPROGRESS": IN_PROGRESS, "COMPLETED": COMPLETED}
@@ -56,7 +50,8 @@ class Powertools(Beside):
     def __init__(
         self, partition: str = "id={key}", sort: str | None = None, names: Mapping[str, str] | None = None
     ) -> None:
-        super().__init__(partition, sort, names, ("status", "expiration", "data", "in_progress_expiration"))
+        theirs = ("status", "expiration", "data", "in_progress_expiration", "validation")
+        super().__init__(partition, sort, names, theirs)
         self._lapse = self.theirs["in_progress_expiration"]
 
     def shown(self, record: Record) -> Item:

@@ -1,0 +1,56 @@
+"""Finding records of a DynamoDB table by status and age (:data:`onceward.stores.capabilities.FIND`).
+
+DynamoDB reads the whole table, charges for it, and returns what a filter lets through.
+"""
+
+from typing import TYPE_CHECKING
+
+from onceward.core.comparisons import Clause, Comparison, Every, meets
+from onceward.core.drivers import Steps
+from onceward.core.views import Criteria
+from onceward.stores.contract import Page
+from onceward.stores.dynamodb.items import Item, Layout, number
+from onceward.stores.dynamodb.requests import Body
+
+if TYPE_CHECKING:
+    from onceward.stores.dynamodb.store import DynamoStore
+
+
+def find(store: "DynamoStore", criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
+    """Read one page with one request, of at most 1 MB of items, in DynamoDB's own order."""
+    yield from store.learn_time()
+    now = store.clock.earliest()
+    body = store.requests.having(prefix)
+    if criteria != Criteria() and not store.layout.statuses:  # the items of other systems spell theirs in other ways
+        body = filtered(body, criteria.clause, store.layout, now)
+    page = yield from store.read_page(body, prefix, after, None)
+    records = [record for record in page.records if meets(record, criteria.clause, now)]
+    if len(records) > limit:
+        records = records[:limit]
+        return Page(records, store.point(records[-1]), now, page.damaged)
+    return page._replace(records=records, now=now)
+
+
+def filtered(body: Body, clause: Clause, layout: Layout, now: float) -> Body:
+    """Return a scan's filter, and ``clause`` with it."""
+    names: dict[str, str] = {}
+    values: Item = {}
+    text = _printed(clause, layout, now, names, values)
+    return {
+        "FilterExpression": f"{body['FilterExpression']} AND {text}" if text else body["FilterExpression"],
+        "ExpressionAttributeNames": body["ExpressionAttributeNames"] | {mark: name for name, mark in names.items()},
+        "ExpressionAttributeValues": body.get("ExpressionAttributeValues", {}) | values,
+    }
+
+
+def _printed(clause: Clause, layout: Layout, now: float, names: dict[str, str], values: Item) -> str:
+    if isinstance(clause, Comparison):
+        mark = names.setdefault(layout.names[clause.field], f"#c{len(names)}")
+        if clause.sign == "absent":
+            return f"attribute_not_exists({mark})"
+        value = f":c{len(values)}"
+        values[value] = {"S": clause.value} if isinstance(clause.value, str) else {"N": number(now - clause.value)}
+        return f"{mark} {clause.sign} {value}"
+    terms = [_printed(term, layout, now, names, values) for term in clause.terms]
+    word = " AND " if isinstance(clause, Every) else " OR "
+    return terms[0] if len(terms) == 1 else f"({word.join(terms)})"  # DynamoDB refuses double parentheses

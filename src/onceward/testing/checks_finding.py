@@ -1,0 +1,56 @@
+"""The check of finding records by status and age, for stores that have this capability."""
+
+from onceward.core.comparisons import meets
+from onceward.core.protocol import STATES
+from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED
+from onceward.core.views import Criteria
+from onceward.stores.capabilities import FIND
+from onceward.testing.bench import Bench, check, expect
+
+_STATES = ((), *((state,) for state in STATES), (PARKED, "LAPSED"), (RELEASED, COMPLETED))
+# The records are 10, 110 and 210 seconds old.
+_CRITERIA = [
+    *(Criteria(states) for states in _STATES),
+    *(Criteria(states, older_than=50.0) for states in _STATES),
+    *(Criteria(states, newer_than=150.0) for states in _STATES),
+    Criteria((), 50.0, 150.0),
+    Criteria((), 250.0),
+]
+
+
+@check
+def find_by_status_and_age(bench: Bench) -> None:
+    """A store that can find records by status and age finds the same ones as its scan, each once, in pages of any size."""
+    find = FIND.of(bench.store)
+    if find is None:
+        return
+    for age in (200, 100, 0):
+        for prefix in ("a", "b"):
+            for status in (COMPLETED, RELEASED, PARKED):
+                held = bench.claimed(f"{prefix}:{status} {age}", "a")
+                bench.swapped(held, status=status, lease=0.0, keep=None if status == PARKED else 600.0 if age else 5.0)
+            bench.claimed(f"{prefix}:lapsed {age}", "a", lease=30.0)
+            bench.claimed(f"{prefix}:live {age}", "a", lease=1000.0)
+            bench.swapped(bench.claimed(f"{prefix}:renewed {age}", "a"), status=IN_PROGRESS, lease=30.0)
+        bench.advance(100.0 if age else 10.0)  # nothing is written after the first record expires: a write can purge it
+    page = bench.do(bench.store.scan("", None, 100))
+    expect(len(page.records) == 36, "a scan finds all")
+    for criteria in _CRITERIA:
+        for prefix, limit in (("", 100), ("a:", 5)):
+            wanted = sorted(
+                one.key for one in page.records if one.key.startswith(prefix) and meets(one, criteria.clause, page.now)
+            )
+            found: list[str] = []
+            after: str | None = None
+            for _ in range(200):
+                part = bench.do(find(criteria, prefix, after, limit))
+                expect(len(part.records) <= limit, "a page of records found has no more than asked for")
+                expect(part.now >= page.now, "a page of records found carries the store's time")
+                found += [record.key for record in part.records]
+                after = part.next
+                if after is None:
+                    break
+            expect(
+                sorted(found) == wanted,
+                f"find returns the records that {criteria} mean, each once, in pages of {limit}",
+            )

@@ -1,0 +1,183 @@
+"""Finding by status and age: the SQL, the index, and the same answers as Python's."""
+
+import contextlib
+import itertools
+import sqlite3
+
+import pytest
+
+from onceward import Once
+from onceward.core.comparisons import meets
+from onceward.core.drivers import drive
+from onceward.core.protocol import STATES
+from onceward.core.record import Record
+from onceward.core.views import Criteria, changed_within, last_change, unchanged_for
+from onceward.stores.capabilities import FIND, MIGRATE
+from onceward.stores.memory import MemoryStore
+from onceward.stores.sqlite.schema import STOPPED_INDEX
+from onceward.stores.sqlite.store import SqliteStore
+from onceward.testing.clock import ManualClock
+
+NOW = 1000.0
+TIMES = (NOW - 60, NOW - 59, NOW)
+
+
+def lattice():
+    """Records of every status, also one of a newer version, with each of their times before, at and after a bound."""
+    statuses = ("IN_PROGRESS", "COMPLETED", "RELEASED", "PARKED", "FROZEN")
+    for n, (status, made, lease, written, ends) in enumerate(
+        itertools.product(statuses, TIMES, (*TIMES, NOW + 5), (*TIMES, None), (NOW, NOW + 1, None))
+    ):
+        yield Record(
+            key=f"k{n:04}",
+            status=status,
+            owner="o",
+            fence=1,
+            beat=0,
+            lease_until=lease,
+            attempts=1,
+            fingerprint=None,
+            result=None,
+            error=None,
+            created_at=made,
+            expires_at=ends,
+            updated_at=written,
+        )
+
+
+RECORDS = list(lattice())
+CRITERIA = [
+    Criteria(states, older, newer)
+    for states in ((), *((state,) for state in STATES), ("PARKED", "LAPSED"))
+    for older, newer in ((None, None), (59.0, None), (None, 59.0), (60.0, 60.0), (0.0, None))
+]
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A ledger with a record of every kind, at the time NOW."""
+    path = tmp_path / "ledger.db"
+    store = SqliteStore(path, clock=ManualClock(NOW))
+    drive(store.load("?"), store)
+    store.close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        marks = ", ".join("?" * len(Record._fields))
+        connection.executemany(f"INSERT INTO onceward ({', '.join(Record._fields)}) VALUES ({marks})", RECORDS)
+        connection.commit()
+    return path
+
+
+@pytest.fixture
+def store(path):
+    store = SqliteStore(path, clock=ManualClock(NOW))
+    yield store
+    store.close()
+
+
+def found(store, criteria, limit=10_000):
+    return [record.key for record in drive(FIND.needed(store)(criteria, "", None, limit), store).records]
+
+
+@pytest.mark.parametrize("criteria", CRITERIA, ids=str)
+def test_sqlite_finds_what_python_finds(store, criteria):
+    wanted = [one.key for one in RECORDS if meets(one, criteria.clause, NOW)]
+    assert found(store, criteria) == wanted
+
+
+def test_an_age_is_that_of_the_last_change():
+    for record in RECORDS:
+        for age in (58.0, 59.0, 60.0, 61.0):
+            changed = last_change(record, NOW)
+            assert meets(record, unchanged_for(age), NOW) == (changed <= NOW - age)
+            assert meets(record, changed_within(age), NOW) == (changed >= NOW - age)
+
+
+@pytest.mark.parametrize(
+    ("states", "within"),
+    [
+        ((), False),
+        (("PARKED",), True),
+        (("LAPSED",), False),
+        (("PARKED", "EXPIRED"), False),
+        (("RELEASED", "PARKED"), True),
+    ],
+)
+def test_an_index_is_used_only_if_it_has_every_record_that_is_meant(states, within):
+    assert Criteria(states).are_within(frozenset({"PARKED", "RELEASED"})) == within
+
+
+def test_lapsed_records_are_within_an_index_of_those_in_progress():
+    assert Criteria(("LAPSED",)).are_within(frozenset({"IN_PROGRESS"}))
+
+
+@pytest.mark.parametrize("make", [MemoryStore, None], ids=["memory", "sqlite"])
+def test_the_ledger_finds_by_several_statuses_and_an_age(make, tmp_path, clock):
+    once = Once(make(clock) if make else SqliteStore(tmp_path / "a.db", clock=clock), name="n", clock=clock)
+    once.acquire("old").park("why")
+    once.acquire("gone", lease=1.0)
+    clock.advance(3600.0)
+    once.acquire("new").park("why")
+    once.acquire("given back").release()
+    keys = lambda *criteria: [record.key for record, _ in once.ledger.records("n:", *criteria)]
+    assert keys("PARKED", 60.0) == ["n:old"]
+    assert keys("PARKED", None, 60.0) == ["n:new"]
+    assert keys(["PARKED", "LAPSED"]) == ["n:gone", "n:new", "n:old"]
+    once.close()
+
+
+@pytest.mark.parametrize("criteria", [("done",), (None, -1.0), (None, None, float("nan")), ("PARKED", 1e12)])
+def test_an_unknown_status_and_a_senseless_age_are_refused(criteria, clock):
+    once = Once(MemoryStore(clock))
+    with pytest.raises(ValueError, match=r"there are COMPLETED|give from 0 s to 100 years"):
+        next(once.ledger.pages("", *criteria))
+
+
+# --- the index ------------------------------------------------------------------------------------------------------
+
+
+def indexes(path):
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
+
+
+def without_index(path):
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"DROP INDEX {STOPPED_INDEX}")
+        connection.commit()
+
+
+def test_the_index_reads_no_other_record(store, path, monkeypatch):
+    assert STOPPED_INDEX in indexes(path)
+    looked = []
+    monkeypatch.setattr("onceward.stores.sqlite.finding.next_page", lambda *told: looked.append(told[2]))
+    found(store, Criteria(("PARKED",)))
+    assert looked == [sum(one.status in {"PARKED", "RELEASED"} for one in RECORDS)]
+
+
+def test_a_former_versions_file_gets_the_index_by_migrate_alone(path):
+    without_index(path)
+    store = SqliteStore(path, clock=ManualClock(NOW))
+    parked = found(store, Criteria(("PARKED",)))
+    drive(store.load("?"), store)
+    assert STOPPED_INDEX not in indexes(path)
+    parts = [drive(MIGRATE.needed(store)(), store)[-1] for _ in range(2)]
+    assert [(part.what, part.made) for part in parts] == [
+        (f"index {STOPPED_INDEX}", True),
+        (f"index {STOPPED_INDEX}", False),
+    ]
+    assert STOPPED_INDEX in indexes(path)
+    assert found(store, Criteria(("PARKED",))) == parked
+    store.close()
+
+
+def test_a_page_ends_after_so_many_rows_that_were_looked_at(store, monkeypatch):
+    monkeypatch.setattr("onceward.stores.sql.finding.LOOKED_AT", 7)
+    find, keys, pages, after = FIND.needed(store), [], 0, None
+    while True:
+        page = drive(find(Criteria(("COMPLETED",), 60.0), "", after, 3), store)
+        keys += [record.key for record in page.records]
+        pages, after = pages + 1, page.next
+        if after is None:
+            break
+    assert keys == [one.key for one in RECORDS if meets(one, Criteria(("COMPLETED",), 60.0).clause, NOW)]
+    assert pages >= len(RECORDS) // 7
