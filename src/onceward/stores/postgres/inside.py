@@ -6,7 +6,7 @@ whether it is still the one that made the claim. Times are numbers, whatever the
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
 from onceward.core.record import Reply, Write
@@ -112,8 +112,8 @@ class Inside:
 
     def expected(self, swap: Query) -> Reply:
         """Return the reply that a completion is to have, but for its times, which are the server's."""
-        given = dict(zip(_ALL, swap.values[1:], strict=True))
-        return Reply(True, Write._make(given[name] for name in Write._fields).at(0.0), 0.0)
+        given: dict[str, Any] = {kind.name: value for kind, value in zip(WRITE, swap.values[1:], strict=False)}
+        return Reply(True, Write(**given).at(0.0), 0.0)
 
 
 KNOWN: "WeakKeyDictionary[PostgresStore, Inside]" = WeakKeyDictionary()
