@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 upper = $(shell echo $(1) | tr a-z A-Z)
 asked = $(if $($(call upper,$(1))),--$(1) $($(call upper,$(1))))
 
-.PHONY: demo test test-fast lint types bench torture clean
+.PHONY: demo demo-steps test test-fast lint types bench torture clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onceward needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
@@ -15,15 +15,22 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-# The main job on real-looking input, twice on one ledger, then the proof under kills and pauses.
+# The main job on real-looking input, twice on one ledger, then the proof under kills and pauses. `make demo STORE=postgresql`
+# does it on a PostgreSQL server that it starts and stops (Debian's postgresql-15). SECONDS=5 makes the proof shorter.
+LEDGER ?= sqlite:///.demo/ledger.db
+PIPE = $(BIN)/onceward pipe examples/webhooks.ndjson --key event.id --store $(LEDGER) --call examples.charge:charge
+
 demo: $(VENV)/installed
-	@rm -rf .demo && mkdir .demo
-	$(BIN)/onceward pipe examples/webhooks.ndjson --key event.id --store sqlite:///.demo/ledger.db --call examples.charge:charge
+	@rm -rf .demo charges.log && mkdir .demo
+	@$(if $(filter postgresql,$(STORE)),$(BIN)/python tests/support/with_postgres.py) $(MAKE) --no-print-directory demo-steps
+
+demo-steps:
+	$(PIPE)
 	@echo "--- once more: only replays ---"
-	$(BIN)/onceward pipe examples/webhooks.ndjson --key event.id --store sqlite:///.demo/ledger.db --call examples.charge:charge --new-only
-	$(BIN)/onceward stats --store sqlite:///.demo/ledger.db
+	$(PIPE) --new-only
+	$(BIN)/onceward stats --store $(LEDGER)
 	@echo "--- workers killed and paused in the middle of their work ---"
-	$(BIN)/onceward demo
+	$(BIN)/onceward demo $(if $(filter postgresql,$(STORE)),--store $(LEDGER)) $(call asked,seconds)
 
 # Some tests need Debian's faketime and root; without them they say so and are skipped, but in CI they fail.
 # Most of their time is waiting, so there are more at a time than cores. conftest.py puts the long ones first.
@@ -54,4 +61,4 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/growth.py
 
 clean:
-	rm -rf $(VENV) .demo build dist
+	rm -rf $(VENV) .demo charges.log build dist

@@ -11,6 +11,7 @@ for them. All lines of a table take turns in one run, on one server. The goals s
 import argparse
 import asyncio
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -29,7 +30,7 @@ from delay_proxy import DelayProxy
 from postgres_replay import recorded
 from postgres_servers import Postgres
 from servers import Dynoxide
-from stores_cases import CALLS, cases
+from stores_cases import BATCH, Servers, cases
 from stores_disk import flushes, records
 from stores_messages import messages
 
@@ -46,6 +47,7 @@ def main() -> None:
     if unknown := set(asked.parts) - set(PARTS):
         parser.error(f"unknown part {', '.join(unknown)}; there are {', '.join(PARTS)}")
     start = time.perf_counter()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # also a killed benchmark stops its servers
     with ExitStack() as stack:
         server = Postgres()
         stack.callback(server.stop)
@@ -59,13 +61,14 @@ def main() -> None:
         packages = ("psycopg", "asyncpg", "idemkit")
         ((told,),) = server.sql("SHOW server_version")
         print(f"PostgreSQL {told}, Python {sys.version.split()[0]},", ", ".join(f"{n} {version(n)}" for n in packages))
-        tape = recorded(server.url, CALLS)
+        tape = recorded(server.url, BATCH)
         if "cases" in asked.parts:
             other = Dynoxide()
             stack.callback(other.stop)
             other.table("onceward", {"key": "S"})
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            cases(server.url, tape, proxy(0.0), folder, other.url, proxy(0.0, "count", other.port))
+            counting = proxy(0.0, "count", other.port)
+            cases(Servers(server, proxy(0.0), other.url, counting, folder), tape)
         if "messages" in asked.parts:
             messages("on loopback", server.url, tape)
             messages("5 ms of delay", proxy(DELAY).postgres, tape)

@@ -40,7 +40,7 @@ def flushes(server: Postgres, tape: dict[str, list[Statement]]) -> None:
             goal = ("0", "yes" if seen[0][0] < QUIET else "NO")
         rows.append((TITLES[case], *(flushed for flushed, _ in seen), *(round(length) for _, length in seen), *goal))
     table(
-        f"the server's log, for each of {CALLS} messages, by its own counters (pg_stat_wal)",
+        f"the server's log, for each of {CALLS} messages, or of a batch, by its own counters (pg_stat_wal)",
         ["", *(f"flushes, {name}" for name in makers), *(f"bytes, {name}" for name in makers), "goal", "met"],
         rows,
     )
@@ -53,7 +53,7 @@ def _counted(server: Postgres, make: Callable[[], Peer], case: str, number: int)
     peer.run(case, mine)
     peer.close()
     after = _wal(server)
-    return (after[0] - before[0]) / CALLS, (after[1] - before[1]) / CALLS
+    return (after[0] - before[0]) / len(mine), (after[1] - before[1]) / len(mine)
 
 
 def _wal(server: Postgres) -> tuple[int, int]:

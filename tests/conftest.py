@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from ledgers import LEDGERS
 from onceward.aws.sqs import queue_steps
+from orphans import begin_run
 from postgres_servers import Postgres, Postgres18
 from servers import Dynoxide, Ministack, Proxy, missing, numbers
 from shared import shared, stop
@@ -54,6 +55,8 @@ RUN = pytest.StashKey[Path]()  # a folder of the run, which tells its workers of
 
 def pytest_configure(config):
     worker = getattr(config, "workerinput", None)
+    if worker is None:
+        begin_run()
     config.stash[RUN] = Path(worker["run"] if worker else tempfile.mkdtemp(prefix="onceward-tests-"))
 
 

@@ -3,11 +3,18 @@
 import os
 import pty
 import re
+import shutil
 import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from command_line import Cli, until
+from places import ROOT, SOURCES
+from servers import missing
 
 
 @pytest.fixture
@@ -27,6 +34,41 @@ def test_the_demo_proves_that_each_message_took_effect_once(cli):
     assert kills >= 2
     assert pauses >= 1
     assert list(cli.folder.iterdir()) == []
+
+
+def test_the_demo_proves_the_same_on_postgresql_and_drops_its_tables(cli, postgres15):
+    postgres15.sql("CREATE DATABASE demo")
+    store = postgres15.url.replace("/test", "/demo")
+    arguments = ("demo", "--messages", "60", "--seconds", "3", "--workers", "3", "--store", store)
+    result = cli.run(*arguments)
+    told = result.stdout.decode()
+    assert result.returncode == 0, told + result.stderr
+    assert "Exactly once: all 60 messages took effect, each one time." in told
+    assert postgres15.sql("SELECT relname FROM pg_stat_user_tables", database="demo") == []
+    assert list(cli.folder.iterdir()) == []
+
+
+def test_a_demo_leaves_the_tables_of_another_one_alone(cli, postgres15):
+    postgres15.sql("CREATE DATABASE taken")
+    postgres15.sql("CREATE TABLE onceward_demo_effects ()", database="taken")
+    result = cli.run("demo", "--store", postgres15.url.replace("/test", "/taken"))
+    assert result.returncode == 1
+    assert "already exists" in result.stderr
+    assert postgres15.sql("SELECT relname FROM pg_stat_user_tables", database="taken") == [("onceward_demo_effects",)]
+
+
+def test_make_demo_starts_a_postgresql_and_stops_it(postgres15):
+    venv = Path(sys.executable).parents[1]
+    if not (venv / "bin" / "onceward").exists() or shutil.which("make") is None:
+        missing("make demo needs make, and the virtual environment that it makes itself: make test")
+    environment = os.environ | {"PYTHONPATH": str(SOURCES)}
+    command = ["make", "demo", "STORE=postgresql", "SECONDS=3", f"VENV={venv}", "-o", str(venv / "installed")]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "Exactly once" in done.stdout
+    (port,) = set(re.findall(r"postgresql://postgres@127\.0\.0\.1:(\d+)/test", done.stdout))
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(port)), timeout=5)
 
 
 def test_the_demo_shows_a_live_table_and_leaves_nothing_when_interrupted(cli):

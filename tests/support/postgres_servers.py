@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from orphans import watched
 from servers import CACHE, free_port, listens, missing, needs
 
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
@@ -120,7 +121,7 @@ class Postgres:
         settings = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": self._scratch}
         options = [text for name, value in (settings | self._settings).items() for text in ("-c", f"{name}={value}")]
         with (self._scratch / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [self._binaries / "postgres", "-D", self._scratch / "data", *options],
                 stdout=log,
                 stderr=log,
@@ -129,6 +130,7 @@ class Postgres:
                 start_new_session=True,
                 **self._user,
             )
+        self._process = watched(process, self.ending, self._scratch)
         assert listens(self.port, self._process), f"PostgreSQL did not start: {self.log}"
         self._await()
 
@@ -213,7 +215,7 @@ class PgBouncer:
             "default_pool_size = 2\n"
         )
         settings.chmod(0o644)
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [program, settings],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -221,6 +223,7 @@ class PgBouncer:
             start_new_session=True,
             **user,
         )
+        self._process = watched(process, scratch=self._scratch)
         assert listens(self.port, self._process), "PgBouncer did not start"
 
     @property

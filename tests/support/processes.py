@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+from orphans import watched
 from places import SOURCES, SUPPORT, WORKERS
 
 PATIENCE = 60.0  # seconds that a worker may take on a slow machine
@@ -24,7 +25,7 @@ def workers(script: str):
             text=True,
             env=environment,
         )
-        started.append(process)
+        started.append(watched(process))
         return process
 
     try:

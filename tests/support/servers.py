@@ -31,6 +31,7 @@ from urllib.parse import quote
 
 import pytest
 
+from orphans import watched
 from places import ROOT, SOURCES
 
 CACHE = ROOT / ".cache"
@@ -134,11 +135,13 @@ class Dynoxide:
 
     def start(self) -> None:
         """Start it, or after ``stop`` start it again on the same port."""
-        self._process = subprocess.Popen(
-            [dynoxide(), "--host", "127.0.0.1", "--port", str(self.port), *self._where],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C is for the tests, which stop it
+        self._process = watched(
+            subprocess.Popen(
+                [dynoxide(), "--host", "127.0.0.1", "--port", str(self.port), *self._where],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # a Ctrl-C is for the tests, which stop it
+            )
         )
         assert listens(self.port, self._process), "the test server for DynamoDB did not start"
 
@@ -268,13 +271,14 @@ class Ministack:
         """Start it, or after ``stop`` start it again on the same port."""
         self._scratch.mkdir(exist_ok=True)
         with (self._scratch / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "ministack"],
                 stdout=log,
                 stderr=log,
                 env=self._environment,
                 start_new_session=True,  # so that its functions' processes can be killed with it
             )
+        self._process = watched(process, scratch=self._scratch)
         assert listens(self.port, self._process), "the test server for AWS did not start"
 
     def restart(self) -> None:

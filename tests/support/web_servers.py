@@ -17,6 +17,7 @@ import pytest
 
 from onceward import Once
 from onceward.core.record import COMPLETED
+from orphans import watched
 from places import EXAMPLES, SOURCES, WORKERS
 from servers import free_port, listens
 
@@ -43,8 +44,8 @@ class WebServer:
 
     def start(self):
         # A session of its own, so that its workers can be killed with it.
-        self.process = subprocess.Popen(
-            self._command, env=self._environment, start_new_session=True, stdout=subprocess.DEVNULL
+        self.process = watched(
+            subprocess.Popen(self._command, env=self._environment, start_new_session=True, stdout=subprocess.DEVNULL)
         )
         if not listens(self.port, self.process):
             self.kill()

@@ -5,9 +5,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,7 +16,9 @@ from rich.table import Table
 from typer import Option
 
 from onceward.cli.demo_chaos import Chaos
-from onceward.cli.demo_queue import LEASE, LEDGER, PAUSE, DemoQueue, connected
+from onceward.cli.demo_ledger import COUNT, EFFECTS, DemoLedger
+from onceward.cli.demo_queue import LEASE, PAUSE, DemoQueue
+from onceward.cli.ledgers import TROUBLE, USAGE, opened, refuse
 from onceward.terminal import drawn
 
 DUPLICATES = 0.3  # the share of messages that are sent twice
@@ -29,6 +31,14 @@ SecondsOption = Annotated[
 ]
 WorkersOption = Annotated[int, Option(min=2, metavar="N", help="Worker processes.")]
 KeepOption = Annotated[bool, Option("--keep", help="Keep the files, so that you can look at them.")]
+StoreOption = Annotated[
+    str,
+    Option(
+        metavar="URL",
+        help="A database for ledger and effects, as postgresql://USER@HOST/DATABASE. Their tables are dropped at the end. "
+        "By default they are in an SQLite file.",
+    ),
+]
 
 
 def demo(
@@ -37,27 +47,45 @@ def demo(
     seconds: SecondsOption = 15.0,
     workers: WorkersOption = 6,
     keep: KeepOption = False,
+    store: StoreOption = "",
 ) -> None:
     """Kill and pause workers in the middle of their work, and prove that each message took effect exactly once.
 
     Exit status: 0 the proof holds, 1 it does not.
     """
+    if store and not store.startswith(("postgresql:", "postgres:")):
+        refuse(f"--store {store}: give postgresql://USER@HOST/DATABASE, or leave it out for an SQLite file", USAGE)
     folder = Path(tempfile.mkdtemp(prefix="onceward-demo-"))
+    ledger = DemoLedger(folder, store)
     try:
-        proven = _run(folder, [f"message-{n:04}" for n in range(messages)], seconds, workers)
+        _create(ledger)
+        try:
+            with closing(ledger.connected()) as effects:
+                proven = _run(folder, effects, [f"message-{n:04}" for n in range(messages)], seconds, workers, store)
+        finally:
+            if not keep:
+                ledger.drop()
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     finally:
         if keep:
-            typer.echo(f"The files are in {folder}: sqlite3 {folder / LEDGER} 'SELECT * FROM effects'")  # noqa: S608 - for a person to run
+            typer.echo(f"The files are in {folder}: {ledger.look}")
         else:
             shutil.rmtree(folder)
     raise typer.Exit(0 if proven else 1)
 
 
-def _run(folder: Path, messages: list[str], seconds: float, workers: int) -> bool:
-    effects = connected(folder / LEDGER)
-    effects.execute("CREATE TABLE effects (message TEXT NOT NULL, worker INTEGER NOT NULL, attempt INTEGER NOT NULL)")
+def _create(ledger: DemoLedger) -> None:
+    once = opened(ledger.url)
+    once.close()
+    try:
+        ledger.create()
+    except Exception as error:  # the driver's own
+        hint = ["If an earlier demo was killed, drop its tables."] if "exists" in str(error) else []
+        refuse(f"{once.store.url}: {str(error).strip()}", TROUBLE, *hint)
+
+
+def _run(folder: Path, effects: Any, messages: list[str], seconds: float, workers: int, store: str) -> bool:
     queue = DemoQueue(folder)
     twice = queue.create(messages, DUPLICATES)
     console = Console(file=drawn(sys.stdout), highlight=False, soft_wrap=True)
@@ -65,13 +93,13 @@ def _run(folder: Path, messages: list[str], seconds: float, workers: int) -> boo
         f"{len(messages)} messages, {twice} of them sent twice, to {workers} workers with a lease of {LEASE:g} s.\n"
         f"In the middle of their work, workers are killed (SIGKILL), or paused for {PAUSE:g} s (SIGSTOP) and woken as zombies."
     )
-    chaos = Chaos(folder, queue, workers, min(1.0, 0.6 * seconds * workers / (len(messages) + twice)))
+    chaos = Chaos(folder, queue, workers, min(1.0, 0.6 * seconds * workers / (len(messages) + twice)), store)
 
     def counts() -> dict[str, int]:
         told = Counter(queue.told())
         return {
             "delivered": told["delivered"],
-            "effects": effects.execute("SELECT count(*) FROM effects").fetchone()[0],
+            "effects": effects.execute(COUNT).fetchone()[0],
             "duplicates replayed": told["replayed"],
             "workers killed": chaos.kills,
             "workers paused": chaos.pauses,
@@ -95,7 +123,7 @@ def _run(folder: Path, messages: list[str], seconds: float, workers: int) -> boo
         chaos.end()
     finally:
         chaos.kill()
-    made = Counter(message for (message,) in effects.execute("SELECT message FROM effects"))
+    made = Counter(message for (message,) in effects.execute(EFFECTS))
     return _prove(console, made, messages, counts(), time.monotonic() - began)
 
 

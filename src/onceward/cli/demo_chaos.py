@@ -15,9 +15,10 @@ KILL_EVERY, PAUSE_EVERY = 0.5, 0.9  # seconds, on average
 class Chaos:
     """Worker processes, and how many were killed, or paused to go on as zombies."""
 
-    def __init__(self, folder: Path, queue: DemoQueue, workers: int, work: float) -> None:
+    def __init__(self, folder: Path, queue: DemoQueue, workers: int, work: float, store: str) -> None:
         self.kills = self.pauses = 0
-        self._folder, self._queue, self._work = folder, queue, work
+        self._queue = queue
+        self._arguments = [sys.executable, "-m", "onceward.cli.demo_worker", str(folder), str(work), store]
         self._workers = [self._start() for _ in range(workers)]
         self._paused: dict[int, float] = {}  # process id → when it goes on
         now = time.monotonic()
@@ -58,8 +59,7 @@ class Chaos:
             worker.wait()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        arguments = [sys.executable, "-m", "onceward.cli.demo_worker", str(self._folder), str(self._work)]
-        return subprocess.Popen(arguments, stdin=subprocess.DEVNULL, start_new_session=True)
+        return subprocess.Popen(self._arguments, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def _go_on(self, now: float) -> None:
         for worker in self._workers:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-QUEUE, LEDGER = "queue.db", "ledger.db"
+QUEUE = "queue.db"
 LEASE = 1.0  # seconds that a worker's claim holds
 VISIBILITY = 0.8  # seconds after which a delivery that was not acknowledged is delivered again
 PAUSE = 1.7  # seconds that a worker is paused: longer than its lease, so that its successor can finish

@@ -131,10 +131,7 @@ def of_memory(key: str) -> Event:
 def of_claiming(answer: Won | Replay | Refused, waited: float | None, error: Exception | None = None) -> Event | None:
     """Return the event of a claim: won, answered or refused; None when only a newer version knows what the record means.
 
-    Args:
-        answer: the result of the claim.
-        waited: how long the claim took.
-        error: the error that a refused caller gets.
+    ``waited`` is how long the claim took, and ``error`` what a refused caller gets.
     """
     if isinstance(answer, Won):
         kind: Kind = "taken_over" if has_taken_over(answer.record, answer.before) else "claimed"

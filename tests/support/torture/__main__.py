@@ -10,6 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from orphans import begin_run, die_with
 from postgres_servers import Postgres
 from servers import Dynoxide
 from torture import plan as plans
@@ -24,6 +25,7 @@ MOST = 12  # findings that are told of one episode
 
 def main() -> int:
     asked = _asked()
+    begin_run()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     seed = random.randrange(1_000_000) if asked.seed is None else asked.seed
     stores = plans.STORES if asked.store is None else (asked.store,)
@@ -65,11 +67,13 @@ def main() -> int:
 
 def _begin(made: plans.Plan, folder: Path, server: Dynoxide | Postgres | None, asked: argparse.Namespace) -> int:
     """Run an episode in a process of its own; it does not end with 0 when something was found."""
+    parent = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     code = 2
     try:
+        die_with(parent)
         os.setpgid(0, 0)
         began = time.monotonic()
         shared = DynamoServer(server.port) if isinstance(server, Dynoxide) else server

@@ -7,6 +7,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
+from orphans import die_with
 from torture import actor
 from torture.facts import Facts
 from torture.grounds import GROUNDS
@@ -55,12 +56,14 @@ class Episode:
     # --- actors ---------------------------------------------------------------------------------------------------
 
     def _start(self, number: int, url: str) -> int:
+        parent = os.getpid()
         pid = os.fork()
         if pid:
             self._pids[pid] = number
             return pid
         code = 1
         try:
+            die_with(parent)
             os.setpgid(0, 0)
             self._be(number, url)
             code = 0

@@ -12,6 +12,7 @@ from contextlib import suppress
 import postgres_wire
 from onceward import StoreError
 from onceward.stores.contract import Store
+from orphans import die_with
 from servers import Fault, Proxy, Refuse, Seen
 from torture.journal import Journal, now
 from torture.plan import Plan
@@ -62,10 +63,11 @@ class Front:
         self._process = os.fork()
         if not self._process:
             with suppress(BaseException):
+                die_with(parent)
                 os.close(reading)
                 os.write(writing, str(begin()).encode())
-                while os.getppid() == parent:
-                    signal.sigtimedwait([], 1.0)
+                while True:
+                    signal.pause()
             os._exit(0)
         os.close(writing)
         select.select([reading], [], [], 10)

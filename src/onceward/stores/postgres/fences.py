@@ -52,4 +52,5 @@ def is_doubtful(write: Write, reply: Reply) -> bool:
 
 def renewed(write: Write, record: Record) -> Write:
     """Return the claim with a new fence, to be swapped for the record that it has made."""
-    return write._replace(fence=record.fence + 1, created_at=record.created_at)
+    kept = {field: getattr(record, field) for field in ("attempts", "error", "created_at", "needs")}
+    return write._replace(fence=record.fence + 1, **kept)

@@ -27,20 +27,9 @@ _XID: Final = "pg_current_xact_id_if_assigned()::text"
 XID: Final = f"SELECT {_XID}"
 
 
-# What a completion changes. All else in its write is as it was.
-_CHANGES: Final = ("status", "beat", "result", "error", "lease_until", "expires_at", "updated_at", "needs")
-_SENT: Final = (
-    "key",
-    "status",
-    "beat",
-    "result",
-    "error",
-    "lease",
-    "keep",
-    "until",
-    "needs",
-    *(one.name for one in SEEN),
-)
+_KEPT: Final = frozenset({"owner", "fence", "attempts", "fingerprint", "created_at", "worker"})  # by a completion
+_CHANGES: Final = [name for name in FIELDS if name != "key" and name not in _KEPT]
+_SENT: Final = [one.name for one in (*WRITE, *SEEN) if one.name not in _KEPT]
 _ALL: Final = [one.name for one in (*WRITE, *SEEN)]
 NOT_OURS: Final = "2201E"  # the logarithm of zero, by which a completion fails if the claim is not its transaction's
 

@@ -1,53 +1,54 @@
 """The connections of a ledger that was opened by its URL, for threads and event loops alike.
 
-Each request takes a connection for itself, the last one used first. A connection that was lost, interrupted or cancelled in
-the middle of a statement is closed. After a fork, the child leaves the parent's connections alone and opens its own.
+Each request takes a connection for itself, the last one used first. Those who wait for one get it in their order. A connection
+that was lost, interrupted or cancelled in the middle of a statement is closed. After a fork, the child leaves the parent's
+connections alone and opens its own.
 """
 
-import asyncio
+import contextlib
 import os
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from onceward.core.clock import boottime
 from onceward.stores.postgres.faults import Broken, SqlRefusal
+from onceward.stores.postgres.line import Turns
 from onceward.stores.postgres.queries import Row
 from onceward.stores.postgres.talk import drive, drive_async, is_alive, talk
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
 
-_NAP: Final = 0.005  # seconds between two looks for a free connection
 # libpq's options; those of the user go before. Keepalives find a peer that vanished while nothing was sent.
 _OPTIONS: Final = {"keepalives_idle": "30", "fallback_application_name": "onceward"}
 
 
 class Link:
-    """OneRow connection. Dropping it closes it, except in a child that inherited it by a fork."""
+    """One connection. Dropping it closes it, except in a child that inherited it by a fork."""
 
-    def __init__(self, all_: "WeakSet[Link]") -> None:
+    def __init__(self, home: "deque[Link]", all_: "WeakSet[Link]") -> None:
+        self.home = home
+        self.wire: PGconn | None = None
         self._process = os.getpid()
         self._opened: Any = None
-        self.wire: PGconn
         self._all = all_
         all_.add(self)  # it counts from before it is opened
 
-    def open(self, opened: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
+    def open(self, opened: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> "PGconn":
         """Take a new connection of psycopg's, of which the statements use only the inner one."""
         self._opened, self.wire = opened, opened.pgconn
+        return self.wire
 
     def close(self) -> None:
         """Close it. It counts no longer, even if the traceback of a kept exception still refers to it."""
         self._all.discard(self)
         if self._opened is None:
             return
-        if os.getpid() == self._process:
+        if os.getpid() == self._process and self.wire is not None:
             self.wire.finish()
         self._opened._closed = True  # noqa: SLF001 - psycopg would warn that nobody closed it
 
@@ -75,10 +76,10 @@ class Links:
         self._process = os.getpid()
         self._idle: deque[Link] = deque()
         self._all: WeakSet[Link] = WeakSet()
-        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._line = Turns(lambda: bool(self._idle) or len(self._all) < self._most)
 
     def close(self) -> None:
-        """Close the idle connections. OneRow in use is closed when its request ends."""
+        """Close the idle connections. One in use is closed when its request ends."""
         if os.getpid() == self._process:
             for link in list(self._idle):
                 link.close()
@@ -95,95 +96,74 @@ class Links:
             SqlRefusal: PostgreSQL refused it.
             Broken: the connection was lost, or there is none.
         """
-        home = self._home()
-        link, end = self._taken(home), boottime() + self._timeout
-        while link is None:
-            if len(self._all) < self._most:
-                link = Link(self._all)
-                try:
-                    link.open(psycopg.Connection.connect(self._conninfo, autocommit=True))
-                except BaseException as error:
-                    link.close()
-                    if isinstance(error, psycopg.OperationalError):
-                        raise Broken(str(error)) from error
-                    raise
-            else:
-                self._check_patience(end)
-                time.sleep(_NAP)
-                link = self._taken(home)
+        link = None if self._line else self._free()
+        if link is None:
+            link = self._found(self._line.wait(self._free, self._timeout))
         try:
-            rows = drive(link.wire, talk(link.wire, text.encode(), values), self._timeout)
-        except (SqlRefusal, ValueError):
-            home.append(link)
-            raise
+            wire = link.wire or link.open(psycopg.Connection.connect(self._conninfo, autocommit=True))
+            rows = drive(wire, talk(wire, text.encode(), values), self._timeout)
         except BaseException as error:
-            self._drop(link, home, error)
+            self._end(link, error)
             raise
-        home.append(link)
+        self._give_back(link)
         return rows
 
     async def run_async(self, text: str, values: Sequence[object]) -> list[Row]:
         """As :meth:`run`, for a coroutine."""
-        home = self._home()
-        async with self._turn():  # those who wait get their turn in order
-            link, end = self._taken(home), boottime() + self._timeout
-            while link is None:
-                if len(self._all) < self._most:
-                    link = Link(self._all)
-                    try:
-                        link.open(await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True))
-                    except BaseException as error:
-                        link.close()
-                        if isinstance(error, psycopg.OperationalError):
-                            raise Broken(str(error)) from error
-                        raise
-                else:  # threads, or another loop, have them
-                    self._check_patience(end)
-                    await asyncio.sleep(_NAP)
-                    link = self._taken(home)
-            try:
-                rows = await drive_async(link.wire, talk(link.wire, text.encode(), values), self._timeout)
-            except (SqlRefusal, ValueError):
-                home.append(link)
-                raise
-            except BaseException as error:
-                self._drop(link, home, error)
-                raise
-            home.append(link)
-            return rows
+        link = None if self._line else self._free()
+        if link is None:
+            link = self._found(await self._line.wait_async(self._free, self._timeout))
+        try:
+            wire = link.wire or link.open(await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True))
+            rows = await drive_async(wire, talk(wire, text.encode(), values), self._timeout)
+        except BaseException as error:
+            self._end(link, error)
+            raise
+        self._give_back(link)
+        return rows
 
-    def _home(self) -> deque[Link]:
-        """Return the idle connections of this process. Those of a parent are dropped, unclosed."""
+    def _free(self) -> Link | None:
+        """Return an idle connection that is still open, or one to open; None if all are in use."""
         if os.getpid() != self._process:
-            self._reset()
-        return self._idle
-
-    def _taken(self, home: deque[Link]) -> Link | None:
-        """Return an idle connection that is still open; drop those that are not."""
-        while True:
+            self._reset()  # those of the parent are dropped, unclosed
+        while self._idle:
             try:
-                link = home.pop()
-            except IndexError:
-                return None
-            if is_alive(link.wire):
+                link = self._idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if link.wire is not None and is_alive(link.wire):
                 return link
             link.close()
+        if len(self._all) >= self._most:
+            return None
+        link = Link(self._idle, self._all)
+        if len(self._all) > self._most:  # another thread did the same
+            link.close()
+            return None
+        return link
 
-    def _drop(self, link: Link, home: deque[Link], error: BaseException) -> None:
-        link.close()
-        if isinstance(error, Broken):  # the others may be as dead, and each would take as long to find out
-            while (other := self._taken(home)) is not None:
-                other.close()
-
-    def _turn(self) -> asyncio.Semaphore:
-        loop = asyncio.get_running_loop()
-        turn = self._turns.get(loop)
-        if turn is None:
-            turn = self._turns[loop] = asyncio.Semaphore(self._most)
-        return turn
-
-    def _check_patience(self, end: float) -> None:
-        if boottime() >= end:
+    def _found(self, link: Link | None) -> Link:
+        if link is None:
             raise Broken(
                 f"all {self._most} connections are in use for {self._timeout:g} s: raise pool=, or lower the concurrency"
             )
+        return link
+
+    def _give_back(self, link: Link) -> None:
+        link.home.append(link)
+        if self._line:
+            self._line.wake()
+
+    def _end(self, link: Link, error: BaseException) -> None:
+        """Take back a connection after an error. Raises Broken for one of libpq."""
+        if isinstance(error, SqlRefusal | ValueError):
+            self._give_back(link)
+            return
+        link.close()
+        if isinstance(error, Broken):  # the others may be as dead, and each would take as long to find out
+            while link.home:
+                with contextlib.suppress(IndexError):
+                    link.home.pop().close()
+        self._line.wake()
+        if isinstance(error, psycopg.OperationalError):
+            raise Broken(str(error)) from error

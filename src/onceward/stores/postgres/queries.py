@@ -66,10 +66,11 @@ class ManyRows(Query):
 
     def reply(self, rows: Sequence[Row]) -> "Met":
         """Return the replies by their keys."""
-        replies = (reply_of(row) for row in rows)
-        return Met(
-            {reply.record.key: reply for reply in replies if reply.record is not None}, rows[0][1] if rows else 0.0
-        )
+        replies = {row[2]: reply_of(row) for row in rows if row[0] is not None}
+        for row in rows:
+            if row[0] is None and (reply := replies.get(row[2])) is not None:
+                replies[row[2]] = reply._replace(before=Record._make(row[2:]))
+        return Met(replies, rows[0][1] if rows else 0.0)
 
 
 class Met(NamedTuple):
@@ -143,6 +144,12 @@ def reply_of(row: Row) -> Reply:
     if won is None:
         return Reply(False, None, row[1])
     return tuple.__new__(Reply, (won, tuple.__new__(Record, row[2:]), row[1], None))
+
+
+def values_of_insert(write: Write) -> tuple[object, ...]:
+    """Return the values of a write that can also take what is free."""
+    policy = write.taking
+    return (*values_of(write), *((None, None) if policy is None else (policy.on_lapse, policy.max_attempts)))
 
 
 def values_of(write: Write) -> tuple[object, ...]:

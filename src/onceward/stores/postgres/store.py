@@ -12,7 +12,16 @@ from onceward.stores.contract import MORE, Damaged, Page, Purged
 from onceward.stores.postgres.exchange import Conduit, PostgresExchange
 from onceward.stores.postgres.faults import stops_all
 from onceward.stores.postgres.fences import Fences, is_claim, is_doubtful, renewed
-from onceward.stores.postgres.queries import ManyRows, Met, OneRow, PurgeQuery, Query, ScanQuery, values_of
+from onceward.stores.postgres.queries import (
+    ManyRows,
+    Met,
+    OneRow,
+    PurgeQuery,
+    Query,
+    ScanQuery,
+    values_of,
+    values_of_insert,
+)
 from onceward.stores.postgres.schema import Names
 
 _AGAIN: Final = 5  # tries of a request whose row was changed while it waited
@@ -71,10 +80,10 @@ class PostgresStore(PostgresExchange):
         if not is_claim(write, seen):
             return reply
         if is_doubtful(write, reply) and reply.record is not None:
-            won = reply.won
+            won, before = reply.won, reply.before
             try:
                 reply = yield from self._swap(renewed(write, reply.record), reply.record)
-                reply = reply._replace(won=won and reply.won)
+                reply = reply._replace(won=won and reply.won, before=before)
             except KeyLocked:  # which would mean that another claim has the key
                 raise self.restless(write.key) from None
         if reply.record is not None and reply.record.owner == write.owner:
@@ -117,7 +126,7 @@ class PostgresStore(PostgresExchange):
         for write in writes:
             answer = met[write.key]
             if isinstance(answer, Reply) and first.get(write.key) is not write:
-                answer = answer._replace(won=False)
+                answer = answer._replace(won=False, before=None)
             answers.append(answer)
         return answers
 
@@ -172,7 +181,7 @@ class PostgresStore(PostgresExchange):
         return ManyRows(
             "insert_many",
             self.statements.insert_many,
-            _columns([values_of(self._fences.asked(write, None)) for write in writes]),
+            _columns([values_of_insert(self._fences.asked(write, None)) for write in writes]),
         )
 
     def _swap_all(self, writes: list[Write], seen: Mapping[str, Record]) -> Query:
