@@ -44,6 +44,7 @@ WRITE: Final = (
     Parameter("until", "float8"),
     Parameter("worker", "text"),
     Parameter("needs", "text"),
+    Parameter("steps", "text"),
 )
 SEEN: Final = (Parameter("seen_owner", "text"), Parameter("seen_fence", "bigint"), Parameter("seen_beat", "bigint"))
 POLICY: Final = (Parameter("on_lapse", "text"), Parameter("max_attempts", "bigint"))  # NULL takes nothing
