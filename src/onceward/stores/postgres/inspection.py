@@ -56,7 +56,7 @@ class Server(NamedTuple):
     isolation: str
     autovacuum: bool
     replicas: int
-    off: float
+    off: float = 0.0
     ahead: float | None = None
     live: int | None = None
     dead: int = 0
@@ -161,7 +161,7 @@ def inspect(store: "PostgresStore") -> Server:
     asked = time.time()
     ((*settings, shown),) = bare.exchange(RawQuery(_SETTINGS))
     off = shown - asked if shown < asked else max(0.0, shown - time.time())
-    server = Server(*settings, off)
+    server = Server(*settings)._replace(off=off)
     try:
         ((ahead,),) = bare.exchange(RawQuery(_AHEAD.format(table=store.names.table)))
     except SqlError as error:
