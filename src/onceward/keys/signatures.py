@@ -14,14 +14,9 @@ _STARS: Mapping[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.P
 
 
 class CallReader:
-    """Reads key and fingerprint from the arguments of a call.
+    """Reads key and fingerprint from the arguments of a call, as :class:`onceward.keys.reading.KeyReader` does.
 
-    Args:
-        function: the handler.
-        key: see :class:`onceward.keys.reading.KeyReader`; the inputs are the arguments by name.
-        fingerprint: the same; True for all arguments but self.
-        claim: the parameter that onceward fills in, if any.
-        option: the name of the key in errors.
+    The inputs are the arguments by name, without the parameter ``claim``, which onceward fills in.
 
     Attributes:
         signature: the function's signature without the claim, for callers.
@@ -127,13 +122,9 @@ def roots_of(
     claim: str | None,
     start: str | None = None,
 ) -> Roots:
-    """Return the names that a path over the ``parameters`` of a function can begin with.
+    """Return the names that a path over those ``parameters`` of a function that are inputs can begin with.
 
-    Args:
-        function: the handler.
-        parameters: its parameters that are inputs.
-        claim: the parameter that takes the claim, if any.
-        start: the prefix of a payload's field in a path; by default the first parameter that is not self.
+    ``start`` is the prefix of a payload's field in a path; by default the first parameter that is not self.
     """
     given = list(parameters)
     shown = ", ".join(f"{_STARS.get(p.kind, '')}{p.name}" for p in given)
