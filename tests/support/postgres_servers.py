@@ -11,7 +11,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from orphans import watched
@@ -71,7 +71,8 @@ class Postgres:
     binaries = staticmethod(debian)
     ending = signal.SIGQUIT  # stops at once, and frees the shared memory
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None, **settings: object) -> None:
+        self._environment = _PLAIN | dict(environment or {})
         self._settings = {"max_connections": 200, "fsync": "on", **settings}
         self._scratch = Path(tempfile.mkdtemp(prefix="onceward-pg-"))
         self._user: dict[str, object] = {}
@@ -87,12 +88,16 @@ class Postgres:
                 binaries = shutil.copytree(binaries.parent, self._scratch / "postgresql", symlinks=True) / "bin"
         self._binaries = binaries
         self.port = free_port()
-        made = [binaries / "initdb", "-D", self._scratch / "data", "-U", USER, "-A", "trust", "-E", "UTF8"]
-        subprocess.run(
-            [*made, "--locale=C", "-N"], check=True, capture_output=True, cwd=self._scratch, env=_PLAIN, **self._user
-        )
+        self._make()
+
+    def _make(self) -> None:
+        self._run("initdb", "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
         self.start()
         self.sql("CREATE DATABASE test")
+
+    def _run(self, program: str, *options: object) -> None:
+        command = [self._binaries / program, "-D", self._scratch / "data", *map(str, options)]
+        subprocess.run(command, check=True, capture_output=True, cwd=self._scratch, env=_PLAIN, **self._user)
 
     @classmethod
     def at(cls, port: int, scratch: str) -> "Postgres":
@@ -126,7 +131,7 @@ class Postgres:
                 stdout=log,
                 stderr=log,
                 cwd=self._scratch,
-                env=_PLAIN,
+                env=self._environment,
                 start_new_session=True,
                 **self._user,
             )
@@ -181,6 +186,19 @@ class Postgres:
         os.kill(self._process.pid, signal.SIGQUIT)
         self._process.wait(60)
 
+    def hold_replication(self) -> None:
+        """Send no more to the standbys."""
+        for (pid,) in self.sql("SELECT pid FROM pg_stat_replication"):
+            os.kill(pid, signal.SIGSTOP)
+
+    def crash(self) -> None:
+        """Kill it and all its processes with SIGKILL."""
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        self._process.send_signal(signal.SIGSTOP)  # so that it begins no more of them
+        for pid in (*map(int, children), self._process.pid):
+            os.kill(pid, signal.SIGKILL)
+        self._process.wait(60)
+
     def stop(self) -> None:
         """Stop it and forget what it holds."""
         if self._process.poll() is None:
@@ -194,6 +212,37 @@ class Postgres18(Postgres):
     binaries = staticmethod(embedded)
 
 
+class Standby(Postgres):
+    """A streaming replica of a server, until it is promoted.
+
+    Args:
+        primary: the server.
+        environment: such as a wrong clock's.
+        synchronous: whether the primary waits for it at each commit.
+    """
+
+    def __init__(
+        self, primary: Postgres, environment: Mapping[str, str] | None = None, *, synchronous: bool = True
+    ) -> None:
+        self._primary = primary
+        super().__init__(environment)
+        if synchronous:
+            primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            primary.sql("SELECT pg_reload_conf()")
+            state = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+            while primary.sql(state) != [(1,)]:
+                time.sleep(0.02)
+
+    def _make(self) -> None:
+        source = f"host=127.0.0.1 port={self._primary.port} user={USER}"
+        self._run("pg_basebackup", "-d", source, "-R", "-X", "stream", "--checkpoint=fast", "--no-sync")
+        self.start()
+
+    def promote(self) -> None:
+        """Make it the primary."""
+        assert self.sql("SELECT pg_promote()") == [(True,)]
+
+
 class PgBouncer:
     """A running PgBouncer in front of a server, which pools transactions on two sessions."""
 
@@ -202,12 +251,12 @@ class PgBouncer:
         if program is None:
             missing("pgbouncer is not installed: apt-get install pgbouncer")
         self.port = free_port()
+        self._program, self._user = program, dict[str, object]()
         self._scratch = Path(tempfile.mkdtemp(prefix="onceward-pgbouncer-"))
-        user: dict[str, object] = {}
         if os.geteuid() == 0:  # it refuses to run as root
             owner = pwd.getpwnam("nobody")
             os.chown(self._scratch, owner.pw_uid, owner.pw_gid)
-            user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+            self._user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
         settings = self._scratch / "pgbouncer.ini"
         settings.write_text(
             f"[databases]\n* = host=127.0.0.1 port={server.port} user={USER}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
@@ -215,13 +264,17 @@ class PgBouncer:
             "default_pool_size = 2\n"
         )
         settings.chmod(0o644)
+        self.start()
+
+    def start(self) -> None:
+        """Start it, or after ``kill`` start it again on the same port."""
         process = subprocess.Popen(
-            [program, settings],
+            [self._program, self._scratch / "pgbouncer.ini"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=self._scratch,
             start_new_session=True,
-            **user,
+            **self._user,
         )
         self._process = watched(process, scratch=self._scratch)
         assert listens(self.port, self._process), "PgBouncer did not start"
@@ -231,10 +284,14 @@ class PgBouncer:
         """The URL of the database ``test``."""
         return f"postgresql://{USER}@127.0.0.1:{self.port}/test"
 
-    def stop(self) -> None:
-        """Stop it."""
+    def kill(self) -> None:
+        """Cut off whoever uses it."""
         self._process.kill()
         self._process.wait()
+
+    def stop(self) -> None:
+        """Stop it."""
+        self.kill()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 

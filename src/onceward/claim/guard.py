@@ -215,6 +215,8 @@ class Guard:
             LeaseLost, ResultNotRecorded, ForkedClaim: the handler returned, and that is not recorded.
         """
         failure = called.failure(call)
+        if failure is None and claim.chain is not None:
+            failure = claim.chain.refusal()
         try:
             if (steps_of_end := self.ending(claim, call.get(RETURNED), failure)) is not None:
                 since = self.clock() if self._caches else 0.0
@@ -231,6 +233,8 @@ class Guard:
     async def leave_async(self, claim: HeldClaim, call: Call) -> BaseException | None:
         """Like :meth:`leave`, for a coroutine."""
         failure = called.failure(call)
+        if failure is None and claim.chain is not None:
+            failure = claim.chain.refusal()
         try:
             if (steps_of_end := self.ending(claim, call.get(RETURNED), failure)) is not None:
                 since = self.clock() if self._caches else 0.0

@@ -190,6 +190,15 @@ class Lease(Claim):
             self.lose()
             raise LeaseLost(self.record.key, "extend its lease")
 
+    def store_time(self) -> float:
+        """Return the store's time (seconds), as far as this worker knows it. It is for people, and decides nothing."""
+        return self.record.lease_until - steps.margin(self.store, self.policy) - (self._until - self.clock())
+
+    def check_usable(self) -> None:
+        """Raise OncewardError if the claim is ended, inherited by a fork, or held by a transaction."""
+        self._check_free()
+        self._check_open()
+
     def check_own(self) -> None:
         """Raise ForkedClaim in a process that was forked from the one that made the claim."""
         if self._process != forks.generation:

@@ -44,10 +44,11 @@ WRITE: Final = (
     Parameter("until", "float8"),
     Parameter("worker", "text"),
     Parameter("needs", "text"),
+    Parameter("steps", "text"),
 )
 SEEN: Final = (Parameter("seen_owner", "text"), Parameter("seen_fence", "bigint"), Parameter("seen_beat", "bigint"))
 POLICY: Final = (Parameter("on_lapse", "text"), Parameter("max_attempts", "bigint"))  # NULL takes nothing
-_ONE: Final = {one.name: f"${at}::{one.type}" for at, one in enumerate(WRITE + SEEN, 2)}
+ONE: Final = {one.name: f"${at}::{one.type}" for at, one in enumerate(WRITE + SEEN, 2)}
 _EACH: Final = {one.name: f"b.{one.name}" for one in WRITE + SEEN + POLICY}
 
 
@@ -68,10 +69,10 @@ class Statements:
 
     def __init__(self, table: str, meta: str) -> None:
         self._meta = meta
-        one, each = self._record(_ONE), self._record(_EACH)
+        one, each = self._record(ONE), self._record(_EACH)
         changes = ", ".join(f"{name} = {one[name]}" for name in FIELDS[1:])
         changes_each = ", ".join(f"{name} = {each[name]}" for name in FIELDS[1:])
-        same = " AND ".join(f"t.{name} = {_ONE['seen_' + name]}" for name in VERSION)
+        same = " AND ".join(f"t.{name} = {ONE['seen_' + name]}" for name in VERSION)
         same_each = " AND ".join(f"t.{name} = b.seen_{name}" for name in VERSION)
         of_t = ", ".join(f"t.{name}" for name in FIELDS)
         written = "clock_timestamp() AS written"  # the time after the row was written: see fences.py

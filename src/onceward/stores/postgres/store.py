@@ -19,8 +19,9 @@ from onceward.stores.postgres.queries import (
     PurgeQuery,
     Query,
     ScanQuery,
+    columns_of,
+    policies_of,
     values_of,
-    values_of_insert,
 )
 from onceward.stores.postgres.schema import Names
 
@@ -56,7 +57,9 @@ class PostgresStore(PostgresExchange):
     def insert(self, write: Write) -> Steps[Reply]:
         """Write if the key is absent."""
         for _ in range(_AGAIN):
-            reply = yield from self._one("insert", self.statements.insert, values_of(self._fences.asked(write, None)))
+            reply = yield from self._one(
+                "insert", self.statements.insert, values_of(write, self._fences.asked(write, None))
+            )
             if reply.record is not None:
                 return (yield from self._fenced(write, None, reply))
             # It waited for a claim that was not committed yet when this statement began: a new one sees that.
@@ -68,7 +71,7 @@ class PostgresStore(PostgresExchange):
         return (yield from self._fenced(write, seen, reply))
 
     def _swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        values = (*values_of(self._fences.asked(write, seen)), seen.owner, seen.fence, seen.beat)
+        values = (*values_of(write, self._fences.asked(write, seen)), seen.owner, seen.fence, seen.beat)
         for _ in range(_AGAIN):
             reply = yield from self._one("swap", self.statements.swap, values)
             if not _is_stale(reply, seen):
@@ -91,7 +94,7 @@ class PostgresStore(PostgresExchange):
             self._fences.note(reply.record)
         return reply
 
-    def _one(self, action: str, text: str, values: tuple[object, ...]) -> Steps[Reply]:
+    def _one(self, action: str, text: str, values: Sequence[object]) -> Steps[Reply]:
         """Write one key. While another verb here waits for it, wait briefly: many must not hold all the connections."""
         request, key = OneRow(action, text, values), values[0]
         reply: Reply
@@ -182,13 +185,14 @@ class PostgresStore(PostgresExchange):
         return ManyRows(
             "insert_many",
             self.statements.insert_many,
-            _columns([values_of_insert(self._fences.asked(write, None)) for write in writes]),
+            (*columns_of(writes, [self._fences.asked(write, None) for write in writes]), *policies_of(writes)),
         )
 
     def _swap_all(self, writes: list[Write], seen: Mapping[str, Record]) -> Query:
-        asked = self._fences.asked
-        values = [(*values_of(asked(write, of := seen[write.key])), *_version(of)) for write in writes]
-        return ManyRows("swap_many", self.statements.swap_many, _columns(values))
+        records = [seen[write.key] for write in writes]
+        columns = columns_of(writes, list(map(self._fences.asked, writes, records)))
+        versions = map(list, zip(*map(_version, records), strict=True))
+        return ManyRows("swap_many", self.statements.swap_many, (*columns, *versions))
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read records in the order of their keys."""
@@ -247,7 +251,3 @@ def _is_stale(reply: Reply, seen: Record) -> bool:
 
 def _version(record: Record) -> tuple[str, int, int]:
     return record.owner, record.fence, record.beat
-
-
-def _columns(rows: Sequence[tuple[object, ...]]) -> tuple[list[object], ...]:
-    return tuple(map(list, zip(*rows, strict=True)))
