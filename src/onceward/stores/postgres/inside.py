@@ -31,6 +31,10 @@ class InsideStatements(Statements):
         "AS patience FROM (SELECT current_setting('lock_timeout') AS was OFFSET 0) w)"
     )
 
+    def calling(self, function: str) -> str:
+        """Return the statement that calls a function; ``{}`` stands for its first argument."""
+        return self.first + self.answer(f"SELECT f.* FROM c, LATERAL {function.format('c.patience')} f")
+
     def answer(self, rows: str) -> str:
         """Return the end of a verb's statement. What is selected last happens after the write."""
         return (
@@ -49,8 +53,9 @@ class Inside:
     def __init__(self, store: PostgresStore, schema: str) -> None:
         place = '"{}"."{}"'
         quoted, table = schema.replace('"', '""'), store.names.plain
-        moved = InsideStatements(place.format(quoted, table), place.format(quoted, f"{table}_meta"))
-        verbs = ("insert", "swap", "swap_many", "load")
+        names = (table, f"{table}_meta", store.names.plain_claim)
+        moved = InsideStatements(*(place.format(quoted, name) for name in names))
+        verbs = ("claim", "insert", "swap", "swap_many", "load")
         self._texts: dict[str, str] = {getattr(store.statements, verb): getattr(moved, verb) for verb in verbs}
         self.same: WeakSet[object] = WeakSet()
 

@@ -79,10 +79,11 @@ def template(store: "PostgresStore", form: str, options: AbstractSet[str]) -> st
     if form != "sql":
         raise ValueError(f"--print {form}: PostgreSQL's ledger is printed as sql")
     names = store.names
-    statements = [*schema.schema(names), schema.open_index(names)]
+    statements = [*schema.schema(names), schema.open_index(names), schema.make_claim(names)]
     granted = [
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {names.table} TO worker",
         f"GRANT SELECT, UPDATE ON {names.meta} TO worker",
+        f"GRANT EXECUTE ON FUNCTION {names.claim} TO worker",
     ]
     if names.schema is not None:
         statements.insert(0, f'CREATE SCHEMA IF NOT EXISTS "{names.schema}"')
