@@ -29,7 +29,9 @@ def function(name: str, table: str, meta: str) -> str:
     columns = ", ".join(f"o_{name} {_TYPES[name]}" for name in FIELDS)
     of_t, of_held = (", ".join(f"{alias}.{name}" for name in FIELDS) for alias in ("t", "held"))
     statements = Statements(table, meta, name)
-    values = ", ".join(statements.taken(statements.record(_GIVEN)).values())
+    made = statements.record(_GIVEN)
+    taken = statements.taken(made)
+    changes = ", ".join(f"{field} = {taken[field]}" for field in FIELDS[1:])
     same = " AND ".join(f"t.{name} = held.{name}" for name in VERSION)
     return f"""CREATE FUNCTION {name}(p_patience text, {parameters})
 RETURNS TABLE (won boolean, now timestamptz, {columns})
@@ -42,19 +44,20 @@ BEGIN
         SELECT clock_timestamp() AS now,
             set_config('lock_timeout', coalesce(p_patience, current_setting('lock_timeout')), true) INTO c;
         SELECT {of_t}, {statements.verdict(_GIVEN)} AS verdict INTO held FROM {table} t WHERE t.key = p_key;
-        IF NOT (held.key IS NULL OR coalesce({rules.is_free("held.verdict")}, false)) THEN
-            RETURN QUERY SELECT false, c.now, {of_held};
-            RETURN;
-        END IF;
-        RETURN QUERY INSERT INTO {table} AS t ({COLUMNS}) VALUES ({values})
-            ON CONFLICT (key) DO UPDATE SET {statements.excluded} WHERE {same}
-            RETURNING true, clock_timestamp(), {of_t};
-        IF FOUND THEN
-            IF held.key IS NOT NULL THEN
+        IF held.key IS NULL THEN
+            RETURN QUERY INSERT INTO {table} AS t ({COLUMNS}) VALUES ({", ".join(made.values())})
+                ON CONFLICT (key) DO NOTHING RETURNING true, clock_timestamp(), {of_t};
+        ELSIF {rules.is_free("held.verdict")} THEN
+            RETURN QUERY UPDATE {table} t SET {changes} WHERE t.key = p_key AND {same}
+                RETURNING true, clock_timestamp(), {of_t};
+            IF FOUND THEN
                 RETURN QUERY SELECT NULL::boolean, c.now, {of_held};
+                RETURN;
             END IF;
-            RETURN;
+        ELSE
+            RETURN QUERY SELECT false, c.now, {of_held};
         END IF;
+        EXIT WHEN FOUND;
     END LOOP;
 END $claim$"""
 

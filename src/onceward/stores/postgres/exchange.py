@@ -173,9 +173,8 @@ def prepared(names: Names, url: str) -> Steps[dict[str, str]]:
     if CLAIM not in meta:
         try:
             yield RawQuery(make_claim(names))
-        except SqlError as error:  # this role may not, or this server has no such language: inserts take nothing
+        except SqlError as error:  # another was faster; or this role may not, and inserts take nothing
             if error.transient:
                 raise
-        else:
-            meta = dict((yield RawQuery(read_meta(names))))
+        meta = dict((yield RawQuery(read_meta(names))))
     return meta

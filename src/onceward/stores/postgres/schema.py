@@ -119,8 +119,12 @@ def make_claim(names: Names) -> str:
 
 def read_meta(names: Names) -> str:
     """Return the statement that reads what a ledger says of itself."""
-    callable_ = f"has_function_privilege(to_regproc('{names.claim}')::oid, 'EXECUTE')"
-    return f"SELECT name, value FROM {names.meta} UNION ALL {ENCODING} UNION ALL SELECT '{CLAIM}', '' WHERE {callable_}"
+    return f"SELECT name, value FROM {names.meta} UNION ALL {ENCODING} UNION ALL SELECT '{CLAIM}', '' WHERE {can_claim(names)}"
+
+
+def can_claim(names: Names) -> str:
+    """Return the condition that this role can call the function."""
+    return f"has_function_privilege(to_regproc('{names.claim}')::oid, 'EXECUTE')"
 
 
 def check(meta: Mapping[str, str], url: str) -> None:

@@ -65,7 +65,6 @@ class Statements:
     """
 
     first = FIRST
-    excluded = ", ".join(f"{name} = excluded.{name}" for name in FIELDS[1:])
 
     def __init__(self, table: str, meta: str, claim: str) -> None:
         self._meta = meta
@@ -99,7 +98,7 @@ class Statements:
             f"WHERE t.key = ANY ($2) AND t.key = b.key), made AS (INSERT INTO {table} AS t ({COLUMNS}) "
             f"SELECT {', '.join(self.taken(each).values())} FROM c CROSS JOIN b LEFT JOIN held ON held.key = b.key "
             f"WHERE held.key IS NULL OR {is_free} ORDER BY b.n ON CONFLICT (key) "
-            f"DO UPDATE SET {self.excluded} "
+            f"DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in FIELDS[1:])} "
             f"WHERE (t.key, {', '.join(f't.{name}' for name in VERSION)}) IN (SELECT key, {', '.join(VERSION)} FROM held) "
             f"RETURNING {written}, {of_t})"
             + self.answer(
