@@ -21,7 +21,7 @@ LEDGER ?= sqlite:///.demo/ledger.db
 PIPE = $(BIN)/onceward pipe examples/webhooks.ndjson --key event.id --store $(LEDGER) --call examples.charge:charge
 
 demo: $(VENV)/installed
-	@rm -rf .demo && mkdir .demo
+	@rm -rf .demo charges.log && mkdir .demo
 	@$(if $(filter postgresql,$(STORE)),$(BIN)/python tests/support/with_postgres.py) $(MAKE) --no-print-directory demo-steps
 
 demo-steps:
@@ -61,4 +61,4 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/growth.py
 
 clean:
-	rm -rf $(VENV) .demo build dist
+	rm -rf $(VENV) .demo charges.log build dist

@@ -45,6 +45,9 @@ def rows(count: int) -> Iterator[tuple[object, ...]]:
             None,
             made,
             now + 1e6 + made % 1e6,
+            made,
+            "host/1",
+            None,
         )
 
 

@@ -5,8 +5,10 @@ import sqlite3
 import time
 from pathlib import Path
 
-from onceward.stores.sqlite.requests import INSERT, SELECT, UPDATE
+from onceward.stores.sqlite.requests import FRESH, SELECT, UPDATE
 from onceward.stores.sqlite.schema import SCHEMA
+
+WORKER = "host/1"
 
 
 class RawLedger:
@@ -28,14 +30,14 @@ class RawLedger:
         owner, now = os.urandom(16).hex(), time.time()
         fence = int(now * 1e6)
         self.connection.execute(SELECT, (key,)).fetchone()
-        kept = (now + 60, 1, None, None, None, now, now + 1e6)
-        assert self.connection.execute(INSERT, (key, "IN_PROGRESS", owner, fence, 0, *kept)).rowcount == 1
+        kept = (now + 60, 1, None, None, None, now, now + 1e6, now, WORKER, None)
+        assert self.connection.execute(FRESH, (key, "IN_PROGRESS", owner, fence, 0, *kept)).rowcount == 1
         return owner, fence
 
     def complete(self, key: str, owner: str, fence: int) -> None:
         """Complete what was claimed."""
         now = time.time()
-        done = (now, 1, None, "1", None, now, now + 1e6)
+        done = (now, 1, None, "1", None, now, now + 1e6, now, WORKER, None)
         assert (
             self.connection.execute(UPDATE, ("COMPLETED", owner, fence, 1, *done, key, owner, fence, 0)).rowcount == 1
         )

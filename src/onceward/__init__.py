@@ -26,6 +26,7 @@ from onceward.errors import (
     ResultNotRecorded,
     ResultUnavailable,
     ResultWarning,
+    StepNotRecorded,
     StoreError,
     UnknownNeed,
     UnknownStatus,
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
     from onceward.claim.claim import Claim
     from onceward.claim.replays import CallOutcome
     from onceward.claim.running import current
+    from onceward.claim.stepping.answers import NOT_MADE, Made
     from onceward.core.record import Record
     from onceward.stores.ledger import Ledger, NotFound
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "NOT_MADE",
     "Busy",
     "CallOutcome",
     "Claim",
@@ -51,6 +54,7 @@ __all__ = [
     "KeyMissing",
     "LeaseLost",
     "Ledger",
+    "Made",
     "Mismatch",
     "NotFound",
     "Once",
@@ -62,6 +66,7 @@ __all__ = [
     "ResultNotRecorded",
     "ResultUnavailable",
     "ResultWarning",
+    "StepNotRecorded",
     "StoreError",
     "UnknownNeed",
     "UnknownStatus",
@@ -77,6 +82,8 @@ _ELSEWHERE = {
     "NotFound": "stores.ledger",
     "Record": "core.record",
     "current": "claim.running",
+    "Made": "claim.stepping.answers",
+    "NOT_MADE": "claim.stepping.answers",
 }
 
 

@@ -197,6 +197,27 @@ class ResultNotRecorded(_KeyedError):
         self.result = result
 
 
+class StepNotRecorded(_KeyedError):
+    """A step was made, but the store refused to record it, or was unreachable until the lease was over.
+
+    No later step of this attempt begins, and the key stays claimed until its lease ends. Let this error go on.
+
+    Attributes:
+        key: the key in the ledger.
+        step: the step's name.
+        result: what its function returned.
+    """
+
+    def __init__(self, key: str, step: str, result: object, reason: str) -> None:
+        super().__init__(
+            f"{key}: the step {step!r} was made and its result is in this error's .result, but it could not be recorded: "
+            f"{reason}. The next attempt may make it again: see on_lapse and claim.key()",
+            key,
+        )
+        self.step = step
+        self.result = result
+
+
 class StoreError(OncewardError):
     """The store refused or failed. Nothing was run or lost because of it.
 

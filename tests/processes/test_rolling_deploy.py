@@ -14,31 +14,31 @@ SOURCE = Path(onceward.__file__).parents[1]
 # What a newer build changes: each text stands once in its file.
 NEWER = {
     "core/record.py": [
-        ("needs: str | None = None\n\n\nclass", "needs: str | None = None\n    colour: str | None = None\n\n\nclass"),
-        ("needs: str | None = None\n\n    def at", "needs: str | None = None\n    colour: str | None = None\n\n    def at"),
-        ("floor, worker, needs = self", "floor, worker, needs, colour = self"),
-        ("now, worker, needs)", "now, worker, needs, colour)"),
+        ("steps: str | None = None\n\n\nclass", "steps: str | None = None\n    colour: str | None = None\n\n\nclass"),
+        ("steps: str | None = None\n    taking", "steps: str | None = None\n    colour: str | None = None\n    taking"),
+        ("floor, by, needs, did, _ = self", "floor, by, needs, did, colour, _ = self"),
+        ("now, by, needs, did)", "now, by, needs, did, colour)"),
     ],
     "core/writes.py": [
-        ("0.0, name, None)", '0.0, name, "colours" if "needy" in key else None, "red")'),
-        ("by, needs = record", "by, needs, colour = record"),
-        ("until, by, needs)", "until, by, needs, colour)"),
+        ("name, None, None, policy)", 'name, "colours" if "needy" in key else None, None, "red", policy)'),
+        ("by, needs, did = record", "by, needs, did, colour = record"),
+        ("by, needs, did, None)", "by, needs, did, colour, None)"),
     ],
-    "core/protocol.py": [("NEEDS: frozenset[str] = frozenset()", 'NEEDS = frozenset({"colours"})')],
-    "stores/sqlite/schema.py": [("MINOR = 3", "MINOR = 4"), ('"needs": "TEXT"}', '"needs": "TEXT", "colour": "TEXT"}')],
-    "stores/sqlite/damage.py": [("repeat=5", "repeat=6")],
+    "core/protocol.py": [("NEEDS: frozenset[str] = frozenset({STEPS})", 'NEEDS = frozenset({STEPS, "colours"})')],
+    "stores/sqlite/schema.py": [("MINOR = 4", "MINOR = 5"), ('"steps": "TEXT"', '"steps": "TEXT", "colour": "TEXT"')],
+    "stores/sqlite/damage.py": [("repeat=6", "repeat=7")],
     "stores/dynamodb/items.py": [
-        ("by, needs = record", "by, needs, colour = record"),
+        ("by, needs, did = record", "by, needs, did, colour = record"),
         ("        return item\n\n    def record", '        item["colour"] = {"S": colour or "none"}\n        return item\n\n    def record'),
-        ('get(names[13], _ABSENT).get("S"),', 'get(names[13], _ABSENT).get("S"), get("colour", _ABSENT).get("S"),'),
-        ("_time, _text, _text),", "_time, _text, _text, _text),"),
+        ('get(names[14], _ABSENT).get("S"),', 'get(names[14], _ABSENT).get("S"), get("colour", _ABSENT).get("S"),'),
+        ("_time, _text, _text, _text),", "_time, _text, _text, _text, _text),"),
     ],
     "stores/postgres/schema.py": [
-        ("MINOR: Final = 1", "MINOR: Final = 2"),
-        ("ADDED: Final[dict[str, str]] = {}", 'ADDED: Final[dict[str, str]] = {"colour": "text"}'),
+        ("MINOR: Final = 2", "MINOR: Final = 3"),
+        ('{"steps": "text"}', '{"steps": "text", "colour": "text"}'),
     ],
     "stores/postgres/statements.py": [
-        ('Parameter("needs", "text"),\n', 'Parameter("needs", "text"),\n    Parameter("colour", "text"),\n'),
+        ('Parameter("steps", "text"),\n', 'Parameter("steps", "text"),\n    Parameter("colour", "text"),\n'),
     ],
 }  # fmt: skip
 START = """

@@ -1,13 +1,22 @@
 """``onceward`` as a process, for tests of what it prints and does."""
 
+import atexit
 import json
 import os
+import signal
+import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import time
+from functools import cache
 
 from onceward import Once
-from places import SOURCES
+from places import SOURCES, WORKERS
+
+_AT_RUN_TIME = ("AWS_", "ONCEWARD_", "COLUMNS", "PYTEST_CURRENT_TEST")  # variables that no import reads
+_PIPE = 65536  # bytes that a pipe takes at once
 
 
 class Cli:
@@ -24,11 +33,16 @@ class Cli:
         return subprocess.Popen(command, cwd=self.folder, env=self.env, **options)
 
     def run(self, *arguments, input=None, timeout=60, **options):
-        if input is not None:
-            options["stdin"] = subprocess.PIPE
-        process = self.start(*arguments, **options)
-        out, err = process.communicate(input, timeout=timeout)
-        result = subprocess.CompletedProcess(process.args, process.returncode, out, (err or b"").decode())
+        """Run a command to its end: in a fork of a process that has imported onceward, or in a new interpreter if need be."""
+        warm = _warm()
+        if not options and len(input or b"") <= _PIPE and warm.fits(self.env):
+            result = warm.run(list(map(str, arguments)), self.folder, self.env, input, timeout)
+        else:
+            if input is not None:
+                options["stdin"] = subprocess.PIPE
+            process = self.start(*arguments, **options)
+            out, err = process.communicate(input, timeout=timeout)
+            result = subprocess.CompletedProcess(process.args, process.returncode, out, (err or b"").decode())
         assert "Traceback" not in result.stderr
         return result
 
@@ -49,6 +63,64 @@ class Cli:
 
     def once(self, **options):
         return Once(f"sqlite:///{self.folder}/onceward.db", **options)
+
+
+class _Warm:
+    """The process that forks for each command; see workers/warm_command.py."""
+
+    def __init__(self):
+        self._environment = {**os.environ, "PYTHONPATH": f"{SOURCES}:{os.environ.get('PYTHONPATH', '')}"}
+        self._channel, its = socket.socketpair()
+        with its:
+            command = [sys.executable, WORKERS / "warm_command.py", str(its.fileno())]
+            self._process = subprocess.Popen(
+                command, env=self._environment, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL
+            )
+        atexit.register(self._close)
+
+    def fits(self, environment):
+        """Tell whether only such variables differ as a command reads when it runs."""
+        names = environment.keys() | self._environment.keys()
+        changed = [name for name in names if environment.get(name) != self._environment.get(name)]
+        return all(name.startswith(_AT_RUN_TIME) and "LAMBDA" not in name for name in changed)
+
+    def run(self, arguments, folder, environment, given, timeout):
+        asked = {"arguments": arguments, "folder": str(folder), "environment": environment}
+        body = json.dumps(asked).encode()
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            if given is None:
+                standard = os.open(os.devnull, os.O_RDONLY)
+            else:
+                standard, writes = os.pipe()
+                os.write(writes, given)
+                os.close(writes)
+            socket.send_fds(self._channel, [struct.pack("!I", len(body))], [standard, out.fileno(), err.fileno()])
+            os.close(standard)
+            self._channel.sendall(body)
+            child, status = self._number(), None
+            try:
+                self._channel.settimeout(timeout)
+                status = self._number()
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(arguments, timeout) from None
+            finally:
+                self._channel.settimeout(None)
+                if status is None:
+                    os.kill(child, signal.SIGKILL)
+                    self._number()
+            out.seek(0)
+            err.seek(0)
+            return subprocess.CompletedProcess(arguments, status, out.read(), err.read().decode())
+
+    def _close(self):
+        self._channel.close()
+        self._process.wait()
+
+    def _number(self):
+        return struct.unpack("!i", self._channel.recv(4, socket.MSG_WAITALL))[0]
+
+
+_warm = cache(_Warm)
 
 
 def until(condition, seconds=20.0):

@@ -11,7 +11,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from orphans import watched
@@ -71,7 +71,8 @@ class Postgres:
     binaries = staticmethod(debian)
     ending = signal.SIGQUIT  # stops at once, and frees the shared memory
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, environment: Mapping[str, str] | None = None, **settings: object) -> None:
+        self._environment = _PLAIN | dict(environment or {})
         self._settings = {"max_connections": 200, "fsync": "on", **settings}
         self._scratch = Path(tempfile.mkdtemp(prefix="onceward-pg-"))
         self._user: dict[str, object] = {}
@@ -87,12 +88,16 @@ class Postgres:
                 binaries = shutil.copytree(binaries.parent, self._scratch / "postgresql", symlinks=True) / "bin"
         self._binaries = binaries
         self.port = free_port()
-        made = [binaries / "initdb", "-D", self._scratch / "data", "-U", USER, "-A", "trust", "-E", "UTF8"]
-        subprocess.run(
-            [*made, "--locale=C", "-N"], check=True, capture_output=True, cwd=self._scratch, env=_PLAIN, **self._user
-        )
+        self._make()
+
+    def _make(self) -> None:
+        self._run("initdb", "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
         self.start()
         self.sql("CREATE DATABASE test")
+
+    def _run(self, program: str, *options: object) -> None:
+        command = [self._binaries / program, "-D", self._scratch / "data", *map(str, options)]
+        subprocess.run(command, check=True, capture_output=True, cwd=self._scratch, env=_PLAIN, **self._user)
 
     @classmethod
     def at(cls, port: int, scratch: str) -> "Postgres":
@@ -126,7 +131,7 @@ class Postgres:
                 stdout=log,
                 stderr=log,
                 cwd=self._scratch,
-                env=_PLAIN,
+                env=self._environment,
                 start_new_session=True,
                 **self._user,
             )
@@ -181,6 +186,19 @@ class Postgres:
         os.kill(self._process.pid, signal.SIGQUIT)
         self._process.wait(60)
 
+    def hold_replication(self) -> None:
+        """Send no more to the standbys."""
+        for (pid,) in self.sql("SELECT pid FROM pg_stat_replication"):
+            os.kill(pid, signal.SIGSTOP)
+
+    def crash(self) -> None:
+        """Kill it and all its processes with SIGKILL."""
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        self._process.send_signal(signal.SIGSTOP)  # so that it begins no more of them
+        for pid in (*map(int, children), self._process.pid):
+            os.kill(pid, signal.SIGKILL)
+        self._process.wait(60)
+
     def stop(self) -> None:
         """Stop it and forget what it holds."""
         if self._process.poll() is None:
@@ -192,6 +210,37 @@ class Postgres18(Postgres):
     """As :class:`Postgres`, of the newest version."""
 
     binaries = staticmethod(embedded)
+
+
+class Standby(Postgres):
+    """A streaming replica of a server, until it is promoted.
+
+    Args:
+        primary: the server.
+        environment: such as a wrong clock's.
+        synchronous: whether the primary waits for it at each commit.
+    """
+
+    def __init__(
+        self, primary: Postgres, environment: Mapping[str, str] | None = None, *, synchronous: bool = True
+    ) -> None:
+        self._primary = primary
+        super().__init__(environment)
+        if synchronous:
+            primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            primary.sql("SELECT pg_reload_conf()")
+            state = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
+            while primary.sql(state) != [(1,)]:
+                time.sleep(0.02)
+
+    def _make(self) -> None:
+        source = f"host=127.0.0.1 port={self._primary.port} user={USER}"
+        self._run("pg_basebackup", "-d", source, "-R", "-X", "stream", "--checkpoint=fast", "--no-sync")
+        self.start()
+
+    def promote(self) -> None:
+        """Make it the primary."""
+        assert self.sql("SELECT pg_promote()") == [(True,)]
 
 
 class PgBouncer:

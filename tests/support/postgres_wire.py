@@ -48,11 +48,12 @@ class Wire:
     Attributes:
         rule: called with each request; None lets it through.
         port: where it listens.
+        server: the server's port; None cuts off whoever comes.
     """
 
     def __init__(self, port: int) -> None:
         self.rule: Callable[[Asked], Fault | None] = lambda asked: None
-        self._server = port
+        self.server: int | None = port
         self._count = 0
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
@@ -85,7 +86,10 @@ class Wire:
                 self._begin(self._serve, self._listener.accept()[0])
 
     def _serve(self, client: socket.socket) -> None:
-        with client, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._server)) as server:
+        if self.server is None:
+            client.close()
+            return
+        with client, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.server)) as server:
             with self._lock:
                 self._ends |= {client, server}
             for end in (client, server):

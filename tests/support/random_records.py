@@ -15,10 +15,10 @@ TEXTS = (None, "", "f", "g")
 # The types of the columns of `cases`: the record, what the claim has itself, and what it asks with.
 COLUMNS = {
     "n": "int",
-    **dict.fromkeys(("key", "status", "owner", "fingerprint", "error", "needs"), "text"),
+    **dict.fromkeys(("key", "status", "owner", "fingerprint", "error", "needs", "steps"), "text"),
     **dict.fromkeys(("fence", "attempts"), "bigint"),
     **dict.fromkeys(("lease_until", "created_at", "expires_at", "now"), "float8"),
-    **dict.fromkeys(("my_owner", "my_fingerprint", "on_lapse", "my_error", "my_needs"), "text"),
+    **dict.fromkeys(("my_owner", "my_fingerprint", "on_lapse", "my_error", "my_needs", "my_steps"), "text"),
     **dict.fromkeys(("max_attempts", "my_fence", "my_attempts"), "bigint"),
     "my_created_at": "float8",
 }
@@ -68,7 +68,8 @@ def cases(count: int, seed: int) -> list[Case]:
             error=pick([None, "", "boom"]),
             created_at=pick(TIMES),
             expires_at=pick([None, *TIMES]),
-            needs=pick([None, None, None, "", " ", "later", "later and more"]),
+            needs=pick([None, None, None, "", " ", "later", "later and more", "steps", "steps later"]),
+            steps=pick([None, "[]", "[1]"]),
         )
         policy = Policy(on_lapse=pick(["retry", "park"]), max_attempts=pick([None, 1, 2, 3]))
         claim = first_claim("k", "me", pick(TEXTS), policy)

@@ -4,11 +4,9 @@ A failed record does not affect the others. A finished record is written within 
 other handlers run. So a process that dies loses only what has just ended; its claims lapse as usual.
 """
 
-import os
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -17,6 +15,7 @@ from onceward.batch.recorder import AsyncRecorder, Recorder
 from onceward.batch.runner import Run
 from onceward.batch.tasks import closed, joined
 from onceward.batch.threads import HandlerThreads, awaitable
+from onceward.batch.turns import INSIDE, LoopTurns
 from onceward.claim import called
 from onceward.claim.arguments import check_hook
 from onceward.claim.called import OVER, RAISED, RETURNED, Call
@@ -30,15 +29,11 @@ from onceward.errors import OncewardError
 
 if TYPE_CHECKING:
     import asyncio
-    from concurrent.futures import ThreadPoolExecutor
-
 
 __all__ = ["Batch", "BatchOutcome", "Reading", "Status"]
 
 Read = Callable[[Any], Reading]
 Group = Callable[[Any], Hashable | None]
-_INSIDE: ContextVar[bool] = ContextVar("onceward_batch_inside", default=False)  # inside a handler that holds a turn
-_THREADS: Final = 10_000  # per process, for all event loops; the turns limit the real number
 _NOT_HERE: Final = "is a coroutine function: await batch.run_async(...) instead of batch.run(...)"
 
 
@@ -79,10 +74,9 @@ class Batch:
         self.typical = 0.0  # seconds per handler, a moving average
         self.is_async = handler.is_async
         self._function = function
-        self._awaitable = awaitable(function, self._in_thread)
+        self.turns = LoopTurns(concurrency)
+        self._awaitable = awaitable(function, self.turns.in_thread)
         self._parameter = handler.parameter
-        self._gates: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
-        self._pools: dict[int, ThreadPoolExecutor] = {}  # by process: a pool does not survive a fork
 
     # --- blocking ---------------------------------------------------------------------------------------------------
 
@@ -232,7 +226,7 @@ class Batch:
         import asyncio
 
         recorder = AsyncRecorder(run, self.guard.store)
-        gate = asyncio.Semaphore(self.concurrency) if _INSIDE.get() else self._gate()
+        gate = asyncio.Semaphore(self.concurrency) if INSIDE.get() else self.turns.gate()
         tasks: list[asyncio.Task[None]] = []
         met: list[BaseException] = []
         try:
@@ -263,7 +257,7 @@ class Batch:
                 if item is None:
                     return
                 call = Call(self._bound(self._awaitable, item))
-                _INSIDE.set(True)
+                INSIDE.set(True)
                 try:
                     await run_under_async(item.held, call, partial(self._ended_async, run, item))
                 except BaseException as error:
@@ -272,38 +266,13 @@ class Batch:
                     if OVER not in call or error is not call.get(RAISED) or RETURNED in call or not alone:
                         raise
                 finally:
-                    _INSIDE.set(False)
+                    INSIDE.set(False)
             finally:
                 gate.release()
             recorder.record_soon()
 
     async def _ended_async(self, run: Run, item: Item, claim: HeldClaim, call: Call) -> None:
         self._ended(run, item, claim, call)
-
-    async def _in_thread(self, function: Callable[..., object], *args: object, **kwargs: object) -> object:
-        import asyncio
-
-        run = partial(copy_context().run, function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._pool(), run)
-
-    def _gate(self) -> "asyncio.Semaphore":
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        gate = self._gates.get(loop)
-        if gate is None:
-            for other in [other for other in list(self._gates) if other.is_closed()]:
-                self._gates.pop(other, None)
-            self._gates[loop] = gate = asyncio.Semaphore(self.concurrency)
-        return gate
-
-    def _pool(self) -> "ThreadPoolExecutor":
-        pool = self._pools.get(os.getpid())
-        if pool is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            pool = self._pools.setdefault(os.getpid(), ThreadPoolExecutor(_THREADS, "onceward-batch"))
-        return pool
 
 
 def _is_handlers(error: BaseException) -> bool:

@@ -64,10 +64,10 @@ class Order:
 
     def next(self) -> Item | None:
         """Return the next item to handle. None if no item is left, or if the rest must wait for a running item."""
-        if self.inherited:
+        if self._process != forks.generation:  # inherited
             return None
         with self._lock:
-            while self.more and not self._time.is_over():
+            while self._lanes and not self._stopped and not self._time.is_over():
                 lane = self._lanes.popleft()
                 while lane:
                     item = lane.popleft()

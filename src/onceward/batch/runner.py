@@ -3,6 +3,7 @@
 Nothing here does I/O or calls a handler: ``batch.py`` does both, sync and async, and ``recorder.py`` records the ends.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -84,10 +85,12 @@ class Run:
         """Return the bids for a chunk. An item that cannot be bid for gets its outcome and leaves the chunk."""
         self._asked = self._clock()
         policy = self._time.policy()
+        owners = os.urandom(16 * len(chunk)).hex()  # one system call
         bids = []
-        for item in list(chunk):
+        for number, item in enumerate(list(chunk)):
+            owner = owners[32 * number : 32 * (number + 1)]
             try:
-                bids.append(self._guard.bid(item.key, item.fingerprint)._replace(policy=policy))
+                bids.append(self._guard.bid(item.key, item.fingerprint, policy, owner))
             except OncewardError as error:  # the caller already handles this key
                 self.report.report(item, "failed", error=error)
                 chunk.remove(item)

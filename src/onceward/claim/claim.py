@@ -1,8 +1,8 @@
 """The claim as a handler sees it. ``lease.py`` and ``held.py`` implement it."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from onceward.core.drivers import Steps
 from onceward.core.protocol import Outcome, parked, released
@@ -10,6 +10,7 @@ from onceward.core.record import Record
 from onceward.keys.ledger_keys import derived_key
 
 if TYPE_CHECKING:
+    from onceward.claim.stepping.handler_steps import HandlerSteps, OnLapse
     from onceward.claim.transaction import Transaction
 
 T = TypeVar("T")
@@ -76,6 +77,62 @@ class Claim:
     @abstractmethod
     async def extend_async(self, seconds: float | None = None) -> None:
         """Like :meth:`extend`, for a coroutine."""
+
+    def step(
+        self,
+        name: object,
+        function: Callable[..., T],
+        *args: object,
+        on_lapse: "OnLapse" = "retry",
+        not_made: tuple[type[Exception], ...] = (),
+        **kwargs: object,
+    ) -> T:
+        """Make a part of the handler's work once, also over several attempts on the key.
+
+        The result of ``function(*args, **kwargs)`` is recorded before this returns. A later attempt gets it back, and the
+        function does not run. The write renews the lease, too. Arguments are not compared.
+
+        Args:
+            name: names the step, once in each attempt: a str, or a tuple such as ``("mail", n)`` in a loop.
+            *args: the function's arguments.
+            **kwargs: likewise, by name.
+            function: makes the effect. Its return annotation says how its result is stored, as a handler's does.
+            on_lapse: what an attempt means that ended inside this step, so that nobody knows whether it was made. "retry"
+                runs it again; give the downstream ``claim.key(name)``, which is the same on each attempt. "park" parks the
+                key for a person; it costs a second write, and an exception of the function parks the key, too. A function
+                finds out: it is called with ``claim.key(name)`` and the arguments, and returns ``onceward.Made(result)`` or
+                ``onceward.NOT_MADE``. Only a downstream that deduplicates or fences closes the window, because a request
+                of a dead worker may still arrive.
+            not_made: for "park": exceptions that say that the step was not made, so that the key can be retried.
+
+        Returns:
+            The function's result, or the recorded one.
+
+        Raises:
+            LeaseLost: the key has gone on without this worker.
+            StepNotRecorded: the step was made, and could not be recorded. Let this error go on.
+            Parked: the step must not run again. The key is parked when the handler ends, whatever it returns.
+            ForkedClaim: this process was forked from the one that made the claim.
+            OncewardError: the claim was ended before, or its steps take more than 16 KiB.
+            StoreError: the note that a step begins could not be written; it did not run.
+            TypeError, ValueError: an argument is wrong, or two steps of an attempt have one name. Nothing ran.
+        """
+        chain = self._chained()
+        return cast("T", chain.run(chain.step(name, function, args, kwargs, on_lapse, not_made, awaited=False)))
+
+    async def step_async(
+        self,
+        name: object,
+        function: Callable[..., Awaitable[T] | T],
+        *args: object,
+        on_lapse: "OnLapse" = "retry",
+        not_made: tuple[type[Exception], ...] = (),
+        **kwargs: object,
+    ) -> T:
+        """Like :meth:`step`, for a coroutine. It awaits what ``function`` and ``on_lapse`` return, if that can be awaited."""
+        chain = self._chained()
+        made = await chain.run_async(chain.step(name, function, args, kwargs, on_lapse, not_made, awaited=True))
+        return cast("T", made)
 
     def complete(self, result: object = None) -> None:
         """Record ``result`` for good. Duplicates get it from now on.
@@ -156,6 +213,9 @@ class Claim:
         """Like :meth:`transact`, for a coroutine."""
         await self._settle_async(self._completing(result, writes))
         return result
+
+    @abstractmethod
+    def _chained(self) -> "HandlerSteps": ...
 
     @abstractmethod
     def _completing(self, result: object, writes: Sequence[object] | None = None) -> Callable[[], Steps[None]]: ...

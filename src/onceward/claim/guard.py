@@ -16,7 +16,7 @@ from onceward.claim import called, heartbeat
 from onceward.claim.called import OVER, RAISED, RETURNED, Call, ClaimParameter
 from onceward.claim.held import HeldClaim, claimed
 from onceward.claim.replays import CallOutcome, Replays, refusal
-from onceward.claim.running import check_free, run_under, run_under_async
+from onceward.claim.running import CURRENT, check_free, run_under, run_under_async
 from onceward.core import steps
 from onceward.core.clock import Clock
 from onceward.core.drivers import Steps, drive, drive_async, settle, settle_async
@@ -215,8 +215,10 @@ class Guard:
             LeaseLost, ResultNotRecorded, ForkedClaim: the handler returned, and that is not recorded.
         """
         failure = called.failure(call)
+        if failure is None and claim.chain is not None:
+            failure = claim.chain.refusal()
         try:
-            if (steps_of_end := self._end(claim, call, failure)) is not None:
+            if (steps_of_end := self.ending(claim, call.get(RETURNED), failure)) is not None:
                 since = self.clock() if self._caches else 0.0
                 settle(steps_of_end, self.store)
                 if failure is None:
@@ -231,8 +233,10 @@ class Guard:
     async def leave_async(self, claim: HeldClaim, call: Call) -> BaseException | None:
         """Like :meth:`leave`, for a coroutine."""
         failure = called.failure(call)
+        if failure is None and claim.chain is not None:
+            failure = claim.chain.refusal()
         try:
-            if (steps_of_end := self._end(claim, call, failure)) is not None:
+            if (steps_of_end := self.ending(claim, call.get(RETURNED), failure)) is not None:
                 since = self.clock() if self._caches else 0.0
                 await settle_async(steps_of_end, self.store)
                 if failure is None:
@@ -244,11 +248,13 @@ class Guard:
         call[OVER] = True
         return failure
 
-    def _end(self, claim: HeldClaim, call: Call, failure: BaseException | None) -> Callable[[], Steps[None]] | None:
-        """Return a maker of the steps that end ``claim``; None if there are none."""
+    def ending(
+        self, claim: HeldClaim, result: object, failure: BaseException | None
+    ) -> Callable[[], Steps[None]] | None:
+        """Return a maker of the steps that end ``claim`` with a result or a failure; None if there are none."""
         if failure is None:
             if claim.settled is None:
-                return claim.success(call[RETURNED])
+                return claim.success(result)
             claim.check_own()
         elif not isinstance(failure, Exception):
             self.drop(claim)
@@ -271,15 +277,16 @@ class Guard:
         claim.let_go()
         heartbeat.HEARTBEAT.forget(claim)
         if claim.paused is not None and not claim.inherited:
-            claim.paused()  # as in _end()
+            claim.paused()  # as in ending()
         claim.tell()
 
-    def bid(self, key: str, fingerprint: str | None) -> Bid:
-        """Return a bid for ``key`` as a new owner; raises Reentrant when the caller is handling this key."""
-        check_free(self.store, key)
+    def bid(self, key: str, fingerprint: str | None, policy: Policy | None = None, owner: str = "") -> Bid:
+        """Return a bid for ``key``, by default as a new owner; raises Reentrant when the caller is handling this key."""
+        if CURRENT.get() is not None:
+            check_free(self.store, key)
         if self.codec.resolve is not None:
             self.codec.resolve()
-        bid = (key, os.urandom(16).hex(), fingerprint, self.policy, self.clock)
+        bid = (key, owner or os.urandom(16).hex(), fingerprint, policy or self.policy, self.clock)
         return tuple.__new__(Bid, bid)  # what Bid(...) does, in half the time
 
     def answer(self, outcome: Replay | Refused, since: float, *, told: bool) -> CallOutcome[object]:
@@ -300,7 +307,7 @@ class Guard:
         if self.clock() >= outcome.until:  # this worker was stopped or cut off after it asked
             self.observers.tell(observe.about("lost", outcome.record))
             raise LeaseLost(outcome.record.key, "begin its handler")
-        claim = self.held(outcome, self.policy, told=told)
+        claim = HeldClaim(self.store, outcome, self.policy, self.clock, self.codec, self.observers, told=told)
         heartbeat.HEARTBEAT.watch(claim)
         return claim
 

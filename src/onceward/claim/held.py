@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from onceward.claim import forks
 from onceward.claim.called import NotBegun
 from onceward.claim.lease import Lease
 from onceward.claim.replays import CallOutcome
@@ -25,6 +26,7 @@ from onceward.results.outcomes import (
 )
 
 if TYPE_CHECKING:
+    from onceward.claim.stepping.handler_steps import HandlerSteps
     from onceward.claim.transaction import Transaction
 
 C = TypeVar("C")
@@ -32,6 +34,15 @@ C = TypeVar("C")
 
 class HeldClaim(Lease):
     """A claim that this process holds. Its handler sees a :class:`Claim`."""
+
+    chain: "HandlerSteps | None" = None  # its steps, if its handler has any
+
+    def _chained(self) -> "HandlerSteps":
+        if self.chain is None:
+            from onceward.claim.stepping.handler_steps import HandlerSteps
+
+            self.chain = HandlerSteps(self)
+        return self.chain
 
     def transaction(self, connection: C) -> "Transaction[C]":
         """See :class:`Claim`."""
@@ -88,7 +99,7 @@ class HeldClaim(Lease):
             if outcome is None and tries > 2:
                 outcome = protocol.completed(None, "the encoding of the result was interrupted")
             if outcome is None:
-                outcome = self.completion(result)
+                outcome = completion(self.codec, self.policy, result)
             return self.completing(outcome, result) if commit is None else self._committing(outcome, commit)
 
         return recording
@@ -135,6 +146,8 @@ class HeldClaim(Lease):
             self.let_go()
             return
         try:
+            if self.chain is not None:
+                yield from self.chain.ended()
             yield from self.leaving(self.failure(error), "record how it failed")
         except OncewardError as trouble:  # the handler's own exception goes on, with a note
             error.add_note(f"onceward: and then {trouble}")
@@ -142,11 +155,15 @@ class HeldClaim(Lease):
             self.telling.raised = None  # else the exception, its traceback and the claim would keep each other alive
 
     def completed_in_vain(self, error: Exception) -> bool:
-        """Return whether ``error`` says that the handler completed this claim itself, but the result was not recorded."""
+        """Return whether the handler, or a step of it, has succeeded, but that was not recorded."""
+        if self.chain is not None and self.chain.failed is not None:
+            return True
         return isinstance(error, ResultNotRecorded) and error.key == self.record.key
 
     def completion(self, result: object) -> Outcome:
-        """Return the outcome that records ``result``."""
+        """Return the outcome that records ``result``; raises Parked if a step has stopped this attempt."""
+        if self.chain is not None and (refusal := self.chain.refusal()) is not None:
+            raise refusal
         return completion(self.codec, self.policy, result)
 
     def failure(self, error: Exception) -> Outcome:
@@ -154,6 +171,8 @@ class HeldClaim(Lease):
         if isinstance(error, GivenBack):
             return protocol.unbegun()
         self.telling.raised = error
+        if self.chain is not None and self.chain.parks is not None:
+            return protocol.parked(noted(storable(self.chain.parks), self.policy))
         if isinstance(error, self.policy.final) and not isinstance(error, NotBegun):
             return final(error, self.policy)
         return protocol.failed(self.record, self.policy, noted(describe(error), self.policy))
@@ -182,7 +201,8 @@ class HeldClaim(Lease):
         self.settled = outcome.status  # last: after an earlier interrupt, the claim is ended again
 
     def _end(self, outcome: Outcome, commit: steps.Commit | None = None) -> Steps[Settled | Lost]:
-        self._check_open()
+        if self.settled is not None or self._process != forks.generation:
+            self._check_open()
         self.ending = True
         return steps.end(
             self.store,

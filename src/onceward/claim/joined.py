@@ -154,7 +154,7 @@ class Joined:
             yield from self.session.flush()
             yield from held.success(result)()
             sent = True
-            yield from self.session.commit()
+            held.record = (yield from self.session.commit()) or held.record
         except Ended:
             yield from self._give_up(after, None)
         except BaseException as met:
@@ -201,7 +201,7 @@ class Joined:
         """Tell whether no other transaction of ours began on the connection since."""
         return _OPEN.get(self._place) == id(self)
 
-    def _end(self, ending: Callable[[], Steps[None]]) -> Steps[None]:
+    def _end(self, ending: Callable[[], Steps[object]]) -> Steps[None]:
         """End the transaction by the session's commit, or roll back."""
         if forks.generation != self._process:
             return  # the connection is the parent's: any use of it here could undo what others commit meanwhile

@@ -27,6 +27,16 @@ _NUMBERS = itertools.count()
 class Lease(Claim):
     """What a claim knows of its lease. Methods without an underscore are for guard, heartbeat and transactions."""
 
+    settled: str | None = None
+    ending = False  # whether its end is being recorded
+    deadline: float | None = None  # when this worker will be stopped, on its clock; leases can end then
+    # Rolls back the transaction that holds the record. Meanwhile nobody can take over, and no beat can run.
+    paused: Callable[[], None] | None = None
+    exclusive = False  # whether that transaction holds the whole ledger
+    story: "Story | None" = None  # None if nobody listens and nothing is wrong
+    _lost = False
+    _ended: float | None = None  # when its handler ended, on the owner's clock
+
     def __init__(
         self,
         store: Store,
@@ -48,20 +58,12 @@ class Lease(Claim):
         self.policy = policy
         self.clock = clock
         self.codec = codec
-        self._lost = False
         self.number = next(_NUMBERS)
-        self.settled: str | None = None
         self._process = forks.generation
-        self.ending = False  # whether its end is being recorded
-        self._ended: float | None = None  # when its handler ended, on the owner's clock
-        self.deadline: float | None = None  # when this worker will be stopped, on its clock; leases can end then
-        # Rolls back the transaction that holds the record. Meanwhile nobody can take over, and no beat can run.
-        self.paused: Callable[[], None] | None = None
-        self.exclusive = False  # whether that transaction holds the whole ledger
         self.outer = CURRENT.get()
         self.observers = observers
-        # None if nobody listens and nothing is wrong.
-        self.story: Story | None = self._new_story(clock()) if told else None
+        if told:
+            self.story = self._new_story(clock())
 
     @property
     def lost(self) -> bool:
@@ -187,6 +189,15 @@ class Lease(Claim):
         if isinstance(outcome, Lost):
             self.lose()
             raise LeaseLost(self.record.key, "extend its lease")
+
+    def store_time(self) -> float:
+        """Return the store's time (seconds), as far as this worker knows it. It is for people, and decides nothing."""
+        return self.record.lease_until - steps.margin(self.store, self.policy) - (self._until - self.clock())
+
+    def check_usable(self) -> None:
+        """Raise OncewardError if the claim is ended, inherited by a fork, or held by a transaction."""
+        self._check_free()
+        self._check_open()
 
     def check_own(self) -> None:
         """Raise ForkedClaim in a process that was forked from the one that made the claim."""

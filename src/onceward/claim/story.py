@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onceward.core.protocol import Outcome, Unbegun
 from onceward.core.record import COMPLETED, PARKED, RELEASED, Record
-from onceward.observe.events import Event, Kind, about, route
+from onceward.observe.events import ROUTE, Event, Kind, about
 from onceward.observe.observers import Observers
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Story:
     def __init__(self, observers: Observers, began: float | None) -> None:
         self._observers = observers
         self._events: deque[Event] = deque()
-        self._route = route()  # read now: heartbeats, and recording after an answer, have another context
+        self._route = ROUTE.get()  # read now: heartbeats, and recording after an answer, have another context
         self._over = False  # whether its end is noted
         self.began = began
         self.raised: Exception | None = None

@@ -60,6 +60,7 @@ for _command in (
     operate.clear,
     operate.park,
     operate.unpark,
+    operate.retry,
     scans.purge,
     scans.stats,
     redrive.redrive,

@@ -38,6 +38,9 @@ ClearOption = Annotated[
 ToOption = Annotated[
     str | None, Option(metavar="QUEUE", help="The queue to send its message to: URL, ARN or name.", show_default=False)
 ]
+FromOption = Annotated[
+    str, Option("--from", metavar="STEP", help="The first step to make again, as `onceward show` prints it.")
+]
 ReasonOption = Annotated[str, Option(metavar="TEXT", help="The reason that callers of this key are told.")]
 
 
@@ -126,6 +129,15 @@ def unpark(key: KeyArgument, to: ToOption = None, store: StoreOption = DEFAULT_S
             _tell(ledger.unpark(key), "unparked; its next delivery runs", json=json)
         else:
             _send_again(ledger, key, to, json=json)
+
+
+def retry(key: KeyArgument, step: FromOption, store: StoreOption = DEFAULT_STORE, json: JsonOption = False) -> None:
+    """Forget a step of a key and the steps after it: the next delivery makes them again, also of a completed key.
+
+    Steps that were recorded earlier are kept. A downstream that was given claim.key(STEP) knows that key, and deduplicates.
+    """
+    with looking_at(store) as ledger:
+        _tell(ledger.retry(key, step), f"its next delivery begins at the step {step}", json=json)
 
 
 def _send_again(ledger: Ledger, key: str, to: str, *, json: bool) -> None:

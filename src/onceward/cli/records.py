@@ -8,6 +8,7 @@ from onceward.core.protocol import is_lapsed, is_live, message_in
 from onceward.core.record import Record
 from onceward.core.views import NextStep, last_change, next_step
 from onceward.errors import OncewardError
+from onceward.results.step_entries import Entry, entries_of
 from onceward.stores.contract import Damaged
 from onceward.terminal import json, line, lines, quoted
 
@@ -49,13 +50,7 @@ def row(record: Record, now: float) -> str:
 
 
 def details(record: Record, now: float, options: str = "") -> str:
-    """Return a record as one field per line.
-
-    Args:
-        record: the record.
-        now: the store's time.
-        options: the options of the next commands, besides the key.
-    """
+    """Return a record as one field per line; ``options`` are those of the next commands, besides the key."""
     told = {
         "key": quoted(record.key),
         "status": record.status + (" (its worker has vanished)" if is_lapsed(record, now) else ""),
@@ -67,6 +62,7 @@ def details(record: Record, now: float, options: str = "") -> str:
         "expires": "never" if record.expires_at is None else relative(record.expires_at, now),
         "error": record.error,
         **_recorded(record),
+        "steps": _steps(record, now),
         "fingerprint": record.fingerprint,
         "needs": record.needs,
         "fence": str(record.fence),
@@ -92,6 +88,23 @@ def _recorded(record: Record) -> dict[str, str | None]:
         "attributes": "\n".join(attributes) or None,
         "body": message.body,
     }
+
+
+def _steps(record: Record, now: float) -> str | None:
+    """Return a line for each step."""
+    try:
+        entries = entries_of(record.steps).values()
+    except ValueError as error:
+        return f"(cannot be read: {error})"
+    return "\n".join(_step(entry, now) for entry in entries) or None
+
+
+def _step(entry: Entry, now: float) -> str:
+    when = f"{relative(min(entry.at, now), now)}, attempt {entry.attempt}, {entry.worker}"
+    if not entry.done:
+        return f"{entry.name}: began {when}; nobody knows whether it was made"
+    result = entry.text if entry.why is None else f"without a result: {entry.why}"
+    return f"{entry.name}: made {when}, in {entry.took:.3g} s: {result}"
 
 
 def relative(time: float, now: float) -> str:

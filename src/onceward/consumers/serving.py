@@ -38,7 +38,7 @@ class StoppableBatch(Batch):
     def stop(self) -> None:
         """Begin nothing more; in the event loop's thread."""
         self.stopped = True
-        gate = self._gate()
+        gate = self.turns.gate()
         for run in self.__dict__.get("_runs", ()):
             run.order.stop()
             for _ in range(run.order.width):

@@ -37,6 +37,7 @@ class Record(NamedTuple):
         updated_at: the time of the last write; None if an older version made it.
         worker: who made the last claim, as "host/1234", or a Lambda function and its request.
         needs: names of features, separated by spaces. Code that does not know all of them leaves the key alone.
+        steps: what is recorded of each step of the handler, as JSON; None if it has none.
     """
 
     key: str
@@ -54,6 +55,7 @@ class Record(NamedTuple):
     updated_at: float | None = None
     worker: str | None = None
     needs: str | None = None
+    steps: str | None = None
 
 
 class Write(NamedTuple):
@@ -82,18 +84,19 @@ class Write(NamedTuple):
     until: float = 0.0
     worker: str | None = None
     needs: str | None = None
+    steps: str | None = None
     taking: "Policy | None" = None
 
     def at(self, now: float) -> Record:
         """Return the record that this write makes at the store's time ``now`` (seconds)."""
-        key, status, owner, fence, beat, tries, mark, result, error, made, lease, keep, floor, worker, needs, _ = self
+        key, status, owner, fence, beat, tries, mark, result, error, made, lease, keep, floor, by, needs, did, _ = self
         until = now + lease
         if floor:  # a renewal
             until = max(until, floor)
         made = now if made is None else made
         ends = None if keep is None else until + keep
         fence = fence or int(now * 1e6)
-        fields = (key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, now, worker, needs)
+        fields = (key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, now, by, needs, did)
         return tuple.__new__(Record, fields)  # what Record(...) does, in half the time
 
 

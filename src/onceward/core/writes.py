@@ -8,6 +8,8 @@ from onceward.core import worker
 from onceward.core.policy import Policy
 from onceward.core.record import IN_PROGRESS, Record, Reply, Write
 
+STEPS: Final = "steps"  # what a record with steps needs a worker to know
+NO_STEPS: Final = "[]"  # of a record that had attempts before its first one
 LOCKED_FOR: Final = 1.0  # seconds after which to ask again for a key that an open transaction holds
 
 
@@ -15,7 +17,8 @@ def first_claim(key: str, owner: str, fingerprint: str | None, policy: Policy) -
     """Return the claim of a key that has no record, or a record that is free."""
     lease, keep = policy.lease, policy.retention
     name = worker.NAMED.get() or worker.process
-    fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None, policy)
+    last = (lease, keep, 0.0, name, None, None, policy)
+    fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, *last)
     return tuple.__new__(Write, fields)  # what Write(...) does, in half the time
 
 
@@ -49,6 +52,7 @@ FOLLOWING: Final = (
     Following("error", Becomes.OWN, Becomes.LAPSED, Becomes.KEPT),
     Following("created_at", Becomes.KEPT, Becomes.KEPT, Becomes.KEPT),
     Following("needs", Becomes.KEPT, Becomes.KEPT, Becomes.KEPT),
+    Following("steps", Becomes.OWN, Becomes.KEPT, Becomes.KEPT),
 )
 LAPSED: Final = ("attempt ", " ended without a word: its lease lapsed")  # with the number between
 
@@ -85,7 +89,7 @@ def next_version(
     keep: float | None,
 ) -> Write:
     """Return the next version of a record: same owner, same fence, next beat."""
-    key, _, owner, fence, beat, held_until, tries, mark, _, held_error, made, _, _, by, needs = record
+    key, _, owner, fence, beat, held_until, tries, mark, _, held_error, made, _, _, by, needs, did = record
     if attempts is not None:
         tries = attempts
     until = 0.0
@@ -93,25 +97,18 @@ def next_version(
         until = held_until
         if error is None:
             error = held_error
-    fields = (
-        key,
-        status,
-        owner,
-        fence,
-        beat + 1,
-        tries,
-        mark,
-        result,
-        error,
-        made,
-        lease,
-        keep,
-        until,
-        by,
-        needs,
-        None,
-    )
-    return tuple.__new__(Write, fields)  # as above
+    rest = (made, lease, keep, until, by, needs, did, None)
+    return tuple.__new__(Write, (key, status, owner, fence, beat + 1, tries, mark, result, error, *rest))  # as above
+
+
+def with_steps(record: Record, text: str, lease: float, policy: Policy) -> Write:
+    """Return the renewal of a claim that also records its steps.
+
+    The need stays when the key is completed: an earlier version would keep the steps when it claims the expired key anew.
+    """
+    needs = (record.needs or "").split()
+    write = next_version(record, IN_PROGRESS, lease=lease, keep=policy.retention)
+    return write._replace(steps=text, needs=" ".join(needs if STEPS in needs else [*needs, STEPS]))
 
 
 def lapsed(record: Record) -> str:

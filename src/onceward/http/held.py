@@ -12,7 +12,7 @@ from onceward.http.guarded import Guarded
 from onceward.http.recording import Recording
 from onceward.http.trouble import tell
 from onceward.http.verdict import KeyedRequest
-from onceward.observe.events import Within
+from onceward.observe.events import ROUTE
 
 T = TypeVar("T")
 
@@ -24,14 +24,16 @@ def claim(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
         Exception: one that is recorded as the outcome (``final``).
     """
     key, exchange = guarded.begin(ask)
+    told = ROUTE.set(ask.route)
     try:
-        with Within(ask.route):
-            entry = guarded.guard.enter(key, ask.fingerprint)
+        entry = guarded.guard.enter(key, ask.fingerprint)
         if isinstance(entry, HeldClaim):
             return HeldRequest(guarded, exchange, entry)
         found = exchange.repeated(guarded.recorded(key, entry.value))
     except Exception as error:
         found = exchange.refused(error)
+    finally:
+        ROUTE.reset(told)
     assert found is not None  # no handler has run
     return found
 
@@ -39,14 +41,16 @@ def claim(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
 async def claim_async(guarded: Guarded, ask: KeyedRequest) -> "HeldRequest | Answer":
     """As :func:`claim`, for a coroutine."""
     key, exchange = guarded.begin(ask)
+    told = ROUTE.set(ask.route)
     try:
-        with Within(ask.route):
-            entry = await guarded.guard.enter_async(key, ask.fingerprint)
+        entry = await guarded.guard.enter_async(key, ask.fingerprint)
         if isinstance(entry, HeldClaim):
             return HeldRequest(guarded, exchange, entry)
         found = exchange.repeated(guarded.recorded(key, entry.value))
     except Exception as error:
         found = exchange.refused(error)
+    finally:
+        ROUTE.reset(told)
     assert found is not None  # as above
     return found
 

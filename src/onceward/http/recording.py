@@ -7,11 +7,9 @@ The steps recognise their own earlier write. So the first try can stop at any ti
 import logging
 import threading
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Final
 
 from onceward.claim import heartbeat
-from onceward.claim.called import RAISED, RETURNED, Call
 from onceward.claim.guard import Guard
 from onceward.claim.held import HeldClaim
 from onceward.core.drivers import Steps, settle, settle_async
@@ -41,15 +39,15 @@ class Recording:
 
     pending = False
     _tries = 0
-    _end = 0.0  # when the first try must stop to send requests, on the guard's clock
+    _end = float("inf")  # when the first try must stop to send requests, on the guard's clock
+    _make: Make | None = None  # None if there is nothing to record
 
     def __init__(self, guard: Guard, claim: HeldClaim, outcome: Recorded | Exception, within: float | None) -> None:
         self._guard = guard
         self._claim = claim
         self._outcome = outcome
-        self._call = Call(None, {RAISED if isinstance(outcome, Exception) else RETURNED: outcome})
+        self._failure = outcome if isinstance(outcome, Exception) else None
         self._within = within
-        self._make: Make = partial(claim.failing, outcome) if isinstance(outcome, Exception) else claim.success(outcome)
 
     def exchange(self, request: object) -> object:
         """Send a request of the first try. Raises OutOfTime if the answer must go out now."""
@@ -72,33 +70,35 @@ class Recording:
         Raises:
             LeaseLost, ResultNotRecorded: as :meth:`Guard.leave` does.
         """
-        if self._within is not None and self._claim.settled is None:
-            with self:
-                settle(self._make, self)
-        else:
-            self._guard.leave(self._claim, self._call)
+        with self:
+            if (make := self._begin()) is not None:
+                settle(make, self)
 
     async def settle_async(self) -> None:
         """As :meth:`settle`, for a coroutine."""
-        if self._within is not None and self._claim.settled is None:
-            with self:
-                await settle_async(self._make, self)
-        else:
-            await self._guard.leave_async(self._claim, self._call)
+        with self:
+            if (make := self._begin()) is not None:
+                await settle_async(make, self)
 
-    def __enter__(self) -> None:
-        """Begin the first try, which ends in time."""
-        assert self._within is not None  # see settle()
-        self._end = self._guard.clock() + self._within
+    def _begin(self) -> Make | None:
+        """Begin the first try, which ends in time. Return the maker of its steps."""
+        self._make = self._guard.ending(self._claim, self._outcome, self._failure)
+        if self._within is not None:
+            self._end = self._guard.clock() + self._within
+        return self._make
+
+    def __enter__(self) -> None: ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
         try:
             if error is not None:
                 return isinstance(error, ResultNotRecorded) and self._is_late(error)
-            if isinstance(self._outcome, Exception):
-                self.pending = self._claim.settled is None and not self._claim.lost  # a failing claim raises nothing
-            else:
+            if self._make is None:
+                return False
+            if self._failure is None:
                 self._claim.warn()
+            elif self._within is not None:  # a failing claim raises nothing
+                self.pending = self._claim.settled is None and not self._claim.lost
             return False
         finally:
             if self.pending:
@@ -116,6 +116,7 @@ class Recording:
     def behind(self) -> None:
         """Try until the outcome is recorded or the lease ends. Errors are logged; only interrupts are raised."""
         try:
+            assert self._make is not None  # else nothing is pending
             settle(self._make, self._guard.store)
         except Exception as error:  # no caller is left
             self._failed(error)
@@ -125,6 +126,7 @@ class Recording:
     async def behind_async(self) -> None:
         """As :meth:`behind`, for a coroutine."""
         try:
+            assert self._make is not None  # as above
             await settle_async(self._make, self._guard.store)
         except Exception as error:
             self._failed(error)
@@ -149,7 +151,7 @@ class Recording:
         )
 
     def _ended(self) -> None:
-        if self._claim.settled is None and isinstance(self._outcome, Exception):
+        if self._claim.settled is None and self._failure is not None:
             _LOG.error(
                 "%s: failed, and its key could not be given back. It is free when the lease ends",
                 self._claim.record.key,

@@ -16,12 +16,13 @@ from onceward.errors import KeyMissing, OncewardError
 from onceward.http import problem
 from onceward.http.answer import Answer, Recorded, bodiless, recorded, replay
 from onceward.http.body import BadBody
+from onceward.http.credentials import Unscoped
 from onceward.http.header import BadKey, read_key
 from onceward.http.options import Fingerprint, check_length, check_seconds, exempt_routes, fingerprinter, statuses
 from onceward.http.problem import DOCS, Problem
 from onceward.http.request import Request
 from onceward.http.route import Route
-from onceward.http.scope import Identify, Scope, Unscoped, scope_of
+from onceward.http.scope import Identify, Scope, scope_of
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 from onceward.observe.logs import logger
 

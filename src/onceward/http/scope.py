@@ -5,25 +5,20 @@ by the client with other client specific attributes known only to the resource".
 so ``Rules(scope=...)`` has no default.
 """
 
-from base64 import urlsafe_b64decode
 from collections.abc import Callable
-from hashlib import sha256
 from typing import ClassVar, Final
-
-import msgspec
 
 from onceward.claim.arguments import check_hook
 from onceward.errors import KeyMissing
 from onceward.http.answer import Answer
+from onceward.http.credentials import Credential, Nobody, digest, required, said
 from onceward.http.request import Request
 from onceward.http.route import TOKEN
 from onceward.keys.ledger_keys import ledger_key
-from onceward.observe.logs import logger
 
 Identify = Callable[[Request], object]
 _COOKIE: Final = "cookie:"
 _HEADER: Final = "header:"
-_AUTHORIZATION: Final = "authorization"
 _CHOICES: Final = (
     "say whose keys they are, so that no caller gets another's answer. Give "
     "Scope.CREDENTIAL, the Authorization or X-Api-Key that was sent, for API keys that do not change; "
@@ -33,42 +28,6 @@ _CHOICES: Final = (
     "'cookie:NAME'; 'header:NAME', which a proxy you trust sets; "
     "or Scope.EVERYBODY, when all callers may get each other's answers"
 )
-
-# Credentials of these schemes change with each request (time, nonce, signature). A retry would look like another caller and run again.
-_NEW_EACH_TIME: Final = frozenset(
-    {
-        "aws",
-        "aws4-ecdsa-p256-sha256",
-        "aws4-hmac-sha256",
-        "concealed",
-        "digest",
-        "eg1-hmac-sha256",
-        "hawk",
-        "hmac-sha256",
-        "hoba",
-        "mutual",
-        "negotiate",
-        "ntlm",
-        "oauth",
-        "scram-sha-1",
-        "scram-sha-256",
-        "sharedkey",
-        "sharedkeylite",
-        "signature",
-    }
-)
-
-# A client without its token sends the scheme's name only, as other clients do, too. That is no credential.
-_SCHEMES: Final = frozenset({"apikey", "basic", "bearer", "dpop", "token"})
-_SHORT: Final = 12  # a header line with only such a name has at most this many characters
-
-
-class Unscoped(ValueError):
-    """The owner of a key is unknown. The text tells the reader of the answer what is missing."""
-
-
-class Nobody(Unscoped):
-    """The request does not say who its caller is."""
 
 
 class _Pass:
@@ -141,58 +100,7 @@ class Scope:
         """
         if not headers or not all(TOKEN(str(name)) for name in headers):
             raise ValueError(f"Scope.credential{headers!r}: give the names of headers, as in 'X-Auth-Token'")
-        return Scope(_Credential(headers), f"Scope.credential({', '.join(map(repr, headers))})")
-
-
-class _Credential:
-    """Tells callers apart by their credentials. Only a hash of these is kept."""
-
-    def __init__(self, headers: tuple[str, ...]) -> None:
-        # Authorization comes first: _check reads it there.
-        self._headers = tuple(sorted({name.lower() for name in headers}, key=lambda name: name != _AUTHORIZATION))
-        self._warned = False
-
-    def __call__(self, request: Request) -> str:
-        sent: list[str] = []
-        for name in self._headers:
-            for line in request.lines(name):
-                if len(line) <= _SHORT and _is_bare(line):
-                    continue
-                if not line.isspace():
-                    sent.append(f"{name}: {line}")
-        if self._headers[0] == _AUTHORIZATION:
-            self._check(request, sent)
-        if not sent:
-            raise Nobody(f"the request has no credential ({', '.join(self._headers)})")
-        if not self._warned:
-            self._warn(sent)
-        return _digest("credential", "\n".join(sent))
-
-    def _check(self, request: Request, sent: list[str]) -> None:
-        """Refuse credentials that cannot identify a retry or a caller."""
-        if not sent or not sent[0].startswith(_AUTHORIZATION):
-            if _said(request, "cookie"):
-                # The API key may belong to a web page, so that all its users send the same one.
-                raise Unscoped(
-                    "the request has cookies and no Authorization. This server must be told which cookie says who its "
-                    "callers are (scope='cookie:NAME')"
-                )
-            return
-        scheme = sent[0].split(maxsplit=2)[1].lower()
-        if scheme in _NEW_EACH_TIME:
-            raise Unscoped(
-                f"credentials of the scheme {scheme} are new for each request, so they do not identify a retry. "
-                "This server must be told who its callers are (scope=)"
-            )
-
-    def _warn(self, sent: list[str]) -> None:
-        """Log once that a token expires."""
-        if any(line.count(".") > 1 and _expires(line) for line in sent):
-            self._warned = True
-            logger().warning(
-                "the scope is the credential itself, and a caller sent a token (JWT) that expires. If a client renews its token between "
-                "two tries, it counts as another caller, and its request runs twice. Give scope= a verified user instead"
-            )
+        return Scope(Credential(headers), f"Scope.credential({', '.join(map(repr, headers))})")
 
 
 def scope_of(source: object) -> Scope | None:
@@ -218,10 +126,10 @@ def scope_of(source: object) -> Scope | None:
     if not kind or not TOKEN(name):
         raise ValueError(f"scope={source!r}: {_CHOICES}")
     if kind == _COOKIE:
-        return Scope(lambda request: _digest(source, _sent(request.cookie(name), f"the cookie {name}")), source)
+        return Scope(lambda request: digest(source, required(request.cookie(name), f"the cookie {name}")), source)
     header = name.lower()
     return Scope(
-        lambda request: _digest(_HEADER + header, _sent("\n".join(_said(request, header)), f"the header {name}")),
+        lambda request: digest(_HEADER + header, required("\n".join(said(request, header)), f"the header {name}")),
         source,
     )
 
@@ -229,12 +137,7 @@ def scope_of(source: object) -> Scope | None:
 def _host(request: Request) -> str:
     if request.identity is None:
         raise Nobody("neither the gateway nor the web server in front of this service has authenticated the caller")
-    return _digest("identity", request.identity)
-
-
-def _said(request: Request, header: str) -> list[str]:
-    """Return the lines of a header that are not empty."""
-    return list(filter(str.strip, request.lines(header)))
+    return digest("identity", request.identity)
 
 
 def _told(scope: object) -> object:
@@ -259,35 +162,6 @@ def _told(scope: object) -> object:
     ) from error
 
 
-def _sent(value: str | None, what: str) -> str:
-    if not value:
-        raise Nobody(f"{what} is missing, so the caller is unknown")
-    return value
-
-
-def _is_bare(line: str) -> bool:
-    """Tell whether a header's line has no credential."""
-    said = line.strip()
-    return not said or said.lower() in _SCHEMES
-
-
-def _expires(line: str) -> bool:
-    """Tell whether a header's line ends with a JWT with an expiry (RFC 7519, section 4.1.4)."""
-    parts = line.rsplit(maxsplit=1)[-1].split(".")
-    if len(parts) != 3:
-        return False
-    try:
-        claims = msgspec.json.decode(urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(claims, dict) and "exp" in claims
-
-
-def _digest(kind: str, text: str) -> str:
-    """Return 128 bits of a hash. Operators read the ledger, so it must not show credentials."""
-    return sha256(f"{kind}\n{text}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
-
-
-Scope.CREDENTIAL = Scope(_Credential(("Authorization", "X-Api-Key")), "Scope.CREDENTIAL")
+Scope.CREDENTIAL = Scope(Credential(("Authorization", "X-Api-Key")), "Scope.CREDENTIAL")
 Scope.HOST = Scope(_host, "Scope.HOST")
 Scope.EVERYBODY = Scope(lambda _: "*", "Scope.EVERYBODY")

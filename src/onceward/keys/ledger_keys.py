@@ -76,6 +76,11 @@ def scoped_key(name: str, parts: Sequence[object]) -> str:
     return f"{name}:{form}"
 
 
+def step_name(name: object) -> str:
+    """Return the name of a step as its record has it; of the form of :func:`ledger_key`, and raises its errors."""
+    return _short(_form(name, "step"), LONGEST)
+
+
 def checked_name(name: object) -> str:
     """Return ``name``, or raise ValueError when it cannot be a namespace of keys."""
     # Lone surrogates are not UTF-8.

@@ -52,15 +52,7 @@ class KeyReader:
         self.by_path = isinstance(key, str) or isinstance(fingerprint, str)
 
     def key(self, named: Named, given: Named) -> object:
-        """Return the key of an input.
-
-        Args:
-            named: the inputs for paths.
-            given: the inputs for callables.
-
-        Raises:
-            KeyMissing: the key is missing.
-        """
+        """Return the key from the inputs for paths (``named``) or callables (``given``); raises KeyMissing."""
         try:
             found = self._key(named, given)
         except (LookupError, AttributeError) as error:  # in a callable: order["id"], order.id

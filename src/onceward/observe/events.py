@@ -1,7 +1,7 @@
 """The events that observers get. All durations are seconds on the owner's clock."""
 
 from collections.abc import Callable
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import Final, Literal, NamedTuple
 
 from onceward.core.protocol import Verdict, has_taken_over
@@ -86,29 +86,7 @@ class StoreRequest(NamedTuple):
     kind: Literal["store_request"] = "store_request"
 
 
-_ROUTE: ContextVar[str | None] = ContextVar("onceward_route", default=None)
-
-
-class Within:
-    """A context in which events name the route of an HTTP request."""
-
-    __slots__ = ("_route", "_token")
-    _token: Token[str | None]
-
-    def __init__(self, route: str) -> None:
-        self._route = route
-
-    def __enter__(self) -> None:
-        self._token = _ROUTE.set(self._route)
-
-    def __exit__(self, *_: object) -> None:
-        _ROUTE.reset(self._token)
-
-
-def route() -> str | None:
-    """Return the route that events name in this context."""
-    return _ROUTE.get()
-
+ROUTE: ContextVar[str | None] = ContextVar("onceward_route", default=None)  # of the HTTP request that events name
 
 Happening = Event | StoreRequest
 Observer = Callable[[Happening], object]
@@ -117,7 +95,7 @@ Observer = Callable[[Happening], object]
 def about(kind: Kind, record: Record) -> Event:
     """Return the event of this kind about the key of ``record``."""
     key = record.key
-    return Event(kind, key, key.partition(":")[0], record.attempts, record.fence, record.worker, route=_ROUTE.get())
+    return Event(kind, key, key.partition(":")[0], record.attempts, record.fence, record.worker, route=ROUTE.get())
 
 
 _REFUSED: Final[dict[Verdict, Kind]] = {Verdict.BUSY: "busy", Verdict.MISMATCH: "mismatch", Verdict.PARKED: "parked"}
@@ -125,16 +103,13 @@ _REFUSED: Final[dict[Verdict, Kind]] = {Verdict.BUSY: "busy", Verdict.MISMATCH: 
 
 def of_memory(key: str) -> Event:
     """Return the event of a duplicate that was answered from memory, not from the ledger."""
-    return Event("replayed", key, key.partition(":")[0], route=_ROUTE.get())
+    return Event("replayed", key, key.partition(":")[0], route=ROUTE.get())
 
 
 def of_claiming(answer: Won | Replay | Refused, waited: float | None, error: Exception | None = None) -> Event | None:
     """Return the event of a claim: won, answered or refused; None when only a newer version knows what the record means.
 
-    Args:
-        answer: the result of the claim.
-        waited: how long the claim took.
-        error: the error that a refused caller gets.
+    ``waited`` is how long the claim took, and ``error`` what a refused caller gets.
     """
     if isinstance(answer, Won):
         kind: Kind = "taken_over" if has_taken_over(answer.record, answer.before) else "claimed"

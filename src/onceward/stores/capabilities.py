@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from onceward.core.drivers import Steps, Transport
+from onceward.core.record import Record
 from onceward.core.steps import Commit
 from onceward.core.views import Criteria
 from onceward.errors import StoreError
@@ -105,10 +106,13 @@ class Session(Transport, Protocol):
         """Return False if the open transaction is not the one that began here. It can undo what was written."""
 
     def flush(self) -> Steps[None]:
-        """Send what the body has left unsent. What that raises is the body's own error."""
+        """Send what the body has left unsent. What that raises is the body's own error. The completion and the COMMIT follow."""
 
-    def commit(self) -> Steps[None]:
-        """Commit. Raises :class:`Ended`, and commits nothing, if it is not the one that began here."""
+    def commit(self) -> Steps[Record | None]:
+        """Commit. Return the completed record, if its swap was kept for the COMMIT.
+
+        Raises :class:`Ended`, and commits nothing, if it is not the transaction that began here.
+        """
 
     def rollback(self) -> Steps[None]:
         """Roll back if a transaction is open, and leave the connection as it was found, whoever has ended it."""

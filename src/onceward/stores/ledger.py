@@ -13,6 +13,7 @@ from onceward.core.views import Criteria
 from onceward.errors import Busy, OncewardError, UnknownNeed
 from onceward.observe.logs import logger
 from onceward.results.outcomes import storable
+from onceward.results.step_entries import entries_of, without
 from onceward.stores.capabilities import FIND
 from onceward.stores.contract import Damaged, DamagedRecord, Page, Purged, Store
 
@@ -213,6 +214,43 @@ class Ledger:
             return protocol.unparked(record)
 
         return self._change(key, write, "is not parked")
+
+    def retry(self, key: str, step: str) -> Record:
+        """Forget ``step`` of a key and all steps recorded after it, so that the next delivery makes them again.
+
+        Also for a completed key, whose result is forgotten, too. A downstream that knows ``claim.key(step)`` deduplicates.
+
+        Args:
+            key: the key in the ledger.
+            step: the step's name, as ``onceward show`` prints it.
+
+        Returns:
+            The new record.
+
+        Raises:
+            NotFound: there is no such key.
+            Busy: a worker holds it.
+            KeepsMessage: it keeps a message of a queue, which its next delivery would lose.
+            OncewardError: it has no such step.
+        """
+
+        def write(record: Record, now: float) -> Write | None:
+            if protocol.is_live(record, now):
+                raise Busy(key, record.lease_until - now, record.worker)
+            if protocol.message_in(record) is not None:
+                raise KeepsMessage(
+                    f"{key}: it keeps a message that is in no queue any more: unpark it with --to QUEUE first"
+                )
+            try:
+                steps = without(record.steps, step)
+                names = ", ".join(map(repr, entries_of(record.steps))) or "none"
+            except ValueError as error:
+                raise OncewardError(f"{key}: its steps cannot be read: {error}") from error
+            if steps is None:
+                raise OncewardError(f"{key}: it has no step {step!r}. Recorded are: {names}")
+            return protocol.retried(record, steps)
+
+        return self._change(key, write, "cannot be retried")
 
     def purge(self, batch: int = PAGE, limit: int | None = None) -> int:
         """Delete expired records and return how many. Writes also do this, a few at a time.

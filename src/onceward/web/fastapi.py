@@ -35,8 +35,8 @@ from onceward.once import check_once
 from onceward.web import openapi
 from onceward.web.asgi_messages import lines_of
 from onceward.web.fastapi_caller import dependency
-from onceward.web.fastapi_endpoints import unguarded
 from onceward.web.fastapi_route import Idempotent, IdempotentRoute
+from onceward.web.fastapi_unguarded import unguarded
 
 if TYPE_CHECKING:
     from onceward.once import Once

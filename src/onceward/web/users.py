@@ -10,8 +10,9 @@ from typing import Any, Final, cast
 
 from onceward.claim.arguments import check_hook
 from onceward.http.answer import Answer
+from onceward.http.credentials import Nobody
 from onceward.http.request import Request
-from onceward.http.scope import Nobody, Scope
+from onceward.http.scope import Scope
 
 Who = Callable[[Any], object]  # from a framework's user to what identifies it
 _PK: Final = attrgetter("pk")

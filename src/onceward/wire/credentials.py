@@ -162,6 +162,11 @@ def find_region(region: str | None = None) -> str:
     return found
 
 
+def client_of(service: str, arn: str) -> Any:
+    """Return botocore's client of a service for the region of an ARN. Raises ImportError without botocore."""
+    return _session().create_client(service, region_name=arn.split(":")[3])
+
+
 _SOURCES: weakref.WeakSet[CredentialSource] = weakref.WeakSet()
 
 

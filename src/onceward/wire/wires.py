@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from onceward.core.clock import Clock, boottime
 from onceward.wire.calls import AsyncWire, Call, Many, ObjectCall, ServiceAnswer, Wire
+from onceward.wire.codes import EXPIRED, SKEWED, code_of
 
 AT_ONCE = 8  # parallel calls of one batch; the sync wire uses one thread each
 
@@ -51,6 +52,11 @@ class Wires:
             if isinstance(answer, BaseException) and not isinstance(answer, Exception):
                 raise answer
         return [answer for answer in got if isinstance(answer, ServiceAnswer | Exception)]
+
+    def may_renew(self, answer: ServiceAnswer) -> bool:
+        """Return whether a signature was refused, and may be accepted with the server's time or new credentials."""
+        code = "" if answer.status == 200 else code_of(answer)
+        return code in SKEWED or (code in EXPIRED and self.renew())
 
     def close(self) -> None:
         """Close both wires. The next call opens them again."""

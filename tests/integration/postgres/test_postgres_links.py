@@ -246,6 +246,32 @@ def test_a_closed_connection_of_asyncpg_says_so(store, postgres):
     asyncio.run(use())
 
 
+@pytest.mark.parametrize("kind", ["pool", "connections"])
+@pytest.mark.parametrize("postgres", [Postgres], indirect=True, ids=["15"])
+def test_asyncpg_with_its_statement_cache_works_behind_a_pooler(kind, bouncer, store):
+    import asyncpg
+
+    async def use():
+        if kind == "pool":
+            made = [await asyncpg.create_pool(bouncer.url, min_size=4, max_size=4)]
+        else:
+            made = [await asyncpg.connect(bouncer.url) for _ in range(4)]
+        stores = [open_ledger(one, schema=store.names.schema) for one in made]
+
+        async def claim(number):
+            mine = stores[number % len(stores)]
+            for turn in range(10):
+                held = (await drive_async(mine.insert(claim_of(f"{number} {turn}", "a")), mine)).record
+                assert (await drive_async(mine.swap(next_of(held, status=COMPLETED), held), mine)).won
+
+        await asyncio.gather(*[claim(number) for number in range(8)])
+        for one in made:
+            await one.close()
+
+    asyncio.run(use())
+    assert len(drive(store.scan("", None, 100), store).records) == 80
+
+
 def test_a_connection_in_a_transaction_is_refused(store, postgres):
     with psycopg.connect(postgres.url) as connection:
         mine = open_ledger(connection, schema=store.names.schema)

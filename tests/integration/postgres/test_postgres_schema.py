@@ -163,6 +163,17 @@ def test_doctor_sees_a_clock_that_is_behind_the_ledger(moved):
     store.close()
 
 
+@pytest.mark.parametrize(("moves", "told"), [(60, "ahead of this host"), (-60, "behind this host")])
+def test_doctor_compares_the_clock_of_a_server_with_its_hosts(moved, moves, told):
+    url, move = moved
+    store = open_store(url)
+    drive(store.load("key"), store)
+    assert "clock" not in findings(store)
+    move(moves)
+    assert told in findings(store)["clock"].says
+    store.close()
+
+
 def test_a_fence_grows_although_the_clock_steps_back(moved):
     url, move = moved
     store = open_store(url)

@@ -191,11 +191,12 @@ def test_heartbeats_beside_a_transaction_are_not_held_up_by_it(schema, plain):
     once.close()
 
 
-def test_a_transaction_adds_two_statements_and_a_duplicate_takes_one(once, postgres, table, tmp_path):
+def test_a_transaction_adds_two_statements_and_no_round_trip(once, postgres, table, tmp_path):
     def asked(path):
-        """Return the first word of each statement in libpq's trace."""
-        told = [line for line in path.read_text().splitlines() if "\tQuery\t" in line or "\tParse\t" in line]
-        return [line.replace('""', "").partition('"')[2].split()[0].strip('"') for line in told]
+        """Return the first word of each statement in libpq's trace, and how often it waits for the server."""
+        told = [line.split("\t") for line in path.read_text().splitlines()]
+        sent = [line[4].replace('""', "").partition('"')[2] for line in told if line[3] in {"Query", "Parse"}]
+        return [text.split()[0].strip('"') for text in sent], "".join(line[1] for line in told).count("FB")
 
     def act(connection):
         with once.transaction("k", connection):
@@ -213,7 +214,7 @@ def test_a_transaction_adds_two_statements_and_a_duplicate_takes_one(once, postg
                     act(connection)
                 connection.pgconn.untrace()
             seen.append(asked(path))
-    assert seen == [["BEGIN", "WITH", "INSERT", "WITH", "COMMIT"], ["BEGIN", "WITH", "ROLLBACK"]]
+    assert seen == [(["BEGIN", "WITH", "INSERT", "WITH", "COMMIT"], 3), (["BEGIN", "WITH", "WITH", "ROLLBACK"], 3)]
 
 
 # --- forks --------------------------------------------------------------------------------------------------------

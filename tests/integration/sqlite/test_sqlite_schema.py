@@ -102,7 +102,7 @@ def test_migrate_adds_the_columns_once(path):
     told = cli.run("migrate")
     assert (told.returncode, told.stdout.decode()) == (
         0,
-        "added: column updated_at\nadded: column worker\nadded: column needs\nadded: index onceward_stopped\n",
+        "added: column updated_at\nadded: column worker\nadded: column needs\nadded: column steps\nadded: index onceward_stopped\n",
     )
     assert cli.run("migrate").stdout.endswith(b"needs no migration\n")
     parts = json.loads(cli.run("migrate", "--json").stdout)["parts"]

@@ -1,11 +1,73 @@
-"""URLs of stores: their parts, and the same text again."""
+"""What a store's URL may say, and that nothing in it is passed over in silence."""
 
 import sys
 from subprocess import run
 
 import pytest
 
-from onceward import stores
+from onceward import Once, stores
+from onceward.stores import open_store
+from onceward.stores.sqlite.store import SqliteStore
+
+BASES = ["sqlite:///ledger.db", "dynamodb://ledger", "memory:"]
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("end", ["#", "#x", "?timeout=5#x", "?region=a#b"])
+def test_a_fragment_is_refused_and_how_a_hash_is_written_is_told(base, end):
+    with pytest.raises(ValueError, match="write it %23"):
+        open_store(base + end)
+
+
+def test_a_key_prefix_with_a_bare_hash_is_refused():
+    with pytest.raises(ValueError, match="write it %23"):
+        open_store("dynamodb://ledger?region=eu-west-1&partition=pk=ONCE#{key}")
+    assert open_store("dynamodb://ledger?partition=pk=ONCE%23{key}").layout.parts[0].prefix == "ONCE#"
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("query", ["timeout=1&timeout=2", "timeout=1&%74imeout=1", "region=a&region=b", "x=1&x=1"])
+def test_an_option_that_is_given_twice_is_refused(base, query):
+    with pytest.raises(ValueError, match="is given twice"):
+        open_store(f"{base}?{query}")
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("query", ["timeout=", "timeout", "region=&timeout=1", "probe", "name.owner="])
+def test_an_option_without_a_value_is_refused(base, query):
+    with pytest.raises(ValueError, match="has no value"):
+        open_store(f"{base}?{query}")
+
+
+def test_a_plus_is_a_plus_and_a_space_is_written_as_in_a_path():
+    layout = open_store("dynamodb://ledger?partition=pk=a+b%20c%2B{key}").layout
+    assert layout.parts[0][:2] == ("pk", "a+b c+")
+
+
+@pytest.mark.parametrize("prefix", ["a+b", "a b", "a%b", "a#b", "a&b", "a=b", "ä/:b"])
+def test_a_stores_own_url_opens_the_same_store(prefix):
+    from onceward.stores.dynamodb import open_table
+
+    store = open_table("ledger", region="eu-west-1", partition=f"pk={prefix}{{key}}", names={"owner": f"o {prefix}"})
+    again = open_store(store.url)
+    assert (again.url, again.layout.parts) == (store.url, store.layout.parts)
+    assert again.layout.names == store.layout.names
+
+
+def test_empty_parts_of_a_query_say_nothing():
+    assert open_store("sqlite:///ledger.db?").url == open_store("sqlite:///ledger.db?&synchronous=normal&").url
+
+
+@pytest.mark.parametrize("name", ["a?timeout=1.db", "100%.db", "50%25.db", "#1.db", "a b.db"])
+def test_the_url_of_a_store_opens_the_same_file(tmp_path, name):
+    store = SqliteStore(tmp_path / name)
+    Once(store).run("k", int)
+    store.close()
+    assert (tmp_path / name).exists()
+    again = Once(store.url)
+    assert again.store.path == store.path
+    assert again.ledger.stats()["COMPLETED"] == 1
+    again.close()
 
 
 @pytest.mark.parametrize(

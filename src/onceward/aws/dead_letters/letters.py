@@ -89,16 +89,11 @@ class Letters:
 def copied(message: Message, dedup: str | None, room: int, *, by_default: bool) -> Outgoing:
     """Return a copy of a message, with its default key as an attribute.
 
-    SQS gives the copy a new message id. If that became its key, the effect could happen again.
-
-    Args:
-        message: the message.
-        dedup: the copy's deduplication id, the same each time; None in a standard queue.
-        room: the most bytes of a message in the target queue.
-        by_default: whether its consumer uses the default key.
+    SQS gives the copy a new message id. If that became its key, the effect could happen again. ``dedup`` is the copy's
+    deduplication id, the same each time; None in a standard queue. ``room`` is the most bytes of a message in the target queue.
 
     Raises:
-        Refusal: the consumer does, and there is no room for the attribute.
+        Refusal: the consumer uses the default key (``by_default``), and there is no room for the attribute.
     """
     same = Outgoing(message.body, message.user_attributes, message.group, dedup)
     if _text(message.user_attributes.get(KEY_ATTRIBUTE)) is not None:

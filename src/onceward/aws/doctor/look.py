@@ -8,7 +8,7 @@ from onceward.core.policy import Policy
 from onceward.stores.capabilities import INSPECT
 from onceward.stores.contract import Store
 from onceward.stores.inspection import Gaps
-from onceward.wire.sdk import client_of
+from onceward.wire.credentials import client_of
 
 
 class Inspection:

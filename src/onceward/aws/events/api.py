@@ -20,7 +20,7 @@ from onceward.http.options import with_wait
 from onceward.http.rules import Rules, rules_of
 from onceward.http.verdict import KeyedRequest, PassedRequest, PendingRequest
 from onceward.keys.ledger_keys import scoped_key
-from onceward.observe.events import Within
+from onceward.observe.events import ROUTE
 from onceward.once import Once, check_once
 from onceward.results.codec import Codec
 
@@ -135,11 +135,13 @@ class _Request:
             with asked or nullcontext():
                 return self._watched(asked, self._called(None))
         guard, exchange, key = self._begin(asked)
+        told = ROUTE.set(asked.route)
         try:
-            with Within(asked.route):
-                record = guard.call(key, asked.fingerprint, lambda: self._run(exchange), (), {})
+            record = guard.call(key, asked.fingerprint, lambda: self._run(exchange), (), {})
         except Exception as error:
             return self._translated(exchange.refused(error))
+        finally:
+            ROUTE.reset(told)
         return self._ended(exchange, record)
 
     async def answer_async(self) -> object:
@@ -150,11 +152,13 @@ class _Request:
             with asked or nullcontext():
                 return self._watched(asked, await self._called_async(None))
         guard, exchange, key = self._begin(asked)
+        told = ROUTE.set(asked.route)
         try:
-            with Within(asked.route):
-                record = await guard.call_async(key, asked.fingerprint, lambda: self._run_async(exchange), (), {})
+            record = await guard.call_async(key, asked.fingerprint, lambda: self._run_async(exchange), (), {})
         except Exception as error:
             return self._translated(exchange.refused(error))
+        finally:
+            ROUTE.reset(told)
         return self._ended(exchange, record)
 
     def _begin(self, asked: KeyedRequest) -> tuple[Guard, Exchange, str]:

@@ -51,11 +51,7 @@ class Source(NamedTuple, Generic[T]):
 def wrapping(
     once: Once, source: Source[T], options: DeliveryOptions
 ) -> Callable[[Callable[..., object]], LambdaHandler[T]]:
-    """Return the decorator for a source; it raises TypeError or ValueError if an option or the function does not fit.
-
-    Raises:
-        TypeError: ``once`` is not a Once.
-    """
+    """Return the decorator for a source; it raises TypeError or ValueError if an option or the function does not fit."""
     check_once(once, f"@{source.name}({{}})")
 
     def decorate(function: Callable[..., object]) -> LambdaHandler[T]:

@@ -18,7 +18,7 @@ from onceward.errors import StoreError
 from onceward.observe.logs import logger
 from onceward.wire.calls import Call, Service, ServiceAnswer
 from onceward.wire.clock import ServerClock
-from onceward.wire.codes import EXPIRED, FIXES, PASSING, SKEWED, code_of, message_of, passes, short
+from onceward.wire.codes import FIXES, PASSING, code_of, message_of, passes, short
 from onceward.wire.wires import Wires
 
 SQS: Final = Service("SQS", "sqs", "AmazonSQS")
@@ -202,7 +202,7 @@ class QueueSteps:
                 self._clock.learn(answer)
                 if answer.status == 200:
                     return cast("Mapping[str, Any]", answer.body)
-                if not renewed and self._may_renew(answer):
+                if not renewed and self._wires.may_renew(answer):
                     renewed = True
                     continue
                 code, message = code_of(answer), message_of(answer)
@@ -212,11 +212,6 @@ class QueueSteps:
             if pause is None:
                 raise failed
             yield pause
-
-    def _may_renew(self, answer: ServiceAnswer) -> bool:
-        """Tell whether a signature was refused, but the server's time or new credentials may help."""
-        code = code_of(answer)
-        return code in SKEWED or (code in EXPIRED and self._wires.renew())
 
     def _unmentioned(self, action: str) -> QueueError:
         what = "the answer does not say what became of this message"

@@ -63,13 +63,7 @@ class QueueSettings(NamedTuple):
         return vain == 0 or (vain == 1 and (self.dead_letters is None or self.receives > FEW))
 
     def warnings(self, policy: Policy, visibility: int, pause: float) -> Iterator[str]:
-        """Yield what is unsafe for a worker of this queue.
-
-        Args:
-            policy: as :meth:`bounded` returns it.
-            visibility: seconds for which the worker makes messages invisible.
-            pause: the longest pause of a message, in seconds.
-        """
+        """Yield what is unsafe for a worker that makes messages invisible for ``visibility`` seconds, and pauses so long."""
         days = self.retention / 86400
         tried = ((policy.max_attempts or 1) - 1) * pause
         if self.dead_letters is None and tried >= self.retention:

@@ -11,7 +11,7 @@ from onceward.stores.dynamodb.table import DynamoTable
 from onceward.stores.inspection import Gaps, Unanswered
 from onceward.wire.calls import Call, ServiceAnswer
 from onceward.wire.codes import code_of
-from onceward.wire.sdk import client_of
+from onceward.wire.credentials import client_of
 
 _UNKNOWN = {"UnknownOperation", "InvalidAction", "NotImplemented", "UnsupportedOperation"}  # codes of emulators
 _TIMES = ("lease_until", "created_at", "fence")  # fields of a record that DynamoDB could take for a time to delete it

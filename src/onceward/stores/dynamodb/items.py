@@ -117,7 +117,7 @@ class Layout:
         if seen is not None:
             places = compress(_PLACES, map(ne, record, seen))
             return {names[n - 1]: NULL if record[n] is None else _FORMS[n](record[n]) for n in places}
-        key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, written, by, needs = record
+        key, status, owner, fence, beat, until, tries, mark, result, error, made, ends, written, by, needs, did = record
         item = self.key(key)
         item[names[0]] = {"S": status}
         item[names[1]] = {"S": owner}
@@ -140,6 +140,8 @@ class Layout:
             item[names[12]] = {"S": by}
         if needs is not None:
             item[names[13]] = {"S": needs}
+        if did is not None:
+            item[names[14]] = {"S": did}
         return item
 
     def record(self, item: Mapping[str, Mapping[str, Any]]) -> Record:
@@ -167,6 +169,7 @@ class Layout:
                 None if written is None else float(written),
                 get(names[12], _ABSENT).get("S"),
                 get(names[13], _ABSENT).get("S"),
+                get(names[14], _ABSENT).get("S"),
             )
             return tuple.__new__(Record, fields)  # as in Write.at
         except (KeyError, ValueError, TypeError, zlib.error) as error:
@@ -244,6 +247,6 @@ def _unpacked(value: Value | None) -> str | None:
 # By the field's place in a record
 _FORMS: Final[tuple[Callable[[Any], Value], ...]] = (
     *(_text, _text, _text, _whole, _whole, _time, _whole),
-    *(_text, _packed, _text, _time, _time, _time, _text, _text),
+    *(_text, _packed, _text, _time, _time, _time, _text, _text, _text),
 )
 _PLACES: Final = range(len(_FORMS))

@@ -14,7 +14,7 @@ from onceward.stores.dynamodb.requests import Requests
 from onceward.stores.observed import Observed, Tell
 from onceward.wire.calls import Call, Many, ObjectCall, ServiceAnswer
 from onceward.wire.clock import ServerClock
-from onceward.wire.codes import EXPIRED, SKEWED, code_of
+from onceward.wire.codes import code_of
 from onceward.wire.wires import Wires
 
 
@@ -28,6 +28,7 @@ class DynamoTable(Observed):
         self.clock = ServerClock(clock)
         self._s3_clock = ServerClock(clock)  # only signatures go by it
         self._wires = wires
+        self.may_renew = wires.may_renew
 
     def exchange(self, request: object) -> object:
         """Send a call, or many in parallel."""
@@ -96,11 +97,6 @@ class DynamoTable(Observed):
                 return answer
             again = False
             answer = cast("ServiceAnswer", (yield call))
-
-    def may_renew(self, answer: ServiceAnswer) -> bool:
-        """Return whether a signature was refused, and may be accepted with the server's time or new credentials."""
-        code = "" if answer.status == 200 else code_of(answer)
-        return code in SKEWED or (code in EXPIRED and self._wires.renew())
 
     def failure(self, call: Call | ObjectCall, answer: ServiceAnswer) -> StoreError:
         """Return the error that an answer is."""

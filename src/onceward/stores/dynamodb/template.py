@@ -29,15 +29,10 @@ Grants = Mapping[str, Sequence[Grant]]  # by role
 
 
 def template(store: DynamoStore, kind: str, options: AbstractSet[str]) -> str:
-    """Return the template of a ledger's table (:data:`onceward.stores.capabilities.TEMPLATE`).
+    """Return the template of a ledger's table (:data:`onceward.stores.capabilities.TEMPLATE`). Nothing is sent.
 
-    Args:
-        store: the ledger; nothing is sent to it.
-        kind: "cloudformation" (YAML) or "terraform" (HCL).
-        options: "pitr" asks for point-in-time recovery.
-
-    Raises:
-        ValueError: another kind or option.
+    ``kind`` is "cloudformation" (YAML) or "terraform" (HCL), and the option "pitr" asks for point-in-time recovery. Any other
+    is a ValueError.
     """
     if "ttl" in options:
         raise ValueError("--ttl is for a table that exists; what --print prints has a TTL in any case")

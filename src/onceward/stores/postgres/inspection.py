@@ -1,5 +1,6 @@
 """The facts about a PostgreSQL server and the ledger in it, for doctor."""
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,7 +24,7 @@ _SETTINGS: Final = (
     "current_setting('full_page_writes') = 'on', current_setting('synchronous_commit'), "
     "current_setting('synchronous_standby_names') <> '', pg_is_in_recovery(), "
     "current_setting('default_transaction_isolation'), current_setting('autovacuum') = 'on', "
-    "(SELECT count(*) FROM pg_stat_replication)"
+    "(SELECT count(*) FROM pg_stat_replication), date_part('epoch', clock_timestamp())"
 )
 _DEAD: Final = (
     "SELECT n_live_tup, n_dead_tup, coalesce((SELECT true FROM pg_class WHERE oid = relid "
@@ -40,6 +41,7 @@ class Server(NamedTuple):
     """A PostgreSQL server, as a session of the ledger sees it.
 
     Attributes:
+        off: seconds by which the server's clock is ahead of this host's, at least; negative if it is behind.
         ahead: seconds by which the newest write is ahead of the server's clock; None if there is none.
         live: rows of the ledger, about; None if there is no ledger.
         dead: rows that no vacuum has removed, about.
@@ -56,6 +58,7 @@ class Server(NamedTuple):
     isolation: str
     autovacuum: bool
     replicas: int
+    off: float = 0.0
     ahead: float | None = None
     live: int | None = None
     dead: int = 0
@@ -100,6 +103,14 @@ class Server(NamedTuple):
                 f"the server's clock is {self.ahead:.1f} s behind the newest write to the ledger",
                 "leases and records last that much longer, as after a failover to a host whose clock is late",
                 "synchronise the clocks of all database hosts",
+            )
+        elif abs(self.off) > _BEHIND:
+            yield Finding(
+                "warning",
+                "clock",
+                f"the server's clock is {abs(self.off):.1f} s {'ahead of' if self.off > 0 else 'behind'} this host's",
+                "a failover between hosts whose clocks differ shortens or lengthens every lease by as much",
+                "synchronise the clocks of all database hosts, standbys too; or this host's clock is the wrong one",
             )
         yield from self._of_churn()
         if not self.claims:
@@ -158,8 +169,10 @@ class Server(NamedTuple):
 def inspect(store: "PostgresStore") -> Server:
     """Return the facts (:data:`onceward.stores.capabilities.INSPECT`)."""
     bare = store.bare
-    (settings,) = bare.exchange(RawQuery(_SETTINGS))
-    server = Server(*settings)
+    asked = time.time()
+    ((*settings, shown),) = bare.exchange(RawQuery(_SETTINGS))
+    off = shown - asked if shown < asked else max(0.0, shown - time.time())
+    server = Server(*settings)._replace(off=off)
     try:
         ((ahead,),) = bare.exchange(RawQuery(_AHEAD.format(table=store.names.table)))
     except SqlError as error:

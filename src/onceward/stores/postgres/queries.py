@@ -65,7 +65,7 @@ class InsertQuery(OneRow):
 
     def choose(self, *, takes: bool) -> None:
         """Call the function, or not."""
-        self.text = self._statements.claim if takes else self._statements.insert
+        self.text = self._statements.take if takes else self._statements.insert
         self.values = (self.values[0], *(self._given if takes else self._given[: len(WRITE)]))
 
     def reply(self, rows: Sequence[Row]) -> Reply:

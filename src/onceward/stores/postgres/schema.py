@@ -10,8 +10,8 @@ from onceward.stores.postgres.claiming import DIGEST, function
 from onceward.stores.sql.finding import having
 
 VERSION: Final = 1  # code that does not know it refuses the ledger
-MINOR: Final = 1  # counts what was added since; the ledger calls it its layout
-ADDED: Final[dict[str, str]] = {}  # columns that a ledger of a lower minor lacks
+MINOR: Final = 2  # counts what was added since; the ledger calls it its layout
+ADDED: Final[dict[str, str]] = {"steps": "text"}  # columns that a ledger of a lower minor lacks
 PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 _LOCK: Final = 7162831505713  # a number of our own, for all ledgers of a database
 LONGEST: Final = 50  # characters of a table's name: those of its index and second table have 63
@@ -69,7 +69,8 @@ def schema(names: Names) -> list[str]:
     expires_at timestamptz,
     updated_at timestamptz,
     worker text,
-    needs text
+    needs text,
+    steps text
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000)""",
         f"CREATE INDEX IF NOT EXISTS {index} ON {table} (expires_at) WHERE expires_at IS NOT NULL",
         f"CREATE TABLE IF NOT EXISTS {meta} (name text PRIMARY KEY, value text NOT NULL)",

@@ -5,7 +5,7 @@ What each driver does of its own is in ``session_*.py``.
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -13,11 +13,12 @@ from psycopg import Connection
 from psycopg.pq import TransactionStatus
 
 from onceward.core.drivers import Steps
+from onceward.core.record import Record
 from onceward.errors import StoreError
 from onceward.stores.capabilities import Anew, Apart, Ended, TransactionState
-from onceward.stores.postgres.faults import ANEW, LOCKED, refused, unreachable
-from onceward.stores.postgres.inside import KNOWN, PLACE, TRY_LOCK, XID, Inside
-from onceward.stores.postgres.queries import OneRow, Query, RawQuery, Row
+from onceward.stores.postgres.faults import ANEW, LOCKED, Broken, refused, unreachable
+from onceward.stores.postgres.inside import KNOWN, NOT_OURS, PLACE, TRY_LOCK, XID, Asked, Inside
+from onceward.stores.postgres.queries import InsertQuery, OneRow, Query, RawQuery, Row, reply_of
 from onceward.stores.postgres.store import PostgresStore
 
 _DRIVERS: Final = frozenset({"psycopg", "psycopg2", "asyncpg", "sqlalchemy", "django"})
@@ -52,6 +53,8 @@ class PostgresSession:
         self._begun = False  # what was open before is none of ours
         self._xid: str | None = None  # of the transaction that made the claim
         self._trouble: StoreError | None = None  # the first, which made the transaction fail
+        self._ending = False  # whether the next swap is the completion
+        self._last: Query | None = None  # that swap, which is sent with the COMMIT
 
     # --- by each driver -------------------------------------------------------------------------------------------
 
@@ -87,6 +90,7 @@ class PostgresSession:
             known = KNOWN[self._store] = Inside(self._store, schema)
         self._inside = known
         self._begun, self._xid, self._trouble = True, None, None
+        self._ending, self._last = False, None
         yield Turn.BEGIN
         if self.driver not in known.same:
             number = int.from_bytes(os.urandom(7), "big")
@@ -111,10 +115,12 @@ class PostgresSession:
     def flush(self) -> Steps[None]:
         """Send what the body has left unsent."""
         yield Turn.FLUSH
+        self._ending = True
 
-    def commit(self) -> Steps[None]:
-        """Commit."""
-        yield Turn.COMMIT
+    def commit(self) -> Steps[Record | None]:
+        """Send the completion, if there is one, and commit. Return the completed record."""
+        record: Record | None = yield Turn.COMMIT
+        return record
 
     def rollback(self) -> Steps[None]:
         """Roll back, and leave the connection as it was found."""
@@ -123,16 +129,24 @@ class PostgresSession:
 
     # --- both drivers' exchange -----------------------------------------------------------------------------------
 
-    def asked(self, request: object) -> tuple[str, Sequence[object]]:
-        """Return the statement of a request, and its values."""
+    def talk(self, request: object) -> Generator[Asked, Sequence[Row], object]:
+        """Yield the statements of a request, take their rows, and return its reply."""
         assert isinstance(request, Query)
         if self._trouble is not None:  # the transaction has failed, and this would hide why
             raise self._trouble
-        return self._inside.text(request.text), request.values
+        if self._ending and request.action == "swap":
+            self._last = request
+            return self._inside.expected(request)
+        if self._xid is None and isinstance(request, InsertQuery):
+            request.choose(takes=False)
+            rows = yield self._inside.claim, request.values
+            if rows[0][0]:
+                return self._answered(request, rows)
+            request.choose(takes=self._store.takes)
+        return self._answered(request, (yield self._inside.text(request.text), request.values))
 
-    def answered(self, request: object, rows: Sequence[Row]) -> object:
+    def _answered(self, request: Query, rows: Sequence[Row]) -> object:
         """Return the reply that rows are. Raises Ended if they come from another transaction."""
-        assert isinstance(request, Query)
         if isinstance(request, RawQuery):
             return request.reply(rows)
         xid = rows[0][-2]
@@ -142,6 +156,11 @@ class PostgresSession:
             raise Ended("the transaction that made the claim is over")
         return request.reply([row[:-2] for row in rows if row[1] is not None])
 
+    @property
+    def completion(self) -> Asked | None:
+        """The statement to send with the COMMIT, and its values."""
+        return None if self._last is None else self._inside.completion(self._last, self._xid)
+
     def took(self, turn: Turn) -> None:
         """Note that a turn was taken."""
         if turn in {Turn.COMMIT, Turn.ROLLBACK}:
@@ -150,12 +169,14 @@ class PostgresSession:
     def failed(self, error: Exception) -> StoreError:
         """Return the error for one of the driver, or raise it again if it is somebody else's."""
         if isinstance(error, StoreError):
-            return error
-        if not isinstance(error, OSError) and not _DRIVERS & {
+            raise error
+        if not isinstance(error, (OSError, Broken)) and not _DRIVERS & {
             kind.__module__.partition(".")[0] for kind in type(error).__mro__
         }:
             raise error
         state, url = sqlstate(error), self._store.url
+        if state == NOT_OURS and self._last is not None:
+            return Ended("the transaction that made the claim is over")
         if state in ANEW and self.started_anew():
             trouble: StoreError = Anew(str(refused(state, str(error), url)))
         elif state == LOCKED:
@@ -185,25 +206,40 @@ class BlockingSession(PostgresSession):
     def finish(self) -> None:
         """Commit."""
 
+    def complete(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """Run the last statement, commit, and return its rows. If it fails, commit nothing."""
+        rows = self.fetch(text, values)
+        self.finish()
+        return rows
+
     def undo(self) -> None:
         """Roll back, whatever the transaction's state."""
 
     def exchange(self, request: object) -> object:
         """Run one request on the connection."""
         if isinstance(request, Turn):
-            self._turn(request)
-            return None
-        text, values = self.asked(request)
+            return self._turn(request)
+        talk = self.talk(request)
         try:
-            rows = self.fetch(text, values)
-        except Exception as error:
-            raise self.failed(error) from error
-        return self.answered(request, rows)
+            asked = next(talk)
+            while True:
+                try:
+                    rows = self.fetch(*asked)
+                except Exception as error:
+                    raise self.failed(error) from error
+                asked = talk.send(rows)
+        except StopIteration as end:
+            return end.value
 
-    def _turn(self, turn: Turn) -> None:
+    def _turn(self, turn: Turn) -> Record | None:
         acts = {Turn.BEGIN: self.start, Turn.FLUSH: self.send, Turn.COMMIT: self.finish, Turn.ROLLBACK: self.undo}
+        last = self.completion if turn is Turn.COMMIT else None
+        rows: Sequence[Row] = ()
         try:
-            acts[turn]()
+            if last is not None:
+                rows = self.complete(*last)
+            else:
+                acts[turn]()
         except Exception as error:
             if turn is Turn.FLUSH:  # which is the body's
                 raise
@@ -211,6 +247,7 @@ class BlockingSession(PostgresSession):
                 self.cut()  # then the server rolls back
             raise self.failed(error) from error
         self.took(turn)
+        return reply_of(rows[0][:-1]).record if rows else None
 
     async def exchange_async(self, request: object) -> object:
         """Refuse: it blocks."""
@@ -235,6 +272,12 @@ class AwaitedSession(PostgresSession):
     async def finish(self) -> None:
         """Commit."""
 
+    async def complete(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """Run the last statement, commit, and return its rows. If it fails, commit nothing."""
+        rows = await self.fetch(text, values)
+        await self.finish()
+        return rows
+
     async def undo(self) -> None:
         """Roll back, whatever the transaction's state."""
 
@@ -245,19 +288,28 @@ class AwaitedSession(PostgresSession):
     async def exchange_async(self, request: object) -> object:
         """Run one request on the connection."""
         if isinstance(request, Turn):
-            await self._turn(request)
-            return None
-        text, values = self.asked(request)
+            return await self._turn(request)
+        talk = self.talk(request)
         try:
-            rows = await self.fetch(text, values)
-        except Exception as error:
-            raise self.failed(error) from error
-        return self.answered(request, rows)
+            asked = next(talk)
+            while True:
+                try:
+                    rows = await self.fetch(*asked)
+                except Exception as error:
+                    raise self.failed(error) from error
+                asked = talk.send(rows)
+        except StopIteration as end:
+            return end.value
 
-    async def _turn(self, turn: Turn) -> None:
+    async def _turn(self, turn: Turn) -> Record | None:
         acts = {Turn.BEGIN: self.start, Turn.FLUSH: self.send, Turn.COMMIT: self.finish, Turn.ROLLBACK: self.undo}
+        last = self.completion if turn is Turn.COMMIT else None
+        rows: Sequence[Row] = ()
         try:
-            await acts[turn]()
+            if last is not None:
+                rows = await self.complete(*last)
+            else:
+                await acts[turn]()
         except Exception as error:
             if turn is Turn.FLUSH:  # which is the body's
                 raise
@@ -265,6 +317,7 @@ class AwaitedSession(PostgresSession):
                 self.cut()  # then the server rolls back
             raise self.failed(error) from error
         self.took(turn)
+        return reply_of(rows[0][:-1]).record if rows else None
 
 
 def state_of(driver: Any) -> TransactionState:

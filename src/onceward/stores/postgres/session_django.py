@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db import connections, transaction
+from psycopg import Connection
 
 from onceward.errors import StoreError
+from onceward.stores.postgres import together
 from onceward.stores.postgres.inside import named
 from onceward.stores.postgres.queries import Row
 from onceward.stores.postgres.session import BlockingSession
@@ -44,10 +46,10 @@ class DjangoSession(BlockingSession):
 
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
-        if self.connection.needs_rollback:
-            raise StoreError(
-                "the transaction must be rolled back: set_rollback(True), or a database error within the body"
-            )
+        self._check_healthy()
+        if isinstance(self.driver, Connection):
+            with self.connection.wrap_database_errors:
+                return together.fetch(self.driver, text, values)
         with self.connection.cursor() as cursor:
             cursor.execute(named(text), {f"p{at}": value for at, value in enumerate(values, 1)})
             rows: Sequence[Row] = cursor.fetchall()
@@ -57,6 +59,23 @@ class DjangoSession(BlockingSession):
         """Commit."""
         atomic, self._atomic = self._atomic, None
         atomic.__exit__(None, None, None)
+
+    def complete(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """Run the last statement, and commit with it if the driver can."""
+        if not isinstance(self.driver, Connection):
+            return super().complete(text, values)
+        self._check_healthy()
+        with together.committing(self.driver, text, values) as rows:
+            self.finish()
+        if not rows:
+            raise StoreError("Django has not committed")
+        return rows
+
+    def _check_healthy(self) -> None:
+        if self.connection.needs_rollback:
+            raise StoreError(
+                "the transaction must be rolled back: set_rollback(True), or a database error within the body"
+            )
 
     def undo(self) -> None:
         """Roll back."""

@@ -1,29 +1,46 @@
 """Transactions on connections of psycopg 3.
 
-They are psycopg's own: within one psycopg refuses ``commit()`` and ``rollback()``, and a nested one is a savepoint. What
-``connection.transaction()`` returns is not used. It sends a ROLLBACK when it is collected, also in a forked child.
+They are psycopg's own: within one psycopg refuses ``commit()`` and ``rollback()``, and a nested one is a savepoint. But BEGIN
+is sent with our first statement, and COMMIT with our last. What ``connection.transaction()`` returns is not used: it sends a
+ROLLBACK when it is collected, also in a forked child.
 """
 
 import contextlib
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from psycopg import AsyncRawCursor, AsyncTransaction, RawCursor, Transaction
+from psycopg import AsyncTransaction, Transaction
 from psycopg.pq import ConnStatus, PipelineStatus, TransactionStatus
-from psycopg.rows import tuple_row
 
 from onceward.stores.capabilities import TransactionState
-from onceward.stores.postgres.faults import Broken
+from onceward.stores.postgres import together
 from onceward.stores.postgres.queries import Row
 from onceward.stores.postgres.session import AwaitedSession, BlockingSession, state_of
+
+
+# If another psycopg does not ask these, the server only warns of a second BEGIN and COMMIT.
+class _Transaction(Transaction):
+    def _get_enter_commands(self) -> Iterator[bytes]:
+        return iter(())
+
+    def _get_commit_commands(self) -> Iterator[bytes]:
+        return iter(())
+
+
+class _AsyncTransaction(AsyncTransaction):
+    def _get_enter_commands(self) -> Iterator[bytes]:
+        return iter(())
+
+    def _get_commit_commands(self) -> Iterator[bytes]:
+        return iter(())
 
 
 class PsycopgSession(BlockingSession):
     """A ``psycopg.Connection``."""
 
-    _transaction: Transaction | None = None
+    _transaction: _Transaction | None = None
 
     @property
     def driver(self) -> Any:
@@ -36,28 +53,35 @@ class PsycopgSession(BlockingSession):
 
     def start(self) -> None:
         """Begin."""
-        self._transaction = Transaction(self.connection)
+        self._transaction = _Transaction(self.connection)
         self._transaction.__enter__()
 
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
-        with RawCursor(self.connection, row_factory=tuple_row) as cursor:
-            return cursor.execute(text, values).fetchall()
+        return together.fetch(self.connection, text, values)
 
     def finish(self) -> None:
         """Commit."""
-        made, self._transaction = self._transaction, None
-        assert made is not None
-        made.__exit__(None, None, None)
-        check_made(made)
+        together.finish(self.connection)
+        self._leave(None)
+
+    def complete(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """Run the last statement, and commit with it."""
+        rows = together.complete(self.connection, text, values)
+        self._leave(None)
+        return rows
 
     def undo(self) -> None:
         """Roll back."""
-        made, self._transaction = self._transaction, None
-        if made is not None and made.status == made.Status.ACTIVE:
-            made.__exit__(_RolledBack, _RolledBack(), None)
+        self._leave(_RolledBack())
         if state_of(self.connection) is TransactionState.OPEN:
             self.cut()  # it was left in disorder
+
+    def _leave(self, error: "_RolledBack | None") -> None:
+        """Leave psycopg's transaction, which rolls back for an error."""
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None and transaction.status == transaction.Status.ACTIVE:
+            transaction.__exit__(type(error) if error else None, error, None)
 
     def cut(self) -> None:
         """Close the connection."""
@@ -67,7 +91,7 @@ class PsycopgSession(BlockingSession):
 class AsyncPsycopgSession(AwaitedSession):
     """A ``psycopg.AsyncConnection``."""
 
-    _transaction: AsyncTransaction | None = None
+    _transaction: _AsyncTransaction | None = None
 
     @property
     def driver(self) -> Any:
@@ -80,28 +104,34 @@ class AsyncPsycopgSession(AwaitedSession):
 
     async def start(self) -> None:
         """Begin."""
-        self._transaction = AsyncTransaction(self.connection)
+        self._transaction = _AsyncTransaction(self.connection)
         await self._transaction.__aenter__()
 
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
-        async with AsyncRawCursor(self.connection, row_factory=tuple_row) as cursor:
-            return await (await cursor.execute(text, values)).fetchall()
+        return await together.fetch_async(self.connection, text, values)
 
     async def finish(self) -> None:
         """Commit."""
-        made, self._transaction = self._transaction, None
-        assert made is not None
-        await made.__aexit__(None, None, None)
-        check_made(made)
+        await together.finish_async(self.connection)
+        await self._leave(None)
+
+    async def complete(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """Run the last statement, and commit with it."""
+        rows = await together.complete_async(self.connection, text, values)
+        await self._leave(None)
+        return rows
 
     async def undo(self) -> None:
         """Roll back."""
-        made, self._transaction = self._transaction, None
-        if made is not None and made.status == made.Status.ACTIVE:
-            await made.__aexit__(_RolledBack, _RolledBack(), None)
+        await self._leave(_RolledBack())
         if state_of(self.connection) is TransactionState.OPEN:
             self.cut()
+
+    async def _leave(self, error: "_RolledBack | None") -> None:
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None and transaction.status == transaction.Status.ACTIVE:
+            await transaction.__aexit__(type(error) if error else None, error, None)
 
     def cut(self) -> None:
         """Close the connection."""
@@ -135,9 +165,3 @@ def check_idle(connection: Any) -> None:
         )
     if connection.pgconn.pipeline_status != PipelineStatus.OFF:
         raise ValueError("the connection is in a pipeline: enter the transaction outside it")
-
-
-def check_made(transaction: Transaction | AsyncTransaction) -> None:
-    """Raise Broken if a commit was not even sent: psycopg says nothing when the connection was lost before."""
-    if transaction.status != transaction.Status.COMMITTED:
-        raise Broken("the connection was lost before the COMMIT")

@@ -6,12 +6,15 @@ The asynchronous ones are driven through ``run_sync``, so that all of them share
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from psycopg import AsyncConnection as AsyncPsycopgConnection
 from psycopg import Connection as PsycopgConnection
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session, SessionTransactionOrigin
+from sqlalchemy.util import await_only
 
 from onceward.errors import StoreError
 from onceward.stores.capabilities import TransactionState
+from onceward.stores.postgres import together
 from onceward.stores.postgres.inside import named
 from onceward.stores.postgres.queries import Row
 from onceward.stores.postgres.session import AwaitedSession, BlockingSession, state_of
@@ -63,6 +66,10 @@ class SqlalchemySession(BlockingSession):
 
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
+        if isinstance(self.raw, PsycopgConnection):
+            return together.fetch(self.raw, text, values)
+        if isinstance(self.raw, AsyncPsycopgConnection):
+            return await_only(together.fetch_async(self.raw, text, values))
         connection = self.connected()
         if connection.dialect.paramstyle == "numeric_dollar":
             return list(connection.exec_driver_sql(text, tuple(values)))
@@ -86,9 +93,19 @@ class SqlalchemySession(BlockingSession):
         finally:
             self.root, self._committing = None, False  # the driver's connection can be somebody else's now
 
+    def complete(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """Run the last statement, and commit with it if the driver can."""
+        if not isinstance(self.raw, (PsycopgConnection, AsyncPsycopgConnection)):
+            return super().complete(text, values)
+        with together.committing(self.raw, text, values) as rows:
+            self.finish()
+        if not rows:
+            raise StoreError("SQLAlchemy has not committed")
+        return rows
+
     def undo(self) -> None:
         """Roll back."""
-        if self.holds() and isinstance(self.raw, PsycopgConnection) and self.raw.closed:
+        if self.holds() and isinstance(self.raw, (PsycopgConnection, AsyncPsycopgConnection)) and self.raw.closed:
             self.within.invalidate()  # it was closed in the middle of a statement, which SQLAlchemy does not know
         self.root = None
         self.connection.rollback()
@@ -244,6 +261,11 @@ class Awaited(AwaitedSession):
     async def finish(self) -> None:
         """Commit."""
         await self.connection.run_sync(lambda _: self._inner.finish())
+
+    async def complete(self, text: str, values: Sequence[object]) -> Sequence[Row]:
+        """Run the last statement, and commit with it if the driver can."""
+        rows: Sequence[Row] = await self.connection.run_sync(lambda _: self._inner.complete(text, values))
+        return rows
 
     async def undo(self) -> None:
         """Roll back."""

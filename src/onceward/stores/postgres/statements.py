@@ -43,10 +43,11 @@ WRITE: Final = (
     Parameter("until", "float8"),
     Parameter("worker", "text"),
     Parameter("needs", "text"),
+    Parameter("steps", "text"),
 )
 SEEN: Final = (Parameter("seen_owner", "text"), Parameter("seen_fence", "bigint"), Parameter("seen_beat", "bigint"))
 POLICY: Final = (Parameter("on_lapse", "text"), Parameter("max_attempts", "bigint"))  # NULL takes nothing
-_ONE: Final = {one.name: f"${at}::{one.type}" for at, one in enumerate(WRITE + SEEN, 2)}
+ONE: Final = {one.name: f"${at}::{one.type}" for at, one in enumerate(WRITE + SEEN, 2)}
 _EACH: Final = {one.name: f"b.{one.name}" for one in WRITE + SEEN + POLICY}
 
 
@@ -61,17 +62,17 @@ class Statements:
     Args:
         table: its name, quoted, with its schema if that is given.
         meta: the name of its second table, quoted.
-        claim: the name of its function, quoted: see claiming.py.
+        function: the name of its function, quoted: see claiming.py.
     """
 
     first = FIRST
 
-    def __init__(self, table: str, meta: str, claim: str) -> None:
+    def __init__(self, table: str, meta: str, function: str) -> None:
         self._meta = meta
-        one, each = self.record(_ONE), self.record(_EACH)
+        one, each = self.record(ONE), self.record(_EACH)
         changes = ", ".join(f"{name} = {one[name]}" for name in FIELDS[1:])
         changes_each = ", ".join(f"{name} = {each[name]}" for name in FIELDS[1:])
-        same = " AND ".join(f"t.{name} = {_ONE['seen_' + name]}" for name in VERSION)
+        same = " AND ".join(f"t.{name} = {ONE['seen_' + name]}" for name in VERSION)
         same_each = " AND ".join(f"t.{name} = b.seen_{name}" for name in VERSION)
         of_t = ", ".join(f"t.{name}" for name in FIELDS)
         written = "clock_timestamp() AS written"  # the time after the row was written: see fences.py
@@ -82,7 +83,7 @@ class Statements:
             "WHERE NOT EXISTS (SELECT FROM made)"
         )
         arguments = ", ".join(f"${at}::{one.type}" for at, one in enumerate(WRITE + POLICY, 2))
-        self.claim = self.calling(f"{claim}({{}}, {arguments})")
+        self.take = self.calling(f"{function}({{}}, {arguments})")
         # A snapshot from before a wait does not show what was waited for: an insert may return nothing.
         self.insert = (
             f"{self.first}, held AS MATERIALIZED (SELECT {COLUMNS} FROM {table} WHERE key = $2), made AS (INSERT INTO {table} "

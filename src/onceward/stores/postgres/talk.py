@@ -43,9 +43,9 @@ def talk(connection: PGconn, statement: bytes, values: Sequence[object]) -> Talk
         Broken: the connection was lost.
         ValueError: a text has a NUL, which PostgreSQL cannot keep, or is not Unicode.
     """
-    written = [None if value is None else _written(value) for value in values]
+    sent = [None if value is None else written_as(value) for value in values]
     try:
-        connection.send_query_params(statement, written, result_format=1)
+        connection.send_query_params(statement, sent, result_format=1)
         while connection.flush():
             yield select.POLLOUT
         result: PGresult | None = None
@@ -66,7 +66,7 @@ def talk(connection: PGconn, statement: bytes, values: Sequence[object]) -> Talk
         if not state or state.startswith("57P"):  # the server closes the connection
             raise Broken(message)
         raise SqlRefusal(state, message)
-    return _rows(result) if result.status == _ROWS else []
+    return rows_of(result) if result.status == _ROWS else []
 
 
 def drive(connection: PGconn, steps: Talk, seconds: float) -> list[Row]:
@@ -141,7 +141,8 @@ def is_alive(connection: PGconn) -> bool:
     return True
 
 
-def _rows(result: PGresult) -> list[Row]:
+def rows_of(result: PGresult) -> list[Row]:
+    """Return the rows of a result in the binary format."""
     columns = range(result.nfields)
     loaders = [(column, _LOADERS[result.ftype(column)]) for column in columns]
     get = result.get_value
@@ -151,7 +152,8 @@ def _rows(result: PGresult) -> list[Row]:
     ]
 
 
-def _written(value: Any) -> bytes:
+def written_as(value: Any) -> bytes:
+    """Return a statement's value as libpq takes it."""
     if type(value) is list:
         return b"{" + b",".join(map(_element, value)) + b"}"
     text = value if type(value) is str else repr(value)
@@ -164,5 +166,5 @@ def _element(value: object) -> bytes:
     if value is None:
         return b"NULL"
     if type(value) is str:
-        return b'"' + _written(value).replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
+        return b'"' + written_as(value).replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
     return repr(value).encode()

@@ -11,7 +11,7 @@ WHY: Final = "a column has a value of another type, or text that is not UTF-8"
 _TEXT: Final = (str, type(None))
 _SHAPES: Final = frozenset(
     (str, str, str, int, int, float, int, *texts[:3], float, *times, *texts[3:])
-    for texts in product(_TEXT, repeat=5)
+    for texts in product(_TEXT, repeat=6)
     for times in product((float, type(None)), repeat=2)
 )
 

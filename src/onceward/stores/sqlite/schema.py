@@ -9,9 +9,14 @@ from onceward.stores.sql.finding import having
 TABLE, META, HIGH = "onceward", "onceward_meta", "onceward_high"
 STOPPED_INDEX = "onceward_stopped"
 VERSION = 1  # code that does not know it refuses the file
-MINOR = 3  # counts what was added since; the file calls it its layout
+MINOR = 4  # counts what was added since; the file calls it its layout
 COLUMNS = ", ".join(Record._fields)
-ADDED = {"updated_at": "REAL", "worker": "TEXT", "needs": "TEXT"}  # columns that a file of a lower minor may lack
+ADDED = {
+    "updated_at": "REAL",
+    "worker": "TEXT",
+    "needs": "TEXT",
+    "steps": "TEXT",
+}  # columns that a file of a lower minor may lack
 
 # Rows stay in order of arrival, so only the key's index is written at random places: ledgers of ten million records stay as
 # fast as small ones. The columns have the record's names, for people with the sqlite3 shell.

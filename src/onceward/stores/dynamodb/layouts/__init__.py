@@ -13,13 +13,9 @@ PRESETS: Final = {"powertools": Powertools, "plain": Plain}
 def preset(
     name: str, partition: str | None = None, sort: str | None = None, names: Mapping[str, str] | None = None
 ) -> Layout:
-    """Return the layout of another system's table.
+    """Return the layout of another system's table: "powertools" or "plain" (``docs/existing-tables.md``).
 
-    Args:
-        name: "powertools" or "plain"; what each reads and writes is in ``docs/existing-tables.md``.
-        partition: the partition key; default ``id={key}``.
-        sort: the sort key, of a table that has one.
-        names: the table's names for attributes, by the names that they usually have: ``{"expiration": "ttl"}``.
+    ``names`` are the table's names for attributes, by the names that they usually have: ``{"expiration": "ttl"}``.
 
     Raises:
         ValueError: there is no such preset, or the table's keys or names are not valid.

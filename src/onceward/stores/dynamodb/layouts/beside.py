@@ -17,13 +17,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Record
-from onceward.errors import StoreError
+from onceward.errors import KeyMissing, StoreError
+from onceward.keys.ledger_keys import ledger_key
 from onceward.stores.dynamodb.blobs import PLACE, is_large
 from onceward.stores.dynamodb.items import NULL, Item, Layout, Value, check_apart
 
 FOREVER: Final = 253_370_764_800  # the year 9999 in seconds, for systems that need a number for "never"
 _OURS: Final = "onceward_"
 _FOREIGN: Final = -1
+ESCAPE: Final = ":"  # neither a ledger's key nor one of their ids starts with it
 _TAGGED: Final = '{"$onceward":'  # start of results that only our codec reads (codec.py)
 
 
@@ -216,3 +218,21 @@ def _native(value: Mapping[str, Any]) -> object:
 def _given(value: Value | None) -> Value | None:
     """Return None for an attribute that is NULL, because a batch writes NULL where a put writes nothing."""
     return None if value is None or "NULL" in value else value
+
+
+def unquoted(form: str) -> str:
+    """Return the str from which a part of a ledger's key was made; any other part is returned as it is."""
+    if not form.startswith('"'):
+        return form
+    try:
+        return str(json.loads(form))
+    except ValueError:
+        return form
+
+
+def key_of_text(name: str, text: str) -> str:
+    """Return the ledger's key of a str, even of one that guards refuse, such as an empty one."""
+    try:
+        return ledger_key(name, text)
+    except KeyMissing:
+        return f"{name}:{json.dumps(text)}"

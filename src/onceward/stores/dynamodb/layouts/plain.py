@@ -6,8 +6,7 @@ from typing import Final
 
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Record
 from onceward.stores.dynamodb.items import Item
-from onceward.stores.dynamodb.layouts.beside import Beside, is_plain, whole
-from onceward.stores.dynamodb.layouts.ids import ESCAPE, key_of_text, unquoted
+from onceward.stores.dynamodb.layouts.beside import ESCAPE, Beside, is_plain, key_of_text, unquoted, whole
 
 _NAMED = re.compile(r"\{([^{}]+):key\}$")
 _WORDS: Final = {

@@ -17,8 +17,7 @@ from urllib.parse import unquote
 
 from onceward.core.record import COMPLETED, IN_PROGRESS, RELEASED, Record
 from onceward.stores.dynamodb.items import Item, Value
-from onceward.stores.dynamodb.layouts.beside import Beside, is_plain, seconds, whole
-from onceward.stores.dynamodb.layouts.ids import ESCAPE, key_of_text, unquoted
+from onceward.stores.dynamodb.layouts.beside import ESCAPE, Beside, is_plain, key_of_text, seconds, unquoted, whole
 
 _HASHED = re.compile(r"([^:].*)#([0-9a-f]{32,128})", re.DOTALL).fullmatch  # the shortest is MD5's
 _UNFIT: Final = re.compile(r"[%:\s\x00-\x1f\x7f]")  # what no name in the ledger has, and our sign for it

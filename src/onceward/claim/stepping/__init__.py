@@ -1,0 +1,1 @@
+"""Steps: several effects under one claim, each recorded before the next begins."""

@@ -1,0 +1,69 @@
+"""The ``steps`` of a record: what is recorded of each step, as JSON that a person can read in the ledger."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+LONGEST: Final = 16 * 1024  # characters of all steps of a record: each write of a claim can send all of them
+_NONE: Final = b"null"
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One step.
+
+    Attributes:
+        name: its name, in the form of a key.
+        attempt: the attempt that wrote this.
+        done: whether it was made. If not, it has begun, and nobody knows more.
+        at: when this was written, in seconds on the store's clock, as its owner estimates it.
+        took: how long its function ran, in seconds.
+        worker: who ran it.
+        result: its recorded result: any JSON.
+        why: why it has no result that can be replayed.
+    """
+
+    name: str
+    attempt: int
+    done: bool = True
+    at: float = 0.0
+    took: float = 0.0
+    worker: str | None = None
+    result: msgspec.Raw = msgspec.Raw(_NONE)
+    why: str | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The recorded result as text; None if there is none to replay."""
+        return None if not self.done or self.why is not None else bytes(self.result).decode()
+
+
+_DECODER: Final = msgspec.json.Decoder(list[Entry])
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def entries_of(text: str | None) -> dict[str, Entry]:
+    """Return the steps of a record, by name, in the order in which they were recorded.
+
+    Raises:
+        ValueError: they cannot be read.
+    """
+    return {} if text is None else {entry.name: entry for entry in _DECODER.decode(text)}
+
+
+def text_of(entries: Mapping[str, Entry]) -> str:
+    """Return the text of a record's ``steps``."""
+    return _ENCODER.encode(list(entries.values())).decode()
+
+
+def without(text: str | None, name: str) -> str | None:
+    """Return a record's ``steps`` without the step ``name`` and all after it; None if there is no such step.
+
+    Raises:
+        ValueError: they cannot be read.
+    """
+    entries = entries_of(text)
+    if name not in entries:
+        return None
+    names = list(entries)
+    return text_of({one: entries[one] for one in names[: names.index(name)]})

@@ -1,0 +1,158 @@
+"""Statements on the caller's psycopg connection: BEGIN is sent with the first of them, and COMMIT with the last.
+
+``connection.wait`` of psycopg drives the generators here, so an interrupt or a cancellation is psycopg's own business.
+They cost a third of the CPU of its cursors and its ``pipeline()``.
+"""
+
+import contextlib
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, Final
+
+from psycopg import Capabilities, Connection, IsolationLevel, errors
+from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGconn, PGresult
+from psycopg.waiting import Ready, Wait
+
+from onceward.errors import StoreError
+from onceward.stores.postgres.faults import Broken
+from onceward.stores.postgres.inside import Asked
+from onceward.stores.postgres.queries import Row
+from onceward.stores.postgres.talk import rows_of, written_as
+
+_Told = Generator[Wait, Ready | int, list[PGresult]]
+_COMMIT: Final[Asked] = ("COMMIT", ())
+_PIPELINES: Final = Capabilities().has_pipeline()  # libpq 14 or newer
+
+
+def fetch(connection: "Connection[Any]", text: str, values: Sequence[object]) -> list[Row]:
+    """Run one statement and return its rows. Begin a transaction with it, unless one is open."""
+    with connection.lock:
+        return _rows(connection, connection.wait(_told(connection.pgconn, [*_begin(connection), (text, values)])))
+
+
+async def fetch_async(connection: Any, text: str, values: Sequence[object]) -> list[Row]:
+    """As :func:`fetch`, for a coroutine."""
+    async with connection.lock:
+        told = await connection.wait(_told(connection.pgconn, [*_begin(connection), (text, values)]))
+        return _rows(connection, told)
+
+
+def finish(connection: "Connection[Any]") -> None:
+    """Commit."""
+    with connection.lock:
+        _check_commit(connection, connection.wait(_told(connection.pgconn, [_COMMIT])))
+
+
+async def finish_async(connection: Any) -> None:
+    """As :func:`finish`, for a coroutine."""
+    async with connection.lock:
+        _check_commit(connection, await connection.wait(_told(connection.pgconn, [_COMMIT])))
+
+
+def complete(connection: "Connection[Any]", text: str, values: Sequence[object]) -> list[Row]:
+    """Complete the record by a statement, and commit. Return the statement's rows.
+
+    If the statement fails, nothing is committed.
+    """
+    with connection.lock:
+        return _completed(connection, connection.wait(_told(connection.pgconn, [(text, values), _COMMIT])))
+
+
+async def complete_async(connection: Any, text: str, values: Sequence[object]) -> list[Row]:
+    """As :func:`complete`, for a coroutine."""
+    async with connection.lock:
+        return _completed(connection, await connection.wait(_told(connection.pgconn, [(text, values), _COMMIT])))
+
+
+@contextlib.contextmanager
+def committing(connection: Any, text: str, values: Sequence[object]) -> Iterator[list[Row]]:
+    """Let the connection's ``commit()`` complete the record, too, when a library calls it within the block.
+
+    The list gets the statement's rows. If it stays empty, nothing was committed.
+    """
+    rows: list[Row] = []
+
+    def commit() -> None:
+        rows.extend(complete(connection, text, values))
+
+    async def commit_async() -> None:
+        rows.extend(await complete_async(connection, text, values))
+
+    connection.commit = commit if isinstance(connection, Connection) else commit_async
+    try:
+        yield rows
+    finally:
+        del connection.commit
+
+
+def _begin(connection: Any) -> list[Asked]:
+    """Return the BEGIN that psycopg would send, if no transaction is open."""
+    if connection.pgconn.transaction_status != TransactionStatus.IDLE:
+        return []
+    parts = ["BEGIN"]
+    if connection.isolation_level is not None:
+        parts.append(f"ISOLATION LEVEL {IsolationLevel(connection.isolation_level).name.replace('_', ' ')}")
+    if connection.read_only is not None:
+        parts.append("READ ONLY" if connection.read_only else "READ WRITE")
+    if connection.deferrable is not None:
+        parts.append("DEFERRABLE" if connection.deferrable else "NOT DEFERRABLE")
+    return [(" ".join(parts), ())]
+
+
+def _rows(connection: Any, told: list[PGresult]) -> list[Row]:
+    """Return the rows of the last statement, or raise the error of the first that failed."""
+    for result in told:
+        if result.status == ExecStatus.FATAL_ERROR:
+            raise errors.error_from_result(result, encoding=connection.info.encoding)
+    return rows_of(told[-1]) if told[-1].status == ExecStatus.TUPLES_OK else []
+
+
+def _completed(connection: Any, told: list[PGresult]) -> list[Row]:
+    rows = _rows(connection, told[:1])
+    _check_commit(connection, told[1:])
+    return rows
+
+
+def _check_commit(connection: Any, told: list[PGresult]) -> None:
+    _rows(connection, told)
+    if told[0].command_status != b"COMMIT":
+        raise StoreError("PostgreSQL rolled the transaction back at its COMMIT")
+
+
+def _told(wire: PGconn, asked: Sequence[Asked]) -> _Told:
+    """Send the statements, in one message if libpq can, and return their results."""
+    written = [(text.encode(), [None if one is None else written_as(one) for one in values]) for text, values in asked]
+    results: list[PGresult] = []
+    if len(written) == 1 or not _PIPELINES:
+        for text, values in written:
+            wire.send_query_params(text, values, result_format=1)
+            results += yield from _answers(wire, None)
+            if results[-1].status == ExecStatus.FATAL_ERROR:
+                break
+        return results
+    wire.enter_pipeline_mode()
+    for text, values in written:
+        wire.send_query_params(text, values, result_format=1)
+    wire.pipeline_sync()
+    results = yield from _answers(wire, ExecStatus.PIPELINE_SYNC)
+    wire.exit_pipeline_mode()
+    return results
+
+
+def _answers(wire: PGconn, last: ExecStatus | None) -> _Told:
+    """Return the results up to the one with the status ``last``; None: up to the end of a statement."""
+    while wire.flush():
+        if (yield Wait.RW) & Ready.R:
+            wire.consume_input()
+    results: list[PGresult] = []
+    while True:
+        while wire.is_busy():
+            if (yield Wait.R):
+                wire.consume_input()
+        result = wire.get_result()
+        if (result and result.status) == last:
+            return results
+        if result is not None:
+            results.append(result)
+        elif wire.status == ConnStatus.BAD:
+            raise Broken("the connection was lost")

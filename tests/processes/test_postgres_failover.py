@@ -1,0 +1,142 @@
+"""A primary that is killed under eight workers, and a standby that takes its place, whose clock is five seconds off."""
+
+import collections
+import contextlib
+import time
+
+import pytest
+
+from onceward import Busy, Once
+from onceward.core.record import COMPLETED, IN_PROGRESS
+from postgres_servers import Postgres, Standby
+from postgres_wire import Wire
+from processes import PATIENCE, lines, workers
+from wrong_clocks import wrong_clock
+
+OFF = 5.0  # seconds that the standby's clock is off
+LEASE = 20.0  # so long that a worker renews in time: half of it is more than OFF and the time of a failover
+ABANDONED = 8.0
+COUNT = 400
+pytestmark = pytest.mark.usefixtures("faketime")
+
+
+@pytest.fixture
+def start():
+    with workers("failover.py") as begin:
+        yield begin
+
+
+@pytest.fixture
+def primary():
+    made = Postgres()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def following(primary):
+    """Give a function that makes a standby whose clock is so many seconds off."""
+    with contextlib.ExitStack() as stack:
+
+        def make(off, **options):
+            made = Standby(primary, wrong_clock(f"{off:+.0f}s"), **options)
+            stack.callback(made.stop)
+            ((shown,),) = made.sql("SELECT date_part('epoch', clock_timestamp())")
+            assert shown - time.time() == pytest.approx(off, abs=1.0)
+            return made
+
+        yield make
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log"
+    path.touch()
+    return path
+
+
+def noted(log, what):
+    """Return [(key, value)] of the log's lines."""
+    return [(key, value) for kind, key, value in map(str.split, log.read_text().splitlines()) if kind == what]
+
+
+def wait_for(log, what, number):
+    end = time.monotonic() + PATIENCE
+    while len(noted(log, what)) < number:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def records(url):
+    return {record.key.partition(":")[2]: record for record, _ in Once(url).ledger.records(prefix="k:")}
+
+
+def running(start, url, log):
+    return [start(url, log, COUNT, LEASE) for _ in range(8)]
+
+
+def end(processes):
+    for process in processes:
+        assert lines(process) == ["done"]
+
+
+@pytest.mark.parametrize("off", [OFF, -OFF], ids=["ahead", "behind"])
+def test_failover_to_a_synchronous_standby_loses_and_doubles_nothing(start, primary, following, log, off):
+    standby = following(off)
+    hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
+    url = f"postgresql://postgres@{hosts}/test?target_session_attrs=read-write"
+    abandoned = Once(url, lease=ABANDONED, heartbeat=0)
+    claimed = time.monotonic()
+    fence = abandoned.acquire("abandoned").fence
+    processes = running(start, url, log)
+    wait_for(log, "effect", COUNT // 3)
+    primary.crash()
+    standby.promote()
+    end(processes)
+    effects, told = noted(log, "effect"), noted(log, "told")
+    assert set(collections.Counter(key for key, _ in effects).values()) == {1}
+    left = records(standby.url)
+    for key, value in told:
+        assert (left[key].status, left[key].result) == (COMPLETED, f'"{value}"')
+        assert (key, value) in effects
+    # A reply that was lost with the primary can have made a claim, of which nobody knows.
+    assert {record.status for key, record in left.items() if key not in dict(effects)} <= {IN_PROGRESS}
+    assert len(dict(effects)) > 0.9 * COUNT
+    heir = None
+    while heir is None:
+        with contextlib.suppress(Busy):
+            heir = abandoned.acquire("abandoned")
+            taken = time.monotonic()
+        time.sleep(0.05)
+    assert heir.fence > fence
+    assert taken - claimed > ABANDONED - off - 0.5, "it lasts that much shorter or longer, and no less"
+
+
+def test_failover_to_an_asynchronous_standby_doubles_only_what_it_lost(start, primary, following, log):
+    standby = following(OFF, synchronous=False)
+    gate = Wire(primary.port)
+    try:
+        url = f"postgresql://postgres@127.0.0.1:{gate.port}/test"
+        processes = running(start, url, log)
+        wait_for(log, "told", COUNT // 4)
+        primary.hold_replication()
+        wait_for(log, "told", COUNT // 4 + 50)
+        gate.server = None
+        primary.crash()
+        effects, told = noted(log, "effect"), noted(log, "told")
+        standby.promote()
+        kept = records(standby.url)
+        gate.server = standby.port
+        end(processes)
+    finally:
+        gate.close()
+    completed = {key for key, record in kept.items() if record.status == COMPLETED}
+    lost = {key for key, _ in told} - completed
+    assert len(lost) >= 20, "the loss was too small to prove anything"
+    promised = {key for key, _ in effects} - completed
+    again = collections.Counter(key for key, _ in noted(log, "effect"))
+    doubled = {key for key, runs in again.items() if runs > 1}
+    assert promised - kept.keys() <= doubled <= promised
+    assert all(again[key] <= 2 for key in doubled)
+    left = records(standby.url)
+    assert all(left[key] == kept[key] for key in completed)

@@ -1,0 +1,715 @@
+"""Steps: made once over all attempts, and what each says of an attempt that ended inside it. Each test runs in both forms."""
+
+import asyncio
+import threading
+import warnings
+from dataclasses import dataclass
+
+import pytest
+
+import onceward
+from onceward import (
+    Claim,
+    LeaseLost,
+    Made,
+    Once,
+    OncewardError,
+    Parked,
+    ResultWarning,
+    StepNotRecorded,
+    UnknownNeed,
+)
+from onceward.core import protocol
+from onceward.stores.memory import MemoryStore
+from onceward.testing.faults import Faults, fail_after, fail_before
+
+
+@dataclass
+class Charge:
+    id: str
+    cents: int
+
+
+class Smtp(Exception):
+    pass
+
+
+class Stopped(BaseException):
+    """Ends an attempt as a crash does: the key stays claimed."""
+
+
+class Script:
+    """A handler whose parts a test gives: a generator function that yields ``(name, function, *arguments)`` and options."""
+
+    def __init__(self, once, form, parts, **options):
+        self.form, self.parts = form, parts
+        options = {"key": "n", "name": "place"} | options
+        if form == "called":
+
+            @once(**options)
+            def place(n, claim: Claim):
+                return self._called(claim)
+
+        else:
+
+            @once(**options)
+            async def place(n, claim: Claim):
+                return await self._awaited(claim)
+
+        self.place = place
+
+    def __call__(self, n=1):
+        return self.place(n) if self.form == "called" else asyncio.run(self.place(n))
+
+    def _called(self, claim):
+        parts = self.parts(claim)
+        return self._fed(parts, lambda step: claim.step(*step[0], **step[1]))
+
+    async def _awaited(self, claim):
+        parts = self.parts(claim)
+        try:
+            step = next(parts)
+            while True:
+                try:
+                    made = await claim.step_async(*step[0], **step[1])
+                except Exception as error:
+                    step = parts.throw(error)
+                else:
+                    step = parts.send(made)
+        except StopIteration as end:
+            return end.value
+
+    @staticmethod
+    def _fed(parts, make):
+        try:
+            step = next(parts)
+            while True:
+                try:
+                    made = make(step)
+                except Exception as error:
+                    step = parts.throw(error)
+                else:
+                    step = parts.send(made)
+        except StopIteration as end:
+            return end.value
+
+
+def step(*given, **options):
+    return given, options
+
+
+def only(*steps):
+    """Return the parts of a handler that only makes these steps."""
+
+    def parts(claim):
+        yield from steps
+
+    return parts
+
+
+@pytest.fixture(params=["called", "awaited"])
+def form(request):
+    return request.param
+
+
+@pytest.fixture
+def effects():
+    return []
+
+
+def record(once, key="place:1"):
+    return once.store.records[key]
+
+
+def test_a_recorded_step_does_not_run_again(once, form, effects):
+    smtp_is_down = [True]
+
+    def pay(card) -> Charge:
+        effects.append(card)
+        return Charge("ch_1", 5)
+
+    def mail(text):
+        if smtp_is_down:
+            smtp_is_down.pop()
+            raise Smtp
+
+    def parts(claim):
+        charge = yield step("charge", pay, "4242")
+        yield step("mail", mail, "thanks")
+        return charge
+
+    place = Script(once, form, parts)
+    with pytest.raises(Smtp):
+        place()
+    assert place() == Charge("ch_1", 5)
+    assert effects == ["4242"]
+
+
+def test_the_recorded_result_has_its_type_and_the_record_says_who_made_it(once, form):
+    def parts(claim):
+        yield step("charge", lambda: Charge("ch_1", 5))
+        yield step("fail", lambda: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        Script(once, form, parts)()
+    text = record(once).steps
+    assert '"name":"charge"' in text
+    assert record(once).worker in text
+    assert record(once).needs == "steps"
+
+    def again(claim):
+        return (yield step("charge", lambda: Charge("ch_2", 6)))
+
+    assert Script(once, form, again)() == Charge("ch_1", 5)
+
+
+def crashed(once, form, clock, parts, **options):
+    """Run one attempt that ends as a crash does, and let its lease lapse."""
+    with pytest.raises(Stopped):
+        Script(once, form, parts, **options)()
+    clock.advance(61)
+
+
+def stopping(effects, *values):
+    def function(*_):
+        effects.append(values)
+        raise Stopped
+
+    return function
+
+
+def test_a_step_that_an_attempt_ended_in_runs_again(once, form, clock, effects):
+    crashed(once, form, clock, only(step("charge", stopping(effects))))
+    keys = []
+
+    def parts(claim):
+        keys.append(claim.key("charge"))
+        return (yield step("charge", lambda: "made"))
+
+    assert Script(once, form, parts)() == "made"
+    assert len(effects) == 1
+
+
+def asking(answers, asked):
+    def find(key, *arguments):
+        asked.append((key, *arguments))
+        return answers.pop()
+
+    return find
+
+
+def test_a_function_is_asked_only_when_an_earlier_attempt_may_have_made_it(once, form, clock, effects):
+    asked, keys = [], []
+
+    def parts(end):
+        def run(claim):
+            keys.append(claim.key("stock"))
+            made = yield step("stock", end, "apple", on_lapse=asking([Made("reserved")], asked))
+            return made
+
+        return run
+
+    crashed(once, form, clock, parts(stopping(effects)))
+    assert asked == []
+    assert Script(once, form, parts(stopping(effects)))() == "reserved"
+    assert asked == [(keys[0], "apple")]
+    assert len(effects) == 1
+
+
+def test_not_made_lets_the_step_run(once, form, clock, effects):
+    crashed(once, form, clock, only(step("stock", stopping(effects))))
+
+    def parts(claim):
+        return (yield step("stock", lambda: "now", on_lapse=asking([onceward.NOT_MADE], [])))
+
+    assert Script(once, form, parts)() == "now"
+
+
+def test_a_function_is_asked_after_an_exception_and_after_unpark_too(once, form):
+    asked = []
+
+    def parts(claim):
+        return (yield step("stock", lambda: 1 / 0, on_lapse=asking([Made(3)], asked)))
+
+    place = Script(once, form, parts, on_error="park")
+    with pytest.raises(ZeroDivisionError):
+        place()
+    assert asked == []
+    once.ledger.unpark("place:1")  # its attempts begin at 0 again
+    assert place() == 3
+    assert len(asked) == 1
+
+
+def test_another_answer_is_refused_before_the_step(once, form, clock, effects):
+    crashed(once, form, clock, only(step("stock", stopping(effects))))
+
+    def parts(claim):
+        yield step("stock", stopping(effects), on_lapse=lambda key: None)
+
+    with pytest.raises(TypeError, match="Made"):
+        Script(once, form, parts)()
+    assert len(effects) == 1
+
+
+def test_a_parking_step_that_an_attempt_ended_in_parks_the_key(once, form, clock, effects):
+    def parts(claim):
+        yield step("mail", stopping(effects), on_lapse="park")
+
+    crashed(once, form, clock, parts)
+    with pytest.raises(Parked, match="'mail'"):
+        Script(once, form, parts)()
+    assert record(once).status == "PARKED"
+    assert "mail" in record(once).error
+    assert len(effects) == 1
+
+
+def test_a_parking_step_that_raises_parks_the_key(once, form):
+    def parts(claim):
+        yield step("mail", lambda: 1 / 0, on_lapse="park")
+
+    with pytest.raises(ZeroDivisionError):
+        Script(once, form, parts)()
+    assert record(once).status == "PARKED"
+    assert "mail" in record(once).error
+
+
+def test_a_parking_step_that_was_surely_not_made_is_retried(once, form):
+    answers = [Smtp(), "sent"]
+
+    def mail():
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def parts(claim):
+        return (yield step("mail", mail, on_lapse="park", not_made=(Smtp,)))
+
+    place = Script(once, form, parts)
+    with pytest.raises(Smtp):
+        place()
+    assert record(once).status == "RELEASED"
+    assert place() == "sent"
+
+
+def test_a_handler_that_goes_on_after_a_stop_is_parked_all_the_same(once, form, clock, effects):
+    crashed(once, form, clock, only(step("mail", stopping(effects), on_lapse="park")))
+
+    def parts(claim):
+        try:
+            yield step("mail", effects.append, 2, on_lapse="park")
+        except Parked:
+            pass
+        with pytest.raises(Parked):
+            yield step("other", effects.append, 3)
+        return "as if all were well"
+
+    with pytest.raises(Parked):
+        Script(once, form, parts)()
+    assert record(once).status == "PARKED"
+    assert len(effects) == 1
+
+
+def test_two_steps_of_one_name_are_refused_and_tuples_tell_them_apart(once, form, effects):
+    def parts(claim):
+        for n in range(3):
+            yield step(("mail", n), effects.append, n)
+        with pytest.raises(ValueError, match="mail"):
+            yield step(("mail", 1), effects.append, 1)
+
+    Script(once, form, parts)()
+    assert effects == [0, 1, 2]
+
+
+def test_a_result_that_cannot_be_recorded_parks_a_later_attempt(once, form, effects):
+    def parts(claim):
+        yield step("open", lambda: effects.append(1) or threading.Lock())
+        raise Smtp
+
+    with pytest.raises(Smtp), pytest.warns(ResultWarning, match="'open'"):
+        Script(once, form, parts)()
+    with pytest.raises(Parked, match="'open'"), warnings.catch_warnings():
+        Script(once, form, parts)()
+    assert effects == [1]
+
+
+def test_a_result_that_no_longer_decodes_parks_the_key(once, form, effects):
+    def old() -> str:
+        return "text"
+
+    def new() -> Charge:
+        effects.append(1)
+        return Charge("x", 1)
+
+    def parts(function):
+        def run(claim):
+            yield step("charge", function)
+            raise Smtp
+
+        return run
+
+    with pytest.raises(Smtp):
+        Script(once, form, parts(old))()
+    with pytest.raises(Parked, match="'charge'"):
+        Script(once, form, parts(new))()
+    assert effects == []
+
+
+def test_code_may_change_between_attempts(once, form, effects):
+    def first(claim):
+        yield step("a", effects.append, "a")
+        yield step("b", effects.append, "b")
+        raise Smtp
+
+    def second(claim):
+        yield step("c", effects.append, "c")
+        yield step("b", effects.append, "b")
+
+    with pytest.raises(Smtp):
+        Script(once, form, first)()
+    Script(once, form, second)()
+    assert effects == ["a", "b", "c"]
+    assert all(f'"{name}"' in record(once).steps for name in "abc")
+
+
+def written(ask):
+    return any(write.steps is not None for write in ask.writes)
+
+
+def faulty(clock, fault, times=10**6):
+    """Return a ledger that fails to write steps so many times."""
+    left, kept = [times], MemoryStore(clock)
+
+    def plan(ask):
+        if not written(ask) or not left[0]:
+            return None
+        left[0] -= 1
+        return fault
+
+    return Once(Faults(kept, plan), clock=clock), kept
+
+
+def test_a_step_whose_result_is_not_recorded_starts_no_later_step(form, clock, effects):
+    once, store = faulty(clock, fail_before(onceward.StoreError))
+
+    def parts(claim):
+        with pytest.raises(StepNotRecorded) as caught:
+            yield step("charge", effects.append, 1)
+        assert (caught.value.step, caught.value.result) == ("charge", None)
+        yield step("mail", effects.append, 2)
+
+    with pytest.raises(StepNotRecorded):
+        Script(once, form, parts)()
+    assert effects == [1]
+    assert store.records["place:1"].status == "IN_PROGRESS"  # until its lease ends: nobody repeats it at once
+
+
+def test_a_lost_reply_to_a_steps_write_is_no_lost_write(form, clock, effects):
+    once, store = faulty(clock, fail_after(), times=1)
+
+    def parts(claim):
+        yield step("charge", effects.append, 1)
+        return "done"
+
+    assert Script(once, form, parts)() == "done"
+    assert effects == [1]
+    assert store.records["place:1"].steps.count("charge") == 1
+
+
+def test_a_zombies_step_does_not_begin(once, form, clock, effects):
+    def parts(claim):
+        clock.advance(61)
+        yield step("charge", effects.append, 1)
+
+    with pytest.raises(LeaseLost, match="'charge'"):
+        Script(once, form, parts)()
+    assert effects == []
+
+
+def test_a_zombies_step_is_refused_and_told(once, form, clock, effects):
+    def late():
+        clock.advance(61)
+        Script(once, "called", only(step("charge", effects.append, "the successor's")))()
+
+    def parts(claim):
+        yield step("charge", late)
+
+    with pytest.raises(LeaseLost):
+        Script(once, form, parts)()
+    assert effects == ["the successor's"]
+    assert record(once).status == "COMPLETED"
+
+
+def test_a_heartbeat_in_between_harms_nothing(once, form, clock):
+    def beating(claim):
+        def run():
+            thread = threading.Thread(target=claim.extend)
+            thread.start()
+            thread.join()
+            return claim.record.beat
+
+        return run
+
+    def parts(claim):
+        for n in range(3):
+            yield step(("beat", n), beating(claim))
+        return "done"
+
+    assert Script(once, form, parts)() == "done"
+    assert record(once).steps.count("beat") == 3
+
+
+def test_a_step_renews_the_lease(once, form, clock):
+    def parts(claim):
+        for n in range(4):
+            yield step(n, clock.advance, 40)
+            assert claim.remaining > 55
+
+    Script(once, form, parts)()
+
+
+def test_what_does_not_fit_is_refused_before_it_runs(once, form, effects):
+    def parts(claim):
+        yield step("big", lambda: "x" * 15_900)
+        with pytest.raises(OncewardError, match="no room"):
+            yield step("late", effects.append, 1)
+
+    Script(once, form, parts)()
+    assert effects == []
+
+
+def test_steps_are_sealed_as_results_are(once, form):
+    seal = (lambda data: bytes(255 - one for one in data)), (lambda data: bytes(255 - one for one in data))
+
+    def parts(claim):
+        yield step("charge", lambda: "secret-4242")
+        raise Smtp
+
+    with pytest.raises(Smtp):
+        Script(once, form, parts, seal=seal)()
+    assert "secret" not in record(once).steps
+
+    def again(claim):
+        return (yield step("charge", lambda: "another"))
+
+    assert Script(once, form, again, seal=seal)() == "secret-4242"
+
+
+def test_a_handler_without_steps_writes_none(once):
+    Script(once, "called", only())()
+    assert [(one.steps, one.needs) for one in once.store.records.values()] == [(None, None)]
+
+
+def test_code_that_does_not_know_steps_leaves_the_key_alone(once, form, monkeypatch):
+    def parts(claim):
+        yield step("charge", lambda: 1)
+        raise Smtp
+
+    place = Script(once, form, parts)
+    with pytest.raises(Smtp):
+        place()
+    monkeypatch.setattr(protocol, "NEEDS", frozenset())
+    with pytest.raises(UnknownNeed, match="steps"):
+        place()
+
+
+def test_an_interrupt_right_after_a_step_lets_it_be_recorded(once, effects, monkeypatch):
+
+    from onceward.claim.stepping import handler_steps
+
+    real, count = handler_steps.called.failure, []
+
+    def interrupted(call):
+        count.append(1)
+        if len(count) == 1:
+            raise KeyboardInterrupt
+        return real(call)
+
+    @once(key="n", name="place")
+    def place(n, claim: Claim):
+        claim.step("charge", effects.append, 1)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(handler_steps.called, "failure", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            place(1)
+    assert effects == [1]
+    assert "charge" in record(once).steps
+
+
+def test_a_fresh_life_of_a_key_has_no_steps_of_the_last_one(once, form, clock, effects):
+    def parts(claim):
+        yield step("charge", effects.append, 1)
+
+    place = Script(once, form, parts, retention=100)
+    place()
+    clock.advance(200)
+    place()
+    assert effects == [1, 1]
+
+
+# --- side by side -------------------------------------------------------------------------------------------------------
+
+
+class SlowStore(MemoryStore):
+    """Counts its swaps. Each takes a moment, in which others can ask."""
+
+    def __init__(self):
+        super().__init__()
+        self.swaps = 0
+
+    def swap(self, write, seen):
+        self.swaps += 1
+        yield onceward.core.drivers.Sleep(0.01)
+        return (yield from super().swap(write, seen))
+
+
+def test_steps_side_by_side_share_their_writes(effects):
+    store = SlowStore()
+
+    @Once(store)(key="n", name="place")
+    async def place(n, claim: Claim):
+        async def one(number):
+            await asyncio.sleep(0)
+            effects.append(number)
+            return number
+
+        return await asyncio.gather(*(claim.step_async(("mail", number), one, number) for number in range(20)))
+
+    assert asyncio.run(place(1)) == list(range(20))
+    assert sorted(effects) == list(range(20))
+    assert store.swaps < 10
+    assert store.records["place:1"].steps.count('"done"') == 0  # the default is left out
+    assert store.records["place:1"].steps.count("mail") == 20
+
+
+def test_steps_of_threads_share_their_writes(effects):
+    store = SlowStore()
+
+    @Once(store)(key="n", name="place")
+    def place(n, claim: Claim):
+        threads = [threading.Thread(target=claim.step, args=(("mail", k), effects.append, k)) for k in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    place(1)
+    assert sorted(effects) == list(range(20))
+    assert store.swaps < 20
+    assert store.records["place:1"].steps.count("mail") == 20
+
+
+def test_a_failed_handler_waits_for_steps_that_still_run(effects):
+    once = Once(MemoryStore())
+
+    @once(key="n", name="place")
+    async def place(n, claim: Claim):
+        async def slow():
+            await asyncio.sleep(0.2)
+            effects.append("slow")
+
+        async def fast():
+            raise Smtp
+
+        await asyncio.gather(claim.step_async("slow", slow), claim.step_async("fast", fast))
+
+    with pytest.raises(Smtp):
+        asyncio.run(place(1))
+    assert effects == ["slow"]
+    held = once.store.records["place:1"]
+    assert (held.status, held.steps.count("slow")) == ("RELEASED", 1)
+
+
+# --- faces --------------------------------------------------------------------------------------------------------------
+
+
+def test_steps_work_in_a_with_block_and_with_a_bare_claim(once, effects):
+    with pytest.raises(Smtp), once.claim("1") as claim:
+        claim.step("charge", effects.append, 1)
+        raise Smtp
+    with once.claim("1") as claim:
+        claim.step("charge", effects.append, 2)
+    claim = once.acquire("2")
+    claim.step("charge", effects.append, 3)
+    claim.complete()
+    assert effects == [1, 3]
+
+
+def test_steps_work_in_a_batch(once, effects):
+    def handle(n, claim: Claim):
+        claim.step("charge", effects.append, n)
+        if n == 2 and effects.count(2) == 1 and not tried:
+            tried.append(n)
+            raise Smtp
+        return n
+
+    tried = []
+    batch = once.batch(handle, key="n", name="b")
+    assert [outcome.error is None for outcome in batch.run([1, 2, 3])] == [True, False, True]
+    assert [outcome.error is None for outcome in batch.run([1, 2, 3])] == [True, True, True]
+    assert sorted(effects) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"on_lapse": "wait"}, TypeError),
+        ({"not_made": (Smtp,)}, ValueError),
+        ({"on_lapse": "park", "not_made": Smtp}, TypeError),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_runs(once, form, effects, options, error):
+    def parts(claim):
+        with pytest.raises(error):
+            yield step("charge", effects.append, 1, **options)
+
+    Script(once, form, parts)()
+    assert effects == []
+
+
+def test_a_coroutine_function_in_a_plain_step_is_refused(once):
+    async def pay():
+        pass
+
+    with pytest.raises(TypeError, match="step_async"), once.claim("1") as claim:
+        claim.step("charge", pay)
+
+
+# --- an operator forgets a step -----------------------------------------------------------------------------------------
+
+
+def test_retry_forgets_a_step_and_those_after_it_also_of_a_completed_key(once, form, effects):
+    def parts(claim):
+        for name in "abc":
+            yield step(name, effects.append, name)
+        return len(effects)
+
+    place = Script(once, form, parts)
+    assert place() == 3
+    once.ledger.retry("place:1", "b")
+    assert place() == 5
+    assert effects == ["a", "b", "c", "b", "c"]
+
+
+def test_retry_of_an_unknown_step_names_those_there_are(once, form, effects):
+    Script(once, form, only(step("charge", effects.append, 1)))()
+    with pytest.raises(OncewardError, match="'charge'"):
+        once.ledger.retry("place:1", "mail")
+    assert record(once).status == "COMPLETED"
+
+
+def test_retry_refuses_a_key_that_a_worker_holds(once, effects):
+    with once.claim("1") as claim:
+        claim.step("charge", effects.append, 1)
+        with pytest.raises(onceward.Busy):
+            once.ledger.retry(claim.record.key, "charge")
+
+
+def test_a_parked_keys_retry_asks_a_step_that_may_have_been_made(once, form, clock, effects):
+    crashed(once, form, clock, only(step("mail", stopping(effects), on_lapse="park")))
+    with pytest.raises(Parked):
+        Script(once, form, only(step("mail", effects.append, 2, on_lapse="park")))()
+    once.ledger.retry("place:1", "mail")  # a person has looked: it was not sent
+    Script(once, form, only(step("mail", effects.append, 2, on_lapse="park")))()
+    assert effects[-1] == 2
