@@ -85,7 +85,7 @@ def test_a_paused_worker_is_refused_and_told_and_its_successor_stands(ledger, st
 
 def test_eight_processes_on_the_same_keys_run_every_handler_exactly_once(ledger, start, tmp_path):
     log = tmp_path / "log"
-    racers = [start("race", ledger.url, log, 100) for _ in range(8)]
+    racers = [start("race", ledger.url, log, 200) for _ in range(8)]
     for racer in racers:
         assert racer.stdout.readline() == "ready\n"
     for racer in racers:
@@ -95,7 +95,7 @@ def test_eight_processes_on_the_same_keys_run_every_handler_exactly_once(ledger,
         assert lines(racer) == ["done"]
         assert racer.returncode == 0
     runs = collections.Counter(map(int, log.read_text().splitlines()))
-    assert runs == dict.fromkeys(range(100), 1)
+    assert runs == dict.fromkeys(range(200), 1)
 
 
 # --- handlers that take longer than their lease -------------------------------------------------------------------

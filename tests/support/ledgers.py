@@ -96,7 +96,7 @@ class PostgresLedger(SqlLedger):
 
         server = Postgres()
         try:
-            yield cls._on(server, "ledger"), SimpleNamespace(stop=server.kill, start=server.start)
+            yield cls._on(server, "ledger"), SimpleNamespace(stop=server.crash, start=server.start)
         finally:
             server.stop()
 

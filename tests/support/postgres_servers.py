@@ -251,12 +251,12 @@ class PgBouncer:
         if program is None:
             missing("pgbouncer is not installed: apt-get install pgbouncer")
         self.port = free_port()
+        self._program, self._user = program, dict[str, object]()
         self._scratch = Path(tempfile.mkdtemp(prefix="onceward-pgbouncer-"))
-        user: dict[str, object] = {}
         if os.geteuid() == 0:  # it refuses to run as root
             owner = pwd.getpwnam("nobody")
             os.chown(self._scratch, owner.pw_uid, owner.pw_gid)
-            user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+            self._user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
         settings = self._scratch / "pgbouncer.ini"
         settings.write_text(
             f"[databases]\n* = host=127.0.0.1 port={server.port} user={USER}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
@@ -264,13 +264,17 @@ class PgBouncer:
             "default_pool_size = 2\n"
         )
         settings.chmod(0o644)
+        self.start()
+
+    def start(self) -> None:
+        """Start it, or after ``kill`` start it again on the same port."""
         process = subprocess.Popen(
-            [program, settings],
+            [self._program, self._scratch / "pgbouncer.ini"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=self._scratch,
             start_new_session=True,
-            **user,
+            **self._user,
         )
         self._process = watched(process, scratch=self._scratch)
         assert listens(self.port, self._process), "PgBouncer did not start"
@@ -280,10 +284,14 @@ class PgBouncer:
         """The URL of the database ``test``."""
         return f"postgresql://{USER}@127.0.0.1:{self.port}/test"
 
-    def stop(self) -> None:
-        """Stop it."""
+    def kill(self) -> None:
+        """Cut off whoever uses it."""
         self._process.kill()
         self._process.wait()
+
+    def stop(self) -> None:
+        """Stop it."""
+        self.kill()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 

@@ -74,17 +74,6 @@ def test_a_takeover_is_told_with_its_attempt(schema, moved):
     once.close()
 
 
-def test_a_duplicate_writes_nothing_to_the_log(store, sql):
-    held = drive(store.insert(claim_of("key", "a")), store).record
-    drive(store.swap(next_of(held, status=COMPLETED, result="1"), held), store)
-    assert store.takes
-    before = sql("SELECT pg_current_wal_insert_lsn()")
-    for _ in range(20):
-        assert not drive(store.insert(asking()), store).won
-    ((written,),) = sql("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), %s)", before[0][0])
-    assert written < 4000  # what the server writes by itself now and then; twenty writes take more
-
-
 @pytest.mark.parametrize("level", ["read committed", "repeatable read", "serializable"])
 def test_one_of_many_takes_at_every_isolation_level(level, schema):
     store = open_store(f"{schema}&options=-c%20default_transaction_isolation%3D{level.replace(' ', chr(92) + ' ')}")

@@ -24,11 +24,9 @@ class Fences:
     def __init__(self) -> None:
         self._high = 0  # the largest so far
 
-    def asked(self, write: Write, seen: Record | None) -> Write:
-        """Return a write as the statements take it. A fence below 1 asks for a new one, larger than it without its sign."""
-        if not is_claim(write, seen):
-            return write
-        return write._replace(fence=-max(self._high, write.fence - 1))
+    def asked(self, write: Write, seen: Record | None) -> int:
+        """Return a write's fence as the statements take it. Below 1 it asks for a new one, larger than it without its sign."""
+        return -max(self._high, write.fence - 1) if is_claim(write, seen) else write.fence
 
     def note(self, record: Record) -> None:
         """Note the fence of a claim that was won."""

@@ -14,6 +14,7 @@ from onceward.stores.postgres.statements import WRITE, Statements
 PATIENCE: Final = "1000"  # milliseconds to wait for somebody's open transaction on a key
 Row = Sequence[Any]  # (won, now, and the record's fields)
 _OF_WRITE: Final = [Write._fields.index(kind.name) for kind in WRITE]
+_FENCE, _ERROR = ([kind.name for kind in WRITE].index(name) for name in ("fence", "error"))
 
 
 class Query:
@@ -28,7 +29,7 @@ class Query:
     __slots__ = ("action", "text", "values")
     seconds: float | None = None  # for the statement, if it can take longer than the ledger's timeout
 
-    def __init__(self, action: str, text: str, values: tuple[object, ...]) -> None:
+    def __init__(self, action: str, text: str, values: Sequence[object]) -> None:
         self.action = action
         self.text = text
         self.values = (PATIENCE, *values)
@@ -57,8 +58,8 @@ class InsertQuery(OneRow):
 
     __slots__ = ("_given", "_statements")
 
-    def __init__(self, statements: Statements, write: Write, *, takes: bool) -> None:
-        self._given = values_of_insert(write)
+    def __init__(self, statements: Statements, write: Write, fence: int, *, takes: bool) -> None:
+        self._given = [*values_of(write, fence), *(value for (value,) in policies_of([write]))]
         self._statements = statements
         super().__init__("insert", "", self._given)
         self.choose(takes=takes)
@@ -168,15 +169,30 @@ def reply_of(row: Row) -> Reply:
     return tuple.__new__(Reply, (won, tuple.__new__(Record, row[2:]), row[1], None))
 
 
-def values_of_insert(write: Write) -> tuple[object, ...]:
-    """Return the values of a write that can also take what is free."""
-    policy = write.taking
-    return (*values_of(write), *((None, None) if policy is None else (policy.on_lapse, policy.max_attempts)))
+def policies_of(writes: Sequence[Write]) -> tuple[list[object], list[object]]:
+    """Return what inserts that can also take what is free say of it, by columns."""
+    policies = [write.taking for write in writes]
+    return (
+        [None if policy is None else policy.on_lapse for policy in policies],
+        [None if policy is None else policy.max_attempts for policy in policies],
+    )
 
 
-def values_of(write: Write) -> tuple[object, ...]:
-    """Return a write's values, in the order of the statements."""
-    error = write.error
-    if error is not None and "\0" in error:  # a handler's failure must be recorded all the same
-        write = write._replace(error=error.replace("\0", "\\0"))
-    return tuple([write[at] for at in _OF_WRITE])
+def columns_of(writes: Sequence[Write], fences: list[int]) -> list[list[object]]:
+    """Return the values of writes by columns, in the order of the statements, with these fences."""
+    fields = list(map(list, zip(*writes, strict=True)))
+    columns = [fields[at] for at in _OF_WRITE]
+    columns[_FENCE], columns[_ERROR] = fences, [_kept(write.error) for write in writes]
+    return columns
+
+
+def values_of(write: Write, fence: int) -> list[object]:
+    """Return a write's values, in the order of the statements, with this fence."""
+    values: list[object] = [write[at] for at in _OF_WRITE]
+    values[_FENCE], values[_ERROR] = fence, _kept(write.error)
+    return values
+
+
+def _kept(error: str | None) -> str | None:
+    """Return an error without NUL: a handler's failure must be recorded all the same."""
+    return error if error is None or "\0" not in error else error.replace("\0", "\\0")

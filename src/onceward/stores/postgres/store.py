@@ -20,8 +20,9 @@ from onceward.stores.postgres.queries import (
     PurgeQuery,
     Query,
     ScanQuery,
+    columns_of,
+    policies_of,
     values_of,
-    values_of_insert,
 )
 from onceward.stores.postgres.schema import Names
 
@@ -56,7 +57,7 @@ class PostgresStore(PostgresExchange):
     def insert(self, write: Write) -> Steps[Reply]:
         """Write if the key is absent, or its record is free."""
         for _ in range(_AGAIN):
-            request = InsertQuery(self.statements, self._fences.asked(write, None), takes=self.takes)
+            request = InsertQuery(self.statements, write, self._fences.asked(write, None), takes=self.takes)
             try:
                 reply = yield from self._one(request)
             except SqlError as error:
@@ -75,7 +76,7 @@ class PostgresStore(PostgresExchange):
         return (yield from self._fenced(write, seen, reply))
 
     def _swap(self, write: Write, seen: Record) -> Steps[Reply]:
-        values = (*values_of(self._fences.asked(write, seen)), seen.owner, seen.fence, seen.beat)
+        values = (*values_of(write, self._fences.asked(write, seen)), seen.owner, seen.fence, seen.beat)
         for _ in range(_AGAIN):
             reply = yield from self._one(OneRow("swap", self.statements.swap, values))
             if not _is_stale(reply, seen):
@@ -189,13 +190,14 @@ class PostgresStore(PostgresExchange):
         return ManyRows(
             "insert_many",
             self.statements.insert_many,
-            _columns([values_of_insert(self._fences.asked(write, None)) for write in writes]),
+            (*columns_of(writes, [self._fences.asked(write, None) for write in writes]), *policies_of(writes)),
         )
 
     def _swap_all(self, writes: list[Write], seen: Mapping[str, Record]) -> Query:
-        asked = self._fences.asked
-        values = [(*values_of(asked(write, of := seen[write.key])), *_version(of)) for write in writes]
-        return ManyRows("swap_many", self.statements.swap_many, _columns(values))
+        records = [seen[write.key] for write in writes]
+        columns = columns_of(writes, list(map(self._fences.asked, writes, records)))
+        versions = map(list, zip(*map(_version, records), strict=True))
+        return ManyRows("swap_many", self.statements.swap_many, (*columns, *versions))
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read records in the order of their keys."""
@@ -254,7 +256,3 @@ def _is_stale(reply: Reply, seen: Record) -> bool:
 
 def _version(record: Record) -> tuple[str, int, int]:
     return record.owner, record.fence, record.beat
-
-
-def _columns(rows: Sequence[tuple[object, ...]]) -> tuple[list[object], ...]:
-    return tuple(map(list, zip(*rows, strict=True)))

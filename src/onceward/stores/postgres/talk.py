@@ -7,9 +7,8 @@ A driver that gives up leaves the connection in the middle of a statement: close
 import asyncio
 import os
 import select
-from collections.abc import Callable, Generator, Sequence
-from struct import Struct
-from typing import Any, Final
+from collections.abc import Generator, Sequence
+from typing import Final
 
 from psycopg import errors
 from psycopg.pq import DiagnosticField, ExecStatus
@@ -18,21 +17,11 @@ from psycopg.pq.abc import PGconn, PGresult
 from onceward.core.clock import boottime
 from onceward.stores.postgres.faults import Broken, SqlRefusal
 from onceward.stores.postgres.queries import Row
+from onceward.stores.postgres.values import rows_of, written_as
 
 Talk = Generator[int, None, list[Row]]  # yields select.POLLIN or POLLOUT
 _FAILED: Final = ExecStatus.FATAL_ERROR
 _ROWS: Final = ExecStatus.TUPLES_OK
-_LONG, _DOUBLE = Struct(">q"), Struct(">d")
-# Binary values by the oid of their type: no setting of the session changes how they look.
-_LOADERS: Final[dict[int, Callable[[bytes], object]]] = {
-    16: b"\x01".__eq__,
-    20: lambda value: _LONG.unpack(value)[0],
-    23: lambda value: int.from_bytes(value, "big", signed=True),
-    25: bytes.decode,
-    701: lambda value: _DOUBLE.unpack(value)[0],
-    # timestamptz: microseconds since 2000. They are exact in a float of seconds for this century and the next.
-    1184: lambda value: (_LONG.unpack(value)[0] + 946_684_800_000_000) / 1e6,
-}
 
 
 def talk(connection: PGconn, statement: bytes, values: Sequence[object]) -> Talk:
@@ -139,32 +128,3 @@ def is_alive(connection: PGconn) -> bool:
     except errors.OperationalError:
         return False
     return True
-
-
-def rows_of(result: PGresult) -> list[Row]:
-    """Return the rows of a result in the binary format."""
-    columns = range(result.nfields)
-    loaders = [(column, _LOADERS[result.ftype(column)]) for column in columns]
-    get = result.get_value
-    return [
-        [None if (value := get(row, column)) is None else load(value) for column, load in loaders]
-        for row in range(result.ntuples)
-    ]
-
-
-def written_as(value: Any) -> bytes:
-    """Return a statement's value as libpq takes it."""
-    if type(value) is list:
-        return b"{" + b",".join(map(_element, value)) + b"}"
-    text = value if type(value) is str else repr(value)
-    if "\0" in text:
-        raise ValueError("PostgreSQL keeps no NUL in a text")
-    return text.encode()
-
-
-def _element(value: object) -> bytes:
-    if value is None:
-        return b"NULL"
-    if type(value) is str:
-        return b'"' + written_as(value).replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
-    return repr(value).encode()

@@ -17,7 +17,7 @@ from onceward.errors import StoreError
 from onceward.stores.postgres.faults import Broken
 from onceward.stores.postgres.inside import Asked
 from onceward.stores.postgres.queries import Row
-from onceward.stores.postgres.talk import rows_of, written_as
+from onceward.stores.postgres.values import rows_of, written_as
 
 _Told = Generator[Wait, Ready | int, list[PGresult]]
 _COMMIT: Final[Asked] = ("COMMIT", ())

@@ -1,0 +1,98 @@
+"""Networks that swallow what is sent: no reset, no end, no answer. A claim gives up in time, and the handler does not run."""
+
+import asyncio
+import contextlib
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from onceward import Once, StoreError
+from postgres_wire import Fault, Wire
+
+PATIENCE = 60.0  # seconds; a claim asks for two, and then once more, for the second that a statement may take
+BLACK_HOLE = Fault(freeze=600.0)
+
+
+@pytest.fixture
+def wire(postgres15):
+    made = Wire(postgres15.port)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def swallowing(wire):
+    """A network that swallows what is sent on a connection in use, and on later ones."""
+    url = f"postgresql://postgres@127.0.0.1:{wire.port}/test?schema=holes_{wire.port}&timeout=1"
+    once = Once(url)
+    once.acquire("before").complete(None)
+    wire.rule = lambda asked: BLACK_HOLE
+    return once
+
+
+@pytest.fixture
+def silent(wire):
+    """A server that takes connections and says nothing."""
+    wire.rule = lambda asked: BLACK_HOLE
+    return Once(f"postgresql://postgres@127.0.0.1:{wire.port}/test?timeout=1")
+
+
+@pytest.fixture
+def unreachable():
+    """A server whose backlog is full: it does not answer the first packet."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        while True:
+            end = stack.enter_context(socket.socket())
+            end.settimeout(0.3)
+            try:
+                end.connect(("127.0.0.1", port))
+            except TimeoutError:
+                break
+        yield Once(f"postgresql://postgres@127.0.0.1:{port}/test?timeout=1")
+
+
+@pytest.fixture(params=["swallowing", "silent", "unreachable"])
+def once(request):
+    made = request.getfixturevalue(request.param)
+    yield made
+    made.close()
+
+
+def never():
+    raise AssertionError
+
+
+def test_a_claim_gives_up_in_time(once):
+    with ThreadPoolExecutor(1) as threads:
+        claim = threads.submit(once.run, "key", never)
+        with pytest.raises(StoreError) as caught:
+            claim.result(PATIENCE)
+    assert caught.value.transient
+
+
+def test_the_claim_of_a_coroutine_gives_up_in_time(once):
+    with pytest.raises(StoreError) as caught:
+        asyncio.run(asyncio.wait_for(once.run_async("key", never), PATIENCE))
+    assert caught.value.transient
+
+
+def test_a_result_is_recorded_when_the_network_is_back(swallowing, wire):
+    claim = swallowing.acquire  # before the network swallows again
+    wire.rule = lambda asked: None
+    held = claim("key")
+    count = 0
+
+    def rule(asked):
+        nonlocal count
+        count += 1
+        return BLACK_HOLE if count <= 2 else None
+
+    wire.rule = rule
+    held.complete("result")
+    assert held.settled == "COMPLETED"
+    assert count > 2

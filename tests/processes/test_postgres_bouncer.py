@@ -1,0 +1,46 @@
+"""A PgBouncer that is killed and started again while eight workers claim and complete through it."""
+
+import collections
+import time
+
+import pytest
+
+from onceward import Once
+from onceward.core.record import COMPLETED
+from postgres_servers import PgBouncer
+from processes import PATIENCE, lines, workers
+
+COUNT, LEASE = 200, 30.0
+
+
+@pytest.fixture
+def bouncer(postgres15):
+    made = PgBouncer(postgres15)
+    yield made
+    made.stop()
+
+
+def test_a_pooler_that_restarts_loses_and_doubles_nothing(bouncer, postgres15, tmp_path):
+    log = tmp_path / "log"
+    log.touch()
+    schema = f"?schema=restarts_{bouncer.port}"
+    with workers("failover.py") as start:
+        running = [start(bouncer.url + schema, log, COUNT, LEASE) for _ in range(8)]
+        for effects in (20, 60, 100, 140):
+            end = time.monotonic() + PATIENCE
+            while log.read_text().count("effect") < effects:
+                assert time.monotonic() < end
+                time.sleep(0.005)
+            bouncer.kill()
+            time.sleep(0.1)
+            bouncer.start()
+        for process in running:
+            assert lines(process) == ["done"]
+    noted = [line.split() for line in log.read_text().splitlines()]
+    runs = collections.Counter(key for what, key, _ in noted if what == "effect")
+    assert set(runs.values()) == {1}
+    assert len(runs) > 0.9 * COUNT  # a reply that was lost can have made a claim, of which nobody knows
+    left = {record.key: record for record, _ in Once(postgres15.url + schema).ledger.records()}
+    for what, key, value in noted:
+        if what == "told":
+            assert (left[f"k:{key}"].status, left[f"k:{key}"].result) == (COMPLETED, f'"{value}"')
