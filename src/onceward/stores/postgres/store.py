@@ -39,6 +39,7 @@ class PostgresStore(PostgresExchange):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
+        "count": "onceward.stores.postgres.counting:count",
         "find": "onceward.stores.postgres.finding:find",
         "found": "onceward.stores.postgres.provision:found",
         "inspect": "onceward.stores.postgres.inspection:inspect",
