@@ -80,6 +80,40 @@ class AsyncPsycopg(Psycopg):
             await self.act(connection, value)
 
 
+class Psycopg2(Psycopg):
+    """A connection of psycopg2."""
+
+    @asynccontextmanager
+    async def connection(self, url=None):
+        import psycopg2
+
+        connection = psycopg2.connect(url or self.url)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    async def sql(self, connection, statement):
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+
+    async def savepoint_undone(self, connection, value):
+        await self.sql(connection, "SAVEPOINT mine")
+        await self.act(connection, value)
+        await self.sql(connection, "ROLLBACK TO mine")
+
+
+class Psycopg2Autocommit(Psycopg2):
+    """The same in autocommit."""
+
+    @asynccontextmanager
+    async def connection(self, url=None):
+        async with super().connection(url) as connection:
+            connection.autocommit = True
+            yield connection
+            assert connection.closed or connection.autocommit
+
+
 class Asyncpg(Psycopg):
     """A connection of asyncpg's pool."""
 
@@ -213,6 +247,18 @@ class AsyncpgAlchemySession(AsyncAlchemySession):
     driver = "asyncpg"
 
 
+class Psycopg2Alchemy(Alchemy):
+    """As above, on psycopg2."""
+
+    driver = "psycopg2"
+
+
+class Psycopg2AlchemySession(AlchemySession):
+    """As above, on psycopg2."""
+
+    driver = "psycopg2"
+
+
 class Django(Psycopg):
     """One of Django's connections."""
 
@@ -265,9 +311,13 @@ def django_connection(alias, url):
 HANDS = {
     "psycopg": Psycopg,
     "psycopg async": AsyncPsycopg,
+    "psycopg2": Psycopg2,
+    "psycopg2 in autocommit": Psycopg2Autocommit,
     "asyncpg": Asyncpg,
     "Connection": Alchemy,
     "Session": AlchemySession,
+    "Connection on psycopg2": Psycopg2Alchemy,
+    "Session on psycopg2": Psycopg2AlchemySession,
     "AsyncConnection": AsyncAlchemy,
     "AsyncSession": AsyncAlchemySession,
     "AsyncConnection on asyncpg": AsyncpgAlchemy,

@@ -3,6 +3,8 @@
 import threading
 
 import psycopg
+import psycopg2
+import psycopg2.extras
 import pytest
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
@@ -147,6 +149,48 @@ def test_a_deadlock_counts_as_the_bodys_failure(once, postgres, plain, table):
         waiting.join()
         other.rollback()
     assert records(once) == [("RELEASED", 1)]
+
+
+# --- psycopg2 -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old(postgres, table):
+    """A connection of psycopg2."""
+    connection = psycopg2.connect(postgres.url)
+    yield connection
+    connection.close()
+
+
+def test_a_psycopg2_connection_that_cannot_begin_is_refused(once, postgres, old, table, effects):
+    with old.cursor() as cursor:
+        cursor.execute(f"INSERT INTO {table} VALUES ('mine')")
+    refuses(once, old, "in a transaction already")
+    old.commit()
+    assert effects() == ["mine"]
+    old.close()
+    refuses(once, old, "closed")
+    waiting = psycopg2.connect(postgres.url, async_=1)
+    psycopg2.extras.wait_select(waiting)
+    refuses(once, waiting, "asynchronous")
+    waiting.close()
+    assert records(once) == []
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback", "with"])
+def test_a_psycopg2_body_that_ends_its_transaction_is_parked(once, old, table, effects, end):
+    with pytest.raises(OncewardError, match="committed or rolled back"), once.transaction("k", old):
+        with old.cursor() as cursor:
+            cursor.execute(f"INSERT INTO {table} VALUES ('effect')")
+        if end == "with":
+            with old:  # which commits
+                pass
+        else:
+            getattr(old, end)()
+        with old.cursor() as cursor:
+            cursor.execute(f"INSERT INTO {table} VALUES ('more')")
+    assert "more" not in effects()
+    assert [state for state, _ in records(once)] == ["PARKED"]
 
 
 # --- SQLAlchemy ---------------------------------------------------------------------------------------------------
@@ -335,5 +379,8 @@ def test_another_database_of_djangos_is_refused(once):
 
 
 def test_something_else_is_told_what_to_give(once):
-    with pytest.raises(TypeError, match="give a connection of psycopg 3"), once.transaction("k", object()):
+    with (
+        pytest.raises(TypeError, match="give a connection of psycopg, psycopg2 or asyncpg"),
+        once.transaction("k", object()),
+    ):
         pytest.fail("it ran")

@@ -11,6 +11,7 @@ from onceward.stores.postgres.store import PostgresStore
 _KINDS: Final = {
     "psycopg.Connection": "psycopg:PsycopgSession",
     "psycopg.AsyncConnection": "psycopg:AsyncPsycopgSession",
+    "psycopg2.connection": "psycopg2:Psycopg2Session",
     "asyncpg.Connection": "asyncpg:AsyncpgSession",
     "asyncpg.PoolConnectionProxy": "asyncpg:AsyncpgSession",
     "sqlalchemy.Connection": "sqlalchemy:of_connection",
@@ -37,6 +38,6 @@ def join(store: PostgresStore, connection: object) -> PostgresSession:
             make = getattr(import_module(f"onceward.stores.postgres.session_{module}"), name)
             return make(store, connection)
     raise TypeError(
-        f"{type(connection).__name__}: give a connection of psycopg 3 or asyncpg, a Connection or Session of SQLAlchemy "
+        f"{type(connection).__name__}: give a connection of psycopg, psycopg2 or asyncpg, a Connection or Session of SQLAlchemy "
         "(blocking or asynchronous), or Django's connections[alias]"
     )
