@@ -10,7 +10,6 @@ TABLE, META, HIGH = "onceward", "onceward_meta", "onceward_high"
 STOPPED_INDEX = "onceward_stopped"
 VERSION = 1  # code that does not know it refuses the file
 MINOR = 4  # counts what was added since; the file calls it its layout
-COLUMNS = ", ".join(Record._fields)
 ADDED = {
     "updated_at": "REAL",
     "worker": "TEXT",
