@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from onceward.core.record import PARKED, RELEASED, Record
+from onceward.core.record import PARKED, RELEASED
 from onceward.errors import StoreError
 from onceward.stores.sql.finding import having
 
