@@ -12,6 +12,7 @@ import pytest
 
 from onceward import Once, StoreError
 from onceward.core.drivers import drive, drive_async
+from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, PARKED
 from onceward.stores import open_store
 from onceward.stores.postgres import open_ledger
@@ -71,6 +72,50 @@ def test_stale_connections_of_a_pool_of_mine_cost_no_failed_request(store, postg
         mine = open_ledger(pool, schema=store.names.schema)
         end_sessions(postgres, "stale-pool")
         assert drive(mine.insert(claim_of("key", "a")), mine).won
+
+
+class Stop(BaseException):
+    """Raised by a signal handler."""
+
+
+class InterruptedPool(psycopg_pool.ConnectionPool):
+    """Is interrupted once, before or after it has taken a connection back."""
+
+    after = stopped = False
+
+    def putconn(self, conn):
+        if self.after:
+            super().putconn(conn)
+        if not self.stopped:
+            self.stopped = True
+            raise Stop
+        super().putconn(conn)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_interrupt_at_its_return_loses_no_connection_of_a_pool(after, store, postgres):
+    with InterruptedPool(postgres.url, min_size=1, max_size=1, open=True) as pool:
+        mine = open_ledger(pool, schema=store.names.schema, timeout=1)
+        pool.after = after
+        with pytest.raises(Stop):
+            drive(mine.load("key"), mine)
+        pool.after = False
+        for _ in range(3):
+            drive(mine.load("key"), mine)
+
+
+def test_stale_connections_of_an_asynchronous_pool_cost_no_failed_request(store, postgres):
+    async def use():
+        kwargs = {"application_name": "stale-async-pool"}
+        pool = psycopg_pool.AsyncConnectionPool(postgres.url, kwargs=kwargs, min_size=5, max_size=5, open=False)
+        await pool.open(wait=True)
+        mine = open_ledger(pool, schema=store.names.schema)
+        end_sessions(postgres, "stale-async-pool")
+        reply = await drive_async(mine.insert(claim_of("key", "a")), mine)
+        await pool.close()
+        return reply
+
+    assert asyncio.run(use()).won
 
 
 def test_a_pool_has_no_more_connections_than_it_may(schema):
@@ -307,6 +352,8 @@ def test_a_duplicate_writes_nothing(store):
     for _ in range(3):  # the first read may tidy a page
         drive(store.load("key"), store)
     assert not wrote(store, store.insert(claim_of("key", "b")))
+    assert not wrote(store, store.insert(claim_of("key", "b", taking=Policy())))
+    assert not wrote(store, store.insert_many([claim_of("key", "b", taking=Policy())]))
     assert not wrote(store, store.insert_many([claim_of("key", "b"), claim_of("key", "c")]))
     assert not wrote(store, store.swap(next_of(held), held))
     assert not wrote(store, store.swap_many([(next_of(held), held)]))
