@@ -18,7 +18,13 @@ _TRIES: Final = 5  # of a statement that the isolation level or a deadlock refus
 
 
 class Conduit(Protocol):
-    """Connections that run statements. Both raise SqlRefusal, Broken, or ValueError for a text that cannot be kept."""
+    """Connections that run statements. Both raise SqlRefusal, Broken, or ValueError for a text that cannot be kept.
+
+    Attributes:
+        timeout: seconds for one statement.
+    """
+
+    timeout: float
 
     def run(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""

@@ -73,6 +73,11 @@ class PostgresSession:
     def cut(self) -> None:
         """End the transaction by closing the connection."""
 
+    @property
+    def seconds(self) -> float:
+        """How long one statement may take."""
+        return self._store.bare.conduit.timeout
+
     # --- the session ----------------------------------------------------------------------------------------------
 
     @property

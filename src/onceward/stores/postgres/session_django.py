@@ -49,7 +49,7 @@ class DjangoSession(BlockingSession):
         self._check_healthy()
         if isinstance(self.driver, Connection):
             with self.connection.wrap_database_errors:
-                return together.fetch(self.driver, text, values)
+                return together.fetch(self.driver, text, values, self.seconds)
         with self.connection.cursor() as cursor:
             cursor.execute(named(text), {f"p{at}": value for at, value in enumerate(values, 1)})
             rows: Sequence[Row] = cursor.fetchall()
@@ -65,7 +65,7 @@ class DjangoSession(BlockingSession):
         if not isinstance(self.driver, Connection):
             return super().complete(text, values)
         self._check_healthy()
-        with together.committing(self.driver, text, values) as rows:
+        with together.committing(self.driver, text, values, self.seconds) as rows:
             self.finish()
         if not rows:
             raise StoreError("Django has not committed")
