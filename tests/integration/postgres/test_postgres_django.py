@@ -224,6 +224,7 @@ def test_a_hook_runs_once_after_the_commit_and_never_after_a_rollback(once, djan
 # --- signals ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # as below
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("after", ["statement", "body", *(0.0005 * turn for turn in range(1, 9))])
 def test_a_signal_whose_handler_raises_leaves_both_or_neither(once, django, act, effects, number, after):
@@ -254,7 +255,7 @@ def test_a_signal_whose_handler_raises_leaves_both_or_neither(once, django, act,
         signal.signal(signal.SIGALRM, alarm)
     assert left is not None or isinstance(after, float)  # Python loses an interrupt of a __del__
     assert not django.in_atomic_block
-    assert (effects(), records(once)) in [([], []), (["effect"], [("COMPLETED", 1)])]
+    assert (effects(), records(once)) in [([], []), ([], [("RELEASED", 1)]), (["effect"], [("COMPLETED", 1)])]
     with once.transaction("next", django):
         act("next")
     assert "next" in effects()
