@@ -20,7 +20,8 @@ also clear a record of any status, under the condition that it is the one they s
 
 DECISIONS = """## What a worker that wants a key does about the record it meets
 
-The first row that holds decides. "Now" is always the store's own time, never the worker's.
+The first row that holds decides. "Now" is always the store's own time, never the worker's. A record of which it says START or NEXT
+is free: an insert can take it in the same request, if the store reads and writes in one. SQL stores print this table as one expression.
 """
 
 

@@ -16,7 +16,7 @@ from wrong_clocks import wrong_clock
 OFF = 5.0  # seconds that the standby's clock is off
 LEASE = 20.0  # so long that a worker renews in time: half of it is more than OFF and the time of a failover
 ABANDONED = 8.0
-COUNT = 400
+COUNT = 240
 pytestmark = pytest.mark.usefixtures("faketime")
 
 
@@ -29,6 +29,7 @@ def start():
 @pytest.fixture
 def primary():
     made = Postgres()
+    made.sql("CREATE TABLE effects (name text)", database="test")
     yield made
     made.stop()
 
@@ -71,6 +72,14 @@ def records(url):
     return {record.key.partition(":")[2]: record for record, _ in Once(url).ledger.records(prefix="k:")}
 
 
+def committed(server):
+    """Return how often each effect of a transaction was made, and check that it was made if and only if its key is completed."""
+    made = dict(server.sql("SELECT name, count(*) FROM effects GROUP BY name", database="test"))
+    done = {key for key, record in records(server.url).items() if record.status == COMPLETED and key.startswith("tx")}
+    assert made.keys() == done
+    return made
+
+
 def running(start, url, log):
     return [start(url, log, COUNT, LEASE) for _ in range(8)]
 
@@ -95,7 +104,11 @@ def test_failover_to_a_synchronous_standby_loses_and_doubles_nothing(start, prim
     end(processes)
     effects, told = noted(log, "effect"), noted(log, "told")
     assert set(collections.Counter(key for key, _ in effects).values()) == {1}
-    left = records(standby.url)
+    made = committed(standby)
+    assert set(made.values()) == {1}
+    assert made.keys() >= {key for key, _ in noted(log, "committed")}
+    assert len(made) > 0.8 * COUNT / 4
+    left = {key: record for key, record in records(standby.url).items() if not key.startswith("tx")}
     for key, value in told:
         assert (left[key].status, left[key].result) == (COMPLETED, f'"{value}"')
         assert (key, value) in effects
@@ -130,6 +143,10 @@ def test_failover_to_an_asynchronous_standby_doubles_only_what_it_lost(start, pr
         end(processes)
     finally:
         gate.close()
+    assert set(committed(standby).values()) == {1}, "these are lost, or kept, with their records"
+    assert {key for key, _ in noted(log, "committed")} <= committed(standby).keys(), (
+        "the second pass made the lost ones again"
+    )
     completed = {key for key, record in kept.items() if record.status == COMPLETED}
     lost = {key for key, _ in told} - completed
     assert len(lost) >= 20, "the loss was too small to prove anything"

@@ -234,6 +234,7 @@ print([os.waitpid(pid, 0)[1] for pid in codes], once.ledger.stats()["COMPLETED"]
 """
 
 
+@pytest.mark.slow
 def test_a_once_made_at_import_time_serves_the_workers_of_prefork_server(tmp_path):
     first, _, count = run_python(PREFORK, tmp_path / "other.db").strip().rpartition(" ")
     assert first == "[0, 0, 0, 0]"

@@ -172,7 +172,7 @@ class Batch:
     def _ended(self, run: Run, item: Item, claim: HeldClaim, call: Call) -> None:
         """Note how a handler ended. After an interrupt it may be called again."""
         failure = called.failure(call)
-        if claim.inherited and failure is not None:
+        if failure is not None and claim.inherited:
             raise failure  # a forked child reports no outcomes
         claim.check_own()
         if failure is None:

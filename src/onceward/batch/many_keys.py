@@ -57,10 +57,10 @@ class ManyKeys:
         from onceward.claim.handler import describe
         from onceward.keys.signatures import CallReader
 
-        source = CallReader(function, key, fingerprint, describe(function).claim)
+        reads = CallReader(function, key, fingerprint, describe(function).claim).reads(lambda key: key)
 
         def read(record: object) -> Reading:
-            return Reading((record,), *source.read((record,), {}))
+            return Reading((record,), *reads((record,), {}))
 
         return Batch(self.guards, function, read, name=name, concurrency=concurrency, group=group, **options)
 

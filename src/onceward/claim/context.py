@@ -54,6 +54,8 @@ class ClaimContext:
         except BaseException as met:
             if not isinstance(met, GeneratorExit) and is_cut_short(self._block, met):
                 await self._guard.leave_async(self._left(error), self._block)
+            if met is not error and met.__context__ is None:
+                met.__context__ = error  # asyncio's cancellation does not show what it replaces
             raise
 
     def _entered(self, entry: HeldClaim | CallOutcome[object]) -> HeldClaim:

@@ -146,8 +146,9 @@ class HeldClaim(Lease):
             self.let_go()
             return
         try:
-            if self.chain is not None:
-                yield from self.chain.ended()
+            if self.chain is not None and not (yield from self.chain.ended()):
+                self.let_go()  # what still runs must not be repeated yet
+                return
             yield from self.leaving(self.failure(error), "record how it failed")
         except OncewardError as trouble:  # the handler's own exception goes on, with a note
             error.add_note(f"onceward: and then {trouble}")

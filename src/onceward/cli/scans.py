@@ -14,6 +14,7 @@ from onceward.cli.durations import seconds
 from onceward.cli.ledgers import DEFAULT_STORE, INTERRUPTED, USAGE, JsonOption, StoreOption, looking_at, refuse
 from onceward.cli.records import as_json, heading, relative, row
 from onceward.core.protocol import STATES
+from onceward.core.record import COMPLETED
 from onceward.core.views import Criteria, last_change
 from onceward.stores.contract import Damaged
 
@@ -29,10 +30,12 @@ OlderOption = Annotated[
 NewerOption = Annotated[
     str | None, Option(metavar="T", help="Only records that changed within the last T.", show_default="any")
 ]
+_ESTIMATED = ("total", COMPLETED)  # by a store that counts without reading
 NamespacesOption = Annotated[
     bool, Option("--namespaces", help="Count the records of each namespace, and show its last write.")
 ]
 LimitOption = Annotated[int | None, Option(min=0, metavar="N", help="At most N records.", show_default="all")]
+ExactOption = Annotated[bool, Option("--exact", help="Read the whole ledger. Estimate nothing.")]
 AfterOption = Annotated[
     str | None, Option(metavar="TOKEN", help="Continue where an earlier command ended.", show_default="the start")
 ]
@@ -158,17 +161,25 @@ def stats(
     store: StoreOption = DEFAULT_STORE,
     limit: LimitOption = None,
     after: AfterOption = None,
+    exact: ExactOption = False,
     json: JsonOption = False,
 ) -> None:
     """Count the records by status. `lapsed` records are in progress, but their worker is gone. `expired` ones await deletion.
 
-    This reads the whole ledger. After --limit or ctrl-C it prints the counts so far and says how to continue. With --json
+    A large PostgreSQL ledger is not read: an index has what is not COMPLETED. How many are COMPLETED is then an estimate, and
+    marked so; with --json, `estimated` names the estimates. Other ledgers are read as a whole, and so is a part of one.
+
+    After --limit or ctrl-C it prints the counts so far and says how to continue. With --json
     that is `next`. Add up the counts of the parts to get those of the whole.
     """
     so_far: tuple[dict[str, int], str | None] = ({}, _point(after))
     stopped, shown = False, _Counted()
     _in_utf_8("--prefix", prefix)
     with looking_at(store) as ledger:
+        whole = not (prefix or exact) and limit is None and after is None
+        if whole and (counts := ledger.estimate()) is not None:
+            typer.echo(terminal.json(counts | {"estimated": _ESTIMATED}) if json else _counts(counts, _ESTIMATED))
+            return
         try:
             counting = ledger.counting(
                 prefix, after=so_far[1], limit=limit, on_damaged=lambda one: _damaged([one], json=False)
@@ -184,11 +195,17 @@ def stats(
             told = counts if point is None else {**counts, "next": _token(point)}
             typer.echo(terminal.json(told))
         elif counts:
-            typer.echo("\n".join(f"{name:<12} {count:>10}" for name, count in counts.items()))
+            typer.echo(_counts(counts))
         if stopped:
             _stopped("stopped; these are the counts of a part", point)
         if point is not None:
             _say(f"these are the counts of a part: go on with the same options and --after={_token(point)}")
+
+
+def _counts(counts: dict[str, int], estimated: Sequence[str] = ()) -> str:
+    return "\n".join(
+        f"{name:<12} {count:>10}{'  estimated' if name in estimated else ''}" for name, count in counts.items()
+    )
 
 
 class _Counted:

@@ -49,13 +49,8 @@ class Trouble:
 class Polls(Generic[M]):
     """The polls of one run. It belongs to one event loop; the polls themselves wait in threads.
 
-    Args:
-        receive: receives at most that many messages; blocks.
-        taken: gets messages to begin, or after a stop to give back.
-        most: the most messages that one ``receive`` returns.
-        concurrency: how many handlers run at a time.
-        typical: returns how many seconds a handler takes; 0 if unknown.
-        until_empty: stop when nothing is left to receive, and nothing under way.
+    ``taken`` gets messages to begin, or after a stop to give back. ``typical`` returns how many seconds a handler takes; 0 if
+    unknown. With ``until_empty``, the polls stop when nothing is left to receive, and nothing under way.
 
     Attributes:
         stopping: whether new polls have stopped.

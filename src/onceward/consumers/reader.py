@@ -23,11 +23,8 @@ class DeliveryReader:
     A path begins with a parameter's name. It sees the decoded payload before its conversion to the annotation, so a new
     annotation does not change keys. It sees a ``Delivery`` as its fields.
 
-    Args:
-        function: its first parameter gets the payload, converted to the annotation. A parameter annotated ``Delivery`` gets
-            the delivery, one annotated ``Claim`` the claim (which is not filled in here).
-        key: see :class:`DeliveryOptions`; None for the delivery's own key.
-        fingerprint: the same; None for none.
+    The function's first parameter gets the payload, converted to the annotation. A parameter annotated ``Delivery`` gets the
+    delivery, one annotated ``Claim`` the claim (which is not filled in here). For the rest see :class:`DeliveryOptions`.
 
     Raises:
         TypeError, ValueError: nothing supplies one of the function's parameters, or an option does not fit.

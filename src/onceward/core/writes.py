@@ -17,9 +17,10 @@ def first_claim(key: str, owner: str, fingerprint: str | None, policy: Policy) -
     """Return the claim of a key that has no record, or a record that is free."""
     lease, keep = policy.lease, policy.retention
     name = worker.NAMED.get() or worker.process
-    last = (lease, keep, 0.0, name, None, None, policy)
-    fields = (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, *last)
-    return tuple.__new__(Write, fields)  # what Write(...) does, in half the time
+    return tuple.__new__(  # what Write(...) does, in half the time
+        Write,
+        (key, IN_PROGRESS, owner, 0, 0, 1, fingerprint, None, None, None, lease, keep, 0.0, name, None, None, policy),
+    )
 
 
 def locked(claim: Write) -> Reply:

@@ -40,13 +40,10 @@ class Namesakes:
         self._owners: dict[str, str] = {}
 
     def check(self, name: str, function: Function, *, lasting: bool) -> None:
-        """Note that ``function`` has the namespace ``name``.
+        """Note that ``function``, which was given no name, has the namespace ``name``: its module and qualified name.
 
-        Args:
-            name: its module and qualified name.
-            function: the handler, which was given no name.
-            lasting: whether it is kept, as decorated ones are. Then it can close over other objects than an earlier function
-                that is gone. A test, for example, makes its application again with a new connection.
+        A ``lasting`` function is kept, as decorated ones are. It can close over other objects than an earlier function that is
+        gone. A test, for example, makes its application again with a new connection.
 
         Raises:
             ValueError: another function has that namespace.

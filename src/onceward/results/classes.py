@@ -46,11 +46,7 @@ def has_name(kind: type, name: str) -> bool:
 
 
 def loaded_class(name: str, tag: str) -> type:
-    """Find the class that a record names, among the loaded modules.
-
-    Args:
-        name: its module and qualified name, as :func:`type_name` wrote it.
-        tag: the recorded kind of class; see :data:`KINDS`.
+    """Find the class that a record names, as :func:`type_name` wrote it, among the loaded modules; its kind is ``tag``.
 
     Raises:
         NotReplayable: it is not loaded, or not of that kind.

@@ -20,7 +20,7 @@ from onceward.core.views import Criteria
 from onceward.errors import StoreError
 from onceward.observe.events import StoreRequest
 from onceward.stores import offering
-from onceward.stores.contract import Page, Part, Store
+from onceward.stores.contract import Counts, Page, Part, Store
 from onceward.stores.inspection import Inspected
 
 C = TypeVar("C", bound=Callable[..., object])
@@ -147,6 +147,11 @@ TEMPLATE: Final[Capability[Callable[[str, AbstractSet[str]], str]]] = Capability
 # that the criteria mean by the store's own clock. A page may be empty and have a next.
 FIND: Final[Capability[Callable[[Criteria, str, str | None, int], Steps[Page]]]] = Capability(
     "find", "find records by status and age"
+)
+
+# Counts the records by indexes and statistics. None: there is nothing to gain, so read them.
+COUNT: Final[Capability[Callable[[], Steps[Counts | None]]]] = Capability(
+    "count", "count its records without reading them"
 )
 
 # Migrates a ledger of an earlier version. Returns what was changed and what was already right.

@@ -56,6 +56,22 @@ class Purged(NamedTuple):
     damaged: Sequence[Damaged] = ()
 
 
+class Counts(NamedTuple):
+    """How many records a ledger has, without reading it.
+
+    Attributes:
+        unfinished: those that are not COMPLETED, by their status: exact.
+        lapsed: those whose worker has vanished: exact.
+        expired: those that await deletion: exact.
+        total: all of them, as the store's own statistics have it.
+    """
+
+    unfinished: dict[str, int]
+    lapsed: int
+    expired: int
+    total: int
+
+
 class Part(NamedTuple):
     """A part of a ledger. ``made`` says whether it was made just now or existed already."""
 

@@ -107,16 +107,10 @@ def _side_by_side(wire: Wire, calls: tuple[Call | ObjectCall, ...], at: float) -
 
 
 def opened(region: str | None, *, timeout: float, clock: Clock = boottime, **services: str | None) -> Wires:
-    """Return our own wires. The first call looks up region and credentials.
+    """Return our own wires. The first call looks up the credentials and, if none is given, the region.
 
-    Args:
-        region: None means the region of the environment or the profile.
-        timeout: seconds for one try of one call; the call's own ``wait`` is added.
-        clock: the owner's clock (seconds), for the answers' ``sent`` and ``received``.
-        services: the services to call, as for :class:`onceward.wire.endpoints.Endpoints`.
-
-    Raises:
-        ValueError: a service's URL is not valid.
+    ``services`` are as for :class:`onceward.wire.endpoints.Endpoints`, and all else as for :class:`HttpWire`. A service's URL
+    that is not valid is a ValueError.
     """
     from onceward.wire.credentials import CredentialSource, find_region
     from onceward.wire.endpoints import Endpoints

@@ -13,6 +13,7 @@ from onceward.core.protocol import STATES
 from onceward.core.views import Criteria
 from onceward.stores import open_store
 from onceward.stores.capabilities import FIND, FOUND, INSPECT, MIGRATE, PROVISION, TEMPLATE
+from onceward.stores.ledger import Ledger
 from onceward.stores.postgres import schema as ledger_schema
 from onceward.testing.bench import claim_of, next_of
 
@@ -104,18 +105,20 @@ def test_an_unknown_newer_schema_is_refused(store, sql):
 def test_a_newer_version_adds_its_columns_beside_an_older_one(store, monkeypatch, sql):
     held = drive(store.insert(claim_of("key", "a")), store).record
     monkeypatch.setattr(ledger_schema, "ADDED", {"later": "text"})
-    monkeypatch.setattr(ledger_schema, "MINOR", 2)
+    monkeypatch.setattr(ledger_schema, "MINOR", ledger_schema.MINOR + 1)
     newer = open_store(store.url)
     parts = drive(MIGRATE.needed(newer)(), newer)
-    assert parts == [("column later", True), (f"index {store.names.open}", False)]
+    rest = [(f"function {store.names.claim}", False), (f"index {store.names.open}", False)]
+    assert parts == [("column later", True), *rest]
     assert not any(part.made for part in drive(MIGRATE.needed(newer)(), newer))
     sql(f"UPDATE {store.names.table} SET later = 'x'")
+    minor = str(ledger_schema.MINOR)
     monkeypatch.undo()
     assert drive(store.swap(next_of(held), held), store).won  # the older version's code, which has run before
     again = open_store(store.url)
     assert drive(again.load("key"), again).record.beat == 1
     assert sql(f"SELECT later FROM {store.names.table}") == [("x",)]
-    assert sql(f"SELECT value FROM {store.names.meta} WHERE name = 'layout'") == [("2",)]
+    assert sql(f"SELECT value FROM {store.names.meta} WHERE name = 'layout'") == [(minor,)]
     newer.close()
     again.close()
 
@@ -127,7 +130,7 @@ def test_a_role_that_may_not_add_columns_is_told_to_migrate(store, monkeypatch, 
     sql(f"GRANT USAGE ON SCHEMA {store.names.schema} TO {role}")
     sql(f"GRANT ALL ON ALL TABLES IN SCHEMA {store.names.schema} TO {role}")
     monkeypatch.setattr(ledger_schema, "ADDED", {"later": "text"})
-    monkeypatch.setattr(ledger_schema, "MINOR", 2)
+    monkeypatch.setattr(ledger_schema, "MINOR", ledger_schema.MINOR + 1)
     worker = open_store(store.url.replace("postgres@", f"{role}@"))
     with pytest.raises(StoreError, match="onceward migrate"):
         drive(worker.load("key"), worker)
@@ -345,3 +348,29 @@ def test_postgres_finds_what_python_finds(store, sql, lattice):
             criteria = Criteria(states, older, newer)
             found = drive(FIND.needed(store)(criteria, "", None, 1000), store).records
             assert found == [one for one in page.records if meets(one, criteria.clause, page.now)]
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_a_large_ledger_is_counted_without_reading_it(store, sql, monkeypatch, partitioned):
+    names = store.names
+    if partitioned:
+        statements = ledger_schema.schema(names)
+        statements[0] = statements[0].rpartition(" WITH (")[0] + " PARTITION BY HASH (key)"
+        sql(f"CREATE SCHEMA IF NOT EXISTS {names.schema}")
+        for statement in (*statements, ledger_schema.open_index(names)):
+            sql(statement)
+        for part in range(2):
+            sql(
+                f"CREATE TABLE {names.schema}.part_{part} PARTITION OF {names.table} FOR VALUES WITH (MODULUS 2, REMAINDER {part})"
+            )
+    for number in range(30):
+        held = drive(store.insert(claim_of(f"key {number}", "a", lease=0.0, keep=0.0)), store).record
+        status = ("COMPLETED", "PARKED", "IN_PROGRESS")[min(number % 10, 2)] if number < 20 else "COMPLETED"
+        drive(store.swap(next_of(held, status=status, lease=0.0, keep=0.0 if number < 5 else None), held), store)
+    ledger = Ledger(store)
+    assert ledger.estimate() is None  # it is small
+    sql(f"ANALYZE {names.table}")
+    monkeypatch.setattr("onceward.stores.postgres.counting._LARGE", 10)
+    assert ledger.estimate() == ledger.stats()
+    sql(f"DROP INDEX {names.open}")
+    assert ledger.estimate() is None

@@ -63,7 +63,17 @@ def _place(frame: FrameType | None) -> dict[str, object]:
     outermost = frame
     while outermost.f_back is not None and not outermost.f_back.f_code.co_filename.startswith(ASYNCIO):
         outermost = outermost.f_back
-    return {"where": where, "function": frame.f_code.co_name, "callback": is_callback(outermost)}
+    return {"where": where, "function": frame.f_code.co_name, "callback": is_callback(outermost) or _is_dropped(frame)}
+
+
+def _is_dropped(frame: FrameType | None) -> bool:
+    """Tell whether Python drops what is raised here: in ``__del__``, and where a WeakSet hears that an object is gone."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "__del__" or (code.co_name == "_remove" and code.co_filename.endswith("_weakrefset.py")):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _fork(actor: "Actor", kind: str) -> None:

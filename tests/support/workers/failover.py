@@ -1,6 +1,7 @@
 """Go twice through keys that others go through as well, while the server fails: ``python failover.py URL LOG COUNT LEASE``.
 
-The log gets ``effect KEY VALUE`` for each run of a handler, and ``told KEY VALUE`` for each outcome.
+The log gets ``effect KEY VALUE`` for each run of a handler, and ``told KEY VALUE`` for each outcome. If there is a table
+``effects``, other keys make theirs in it, in transactions; the log gets ``committed KEY -`` for each.
 """
 
 import itertools
@@ -9,9 +10,12 @@ import random
 import sys
 import time
 
-from onceward import Busy, LeaseLost, Once, ResultNotRecorded, StoreError
+import psycopg
+
+from onceward import Busy, Completed, LeaseLost, Once, ResultNotRecorded, StoreError
 
 url, path, count, lease = sys.argv[1:]
+place = url.partition("?schema=")[0]
 log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 runs = itertools.count()
 once = Once(url, name="k", lease=float(lease))
@@ -40,10 +44,39 @@ def deliver(key):
     return True
 
 
+class Hand:
+    """A connection of its own for transactions, made anew when it was lost."""
+
+    def __init__(self):
+        self._connection = None
+
+    def deliver(self, key):
+        """Return whether this delivery is done."""
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = psycopg.connect(place, autocommit=True)
+            with once.transaction(key, self._connection):
+                self._connection.execute("INSERT INTO effects VALUES (%s)", (key,))
+        except Busy:
+            return True
+        except Completed:
+            pass
+        except (StoreError, psycopg.OperationalError):
+            time.sleep(0.05)
+            return False
+        note("committed", key, "-")
+        return True
+
+
+with psycopg.connect(place) as connection:
+    ((found,),) = connection.execute("SELECT to_regclass('effects') IS NOT NULL").fetchall()
+hand = Hand()
 for _ in range(2):
     keys = list(range(int(count)))
     random.shuffle(keys)
     for key in keys:
         while not deliver(key):
+            pass
+        while found and key % 4 == 0 and not hand.deliver(f"tx{key}"):
             pass
 print("done", flush=True)

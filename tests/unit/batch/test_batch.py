@@ -580,6 +580,7 @@ def test_none_is_no_group(form, once):
 # --- the time left ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("store", ["memory"], indirect=True)  # it waits, and no store makes a difference
 def test_what_cannot_begin_in_time_is_handed_back(form, once):
     def handle(order):
         ran.append(order["id"])
@@ -647,6 +648,7 @@ def test_one_slow_record_does_not_keep_later_batches_from_beginning(form, once):
 # --- leases -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("store", ["memory"], indirect=True)  # it waits, and no store makes a difference
 def test_claims_that_wait_for_their_turn_are_renewed(form, once):
     def handle(order):
         time.sleep(0.25)

@@ -239,6 +239,7 @@ def test_a_forked_process_has_threads_of_its_own(once):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.slow
 def test_a_handlers_fork_neither_goes_on_with_the_batch_nor_gives_it_back(tmp_path):
     program = tmp_path / "forks.py"
     program.write_text(
@@ -307,6 +308,7 @@ print(interrupted, unrecorded)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_an_interrupt_at_any_time_leaves_no_thread_that_goes_on(tmp_path, concurrency):
     program = tmp_path / "interrupted.py"

@@ -1014,6 +1014,7 @@ def test_a_checkpoint_on_dynamodb_records_its_keys_in_few_requests(url, proxy, s
     once.close()
 
 
+@pytest.mark.slow
 def test_killed_before_or_after_flush_items_come_again_and_none_is_lost(tmp_path):
     ledger, log = tmp_path / "ledger.db", tmp_path / "log"
     once = Once(f"sqlite:///{ledger}")

@@ -688,6 +688,31 @@ def test_a_cancelled_handler_keeps_its_key_to_the_end_of_the_lease(once, clock):
     assert statuses(once) == ["IN_PROGRESS"]
 
 
+def test_a_cancellation_shows_the_lost_claim_that_it_took_the_place_of(once, clock, monkeypatch):
+    async def main():
+        awaited = once.store.exchange_async
+
+        async def cancelled(request):
+            reply = await awaited(request)
+            asyncio.current_task().cancel()  # comes through at the next request, when the block is left
+            monkeypatch.setattr(once.store, "exchange_async", slow)
+            return reply
+
+        async def slow(request):
+            await asyncio.sleep(0)
+            return await awaited(request)
+
+        async with once.claim("k") as claim:
+            clock.advance(61)
+            once.acquire("k")
+            monkeypatch.setattr(once.store, "exchange_async", cancelled)
+            await claim.complete_async("late")
+
+    with pytest.raises(asyncio.CancelledError) as caught:
+        asyncio.run(main())
+    assert isinstance(caught.value.__context__, LeaseLost)
+
+
 def test_a_cancelled_waiter_leaves_the_key_alone(once):
     async def main():
         claim = await once.acquire_async("k")

@@ -621,6 +621,71 @@ def test_a_failed_handler_waits_for_steps_that_still_run(effects):
     assert (held.status, held.steps.count("slow")) == ("RELEASED", 1)
 
 
+def test_a_handler_that_fails_beside_an_endless_step_stays_claimed(once, clock, monkeypatch):
+    @once(key="n", name="place")
+    def place(n, claim: Claim):
+        begun = threading.Event()
+
+        def endless():
+            begun.set()
+            goes_on.wait(30)
+
+        threads.append(threading.Thread(target=claim.step, args=("endless", endless)))
+        threads[0].start()
+        begun.wait(30)
+        raise Smtp
+
+    goes_on, threads = threading.Event(), []
+    monkeypatch.setattr("onceward.core.drivers.time.sleep", lambda seconds: claims[0].extend() or clock.advance(20))
+    monkeypatch.setattr(
+        onceward.claim.held.HeldClaim, "failing", noting(claims := [], onceward.claim.held.HeldClaim.failing)
+    )
+    with pytest.raises(Smtp):
+        place(1)
+    assert record(once).status == "IN_PROGRESS"
+    goes_on.set()
+    threads[0].join()
+
+
+def noting(seen, method):
+    def noted(self, *given):
+        seen.append(self)
+        return method(self, *given)
+
+    return noted
+
+
+def test_a_final_exception_of_a_parking_step_is_the_outcome(once, form, effects):
+    def mail():
+        effects.append(1)
+        raise Smtp("unknown address")
+
+    place = Script(once, form, only(step("mail", mail, on_lapse="park")), final=(Smtp,))
+    for _ in range(2):
+        with pytest.raises(Smtp, match="unknown"):
+            place()
+    assert (record(once).status, effects) == ("COMPLETED", [1])
+
+
+def test_a_child_forked_in_a_step_records_nothing(once, effects):
+    import os
+
+    def forks():
+        if child := os.fork():
+            return os.waitpid(child, 0)[1]
+        return "child"
+
+    @once(key="n", name="place")
+    def place(n, claim: Claim):
+        try:
+            return claim.step("fork", forks)
+        except onceward.ForkedClaim:
+            os._exit(7)
+
+    assert os.waitstatus_to_exitcode(place(1)) == 7
+    assert '"child"' not in record(once).steps
+
+
 # --- faces --------------------------------------------------------------------------------------------------------------
 
 

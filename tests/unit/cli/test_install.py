@@ -35,6 +35,7 @@ def blocked(tmp_path):
     return environment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [("typer", "rich"), ("typer",), ("rich",)])
 @pytest.mark.parametrize("command", [["-m", "onceward", "--version"], ["-c", "from onceward.cli import main; main()"]])
 def test_the_command_without_typer_and_rich_says_what_to_install(blocked, command, missing):

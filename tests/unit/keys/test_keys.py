@@ -280,6 +280,7 @@ def run_script(path, cwd):
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_two_scripts_do_not_share_the_keys_of_main(tmp_path, source):
     for name in ("one", "two"):
         (tmp_path / f"{name}.py").write_text(SCRIPT.format(src=source, value=name))
@@ -288,6 +289,7 @@ def test_two_scripts_do_not_share_the_keys_of_main(tmp_path, source):
     assert run_script(tmp_path / "one.py", tmp_path) == "one"
 
 
+@pytest.mark.slow
 def test_two_folders_that_are_run_do_not_share_the_keys_of_main(tmp_path, source):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -297,6 +299,7 @@ def test_two_folders_that_are_run_do_not_share_the_keys_of_main(tmp_path, source
     assert run_script(tmp_path / "one", tmp_path) == "one"
 
 
+@pytest.mark.slow
 def test_a_script_shares_its_keys_with_itself_imported(tmp_path, source):
     (tmp_path / "worker.py").write_text(SCRIPT.format(src=source, value="script"))
     assert run_script(tmp_path / "worker.py", tmp_path) == "script"

@@ -843,6 +843,7 @@ IMPORTED = "import {0} as program; print(program.outcome(1), program.outcome(2))
 SCRIPTS = [(["worker.py"], "worker"), (["-m", "worker"], "worker"), (["-m", "shop.worker"], "shop.worker")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "module"), SCRIPTS)
 def test_a_class_of_a_script_replays_in_script_and_where_it_is_imported(tmp_path, arguments, module):
     (tmp_path / "shop").mkdir()
@@ -853,6 +854,7 @@ def test_a_class_of_a_script_replays_in_script_and_where_it_is_imported(tmp_path
     assert run_program(tmp_path, "-c", IMPORTED.format(module)) == ["True", "True"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "module"), SCRIPTS)
 def test_a_class_of_a_module_replays_where_it_runs_as_a_script(tmp_path, arguments, module):
     (tmp_path / "shop").mkdir()
@@ -862,6 +864,7 @@ def test_a_class_of_a_module_replays_where_it_runs_as_a_script(tmp_path, argumen
     assert run_program(tmp_path, *arguments) == ["True", "True"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["my-worker.py", "json.py", "__main__.py"])
 def test_a_class_of_script_that_cannot_be_imported_replays_in_that_script(tmp_path, name):
     (tmp_path / "scripts").mkdir()
@@ -870,6 +873,7 @@ def test_a_class_of_script_that_cannot_be_imported_replays_in_that_script(tmp_pa
         assert run_program(tmp_path, f"scripts/{name}") == ["True", "True"]
 
 
+@pytest.mark.slow
 def test_a_record_of_a_script_by_earlier_version_replays_in_that_script(tmp_path):
     (tmp_path / "worker.py").write_text(PROGRAM)
     assert run_program(tmp_path, "worker.py") == ["True", "True"]
@@ -880,6 +884,7 @@ def test_a_record_of_a_script_by_earlier_version_replays_in_that_script(tmp_path
     assert run_program(tmp_path, "worker.py") == ["True", "True"]
 
 
+@pytest.mark.slow
 def test_a_script_that_imports_itself_tells_its_two_classes_apart(tmp_path):
     (tmp_path / "worker.py").write_text(
         PROGRAM.replace(

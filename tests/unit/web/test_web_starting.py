@@ -40,6 +40,7 @@ def once():
 # --- options that do not fit ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("app", ["starlette", "fastapi"])
 def test_a_lease_that_is_too_short_fails_when_the_server_starts(app, tmp_path):
     port = str(free_port())
@@ -52,6 +53,7 @@ def test_a_lease_that_is_too_short_fails_when_the_server_starts(app, tmp_path):
     assert "Application startup failed" in server.stderr
 
 
+@pytest.mark.slow
 def test_a_lease_that_fits_starts(tmp_path):
     with uvicorn("web_asgi_wrong:starlette", LEASE="30", LEDGER=f"sqlite:///{tmp_path}/ledger.db") as server:
         assert server.post("/")[0] == 400  # its key is missing

@@ -22,7 +22,15 @@ from onceward.claim.running import run_under, run_under_async
 from onceward.claim.stepping.answers import NOT_MADE, Made
 from onceward.claim.stepping.writer import StepWriter
 from onceward.core.drivers import Sleep, Steps
-from onceward.errors import LeaseLost, OncewardError, Parked, ResultUnavailable, ResultWarning, StepNotRecorded
+from onceward.errors import (
+    ForkedClaim,
+    LeaseLost,
+    OncewardError,
+    Parked,
+    ResultUnavailable,
+    ResultWarning,
+    StepNotRecorded,
+)
 from onceward.keys.ledger_keys import step_name
 from onceward.results.codec import Codec
 from onceward.results.outcomes import completion, describe
@@ -63,7 +71,6 @@ class HandlerSteps:
     Attributes:
         parks: why the key is parked if the handler raises; None if it is not.
         failed: the error of a step that was made, and could not be recorded.
-        running: how many steps run now.
     """
 
     def __init__(self, claim: "HeldClaim") -> None:
@@ -75,23 +82,31 @@ class HandlerSteps:
         self._stopped: str | None = None
         self.parks: str | None = None
         self.failed: OncewardError | None = None
-        self.running = 0
+        self._running: set[object] = set()
 
     def refusal(self) -> Parked | None:
         """Return why this attempt cannot succeed, whatever its handler returns."""
         record = self._claim.record
         return None if self._stopped is None else Parked(record.key, record.attempts, self._stopped, record.worker)
 
-    def ended(self) -> Steps[None]:
-        """Wait for steps that still run beside a handler that failed: nobody may repeat them meanwhile."""
-        while self.running and not self._claim.lost:
+    def ended(self) -> Steps[bool]:
+        """Wait for steps that still run beside a handler that failed: nobody may repeat them meanwhile.
+
+        Returns:
+            False if one still runs after a whole lease.
+        """
+        limit = self._claim.clock() + self._claim.policy.lease
+        while self._running and not self._claim.lost:
+            if self._claim.clock() >= limit:
+                return False
             yield Sleep(_LOOK)
+        return True
 
     def run(self, step: "Step | Made") -> object:
         """Make a step, or return its recorded result."""
         if isinstance(step, Made):
             return step.result
-        self.running += 1
+        self._running.add(token := object())
         try:
             if step.ask is not None:
                 made = self._answered(step, step.ask())
@@ -107,13 +122,13 @@ class HandlerSteps:
                 raise failure
             return call[RETURNED]
         finally:
-            self.running -= 1
+            self._running.discard(token)
 
     async def run_async(self, step: "Step | Made") -> object:
         """Like :meth:`run`, for a coroutine; awaits what can be awaited."""
         if isinstance(step, Made):
             return step.result
-        self.running += 1
+        self._running.add(token := object())
         try:
             if step.ask is not None:
                 answer = step.ask()
@@ -130,7 +145,7 @@ class HandlerSteps:
                 raise failure
             return call[RETURNED]
         finally:
-            self.running -= 1
+            self._running.discard(token)
 
     # --- before its function ------------------------------------------------------------------------------------------
 
@@ -259,6 +274,8 @@ class HandlerSteps:
             return False
         if isinstance(failure, (*step.not_made, called.NotBegun)):
             return True
+        if isinstance(failure, self._claim.policy.final):  # an outcome, so nothing is open
+            return False
         self.parks = f"its step {step.name!r} raised, and may have been made: {describe(failure)}"
         return False
 
@@ -293,7 +310,7 @@ class HandlerSteps:
     def _record(self, step: Step, entry: Entry, value: object) -> None:
         try:
             self._writer.write(step.name, entry)
-        except LeaseLost:
+        except (LeaseLost, ForkedClaim):
             raise
         except OncewardError as error:
             raise self._not_recorded(step, value, error) from error
@@ -301,7 +318,7 @@ class HandlerSteps:
     async def _record_async(self, step: Step, entry: Entry, value: object) -> None:
         try:
             await self._writer.write_async(step.name, entry)
-        except LeaseLost:
+        except (LeaseLost, ForkedClaim):
             raise
         except OncewardError as error:
             raise self._not_recorded(step, value, error) from error

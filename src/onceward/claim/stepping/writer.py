@@ -71,6 +71,7 @@ class StepWriter:
     def _recording(self, change: _Change) -> Steps[None]:
         """Write, or wait for the caller who writes. It can be driven again after an interrupt."""
         claim, look = self._claim, _FIRST_LOOK
+        claim.check_own()
         limit = claim.clock() + _LEASES * claim.policy.lease
         while not change.made:
             if change.error is not None:
@@ -122,7 +123,8 @@ class StepWriter:
                 )
             held = reply.record
             if held is None or not is_mine(held, claim.record.owner):
-                claim.lose()
+                if claim.settled is None:
+                    claim.lose()
                 raise LeaseLost(claim.record.key, f"record its step {together[0].name!r}")
             if reply.won or self._has(held, together):
                 until = steps.belief(claim.store, claim.policy, sent, reply, held, lease=lease)

@@ -29,11 +29,9 @@ _BACKUPS_LATER = "ContinuousBackupsUnavailable"  # a new table's answer until it
 def provision(store: DynamoTable, options: AbstractSet[str]) -> Steps[list[Part]]:
     """Make the table, on demand and with its TTL (:data:`onceward.stores.capabilities.PROVISION`).
 
-    Args:
-        store: the ledger; its table and layout apply.
-        options: "pitr" keeps continuous backups, from which you can restore the table as of any second. "ttl" switches on
-            the TTL of an existing table that has items. DynamoDB then deletes each item, also of other programs, whose
-            number in that attribute is a time in the past.
+    The option "pitr" keeps continuous backups, from which you can restore the table as of any second. "ttl" switches on the
+    TTL of an existing table that has items. DynamoDB then deletes each item, also of other programs, whose number in that
+    attribute is a time in the past.
 
     Raises:
         StoreError: the existing table has another key, another TTL attribute, or items and no TTL; or a request was

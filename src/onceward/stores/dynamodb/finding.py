@@ -3,20 +3,16 @@
 DynamoDB reads the whole table, charges for it, and returns what a filter lets through.
 """
 
-from typing import TYPE_CHECKING
-
 from onceward.core.comparisons import Clause, Comparison, Every, meets
 from onceward.core.drivers import Steps
 from onceward.core.views import Criteria
 from onceward.stores.contract import Page
 from onceward.stores.dynamodb.items import Item, Layout, number
 from onceward.stores.dynamodb.requests import Body
-
-if TYPE_CHECKING:
-    from onceward.stores.dynamodb.store import DynamoStore
+from onceward.stores.dynamodb.store import DynamoStore
 
 
-def find(store: "DynamoStore", criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
+def find(store: DynamoStore, criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
     """Read one page with one request, of at most 1 MB of items, in DynamoDB's own order."""
     yield from store.learn_time()
     now = store.clock.earliest()

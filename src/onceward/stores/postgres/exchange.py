@@ -2,15 +2,15 @@
 
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from onceward.core.drivers import Steps, drive, drive_async
 from onceward.errors import StoreError
 from onceward.stores.observed import Observed
 from onceward.stores.postgres.faults import ANEW, DENIED, NO_TABLE, Broken, SqlError, SqlRefusal, refused, unreachable
-from onceward.stores.postgres.queries import ManyRows, OneRow, PurgeQuery, Query, RawQuery, Row
-from onceward.stores.postgres.schema import ENCODING, Names, check, is_complete, make, read_meta
+from onceward.stores.postgres.queries import InsertQuery, ManyRows, PurgeQuery, Query, RawQuery, Row
+from onceward.stores.postgres.schema import CLAIM, ENCODING, Names, check, is_complete, make, make_claim, read_meta
 from onceward.stores.postgres.statements import Statements
 
 PURGE_EVERY, PURGE_LIMIT = 100, 250  # purge up to 250 rows after every 100 keys that were asked for
@@ -18,7 +18,13 @@ _TRIES: Final = 5  # of a statement that the isolation level or a deadlock refus
 
 
 class Conduit(Protocol):
-    """Connections that run statements. Both raise SqlRefusal, Broken, or ValueError for a text that cannot be kept."""
+    """Connections that run statements. Both raise SqlRefusal, Broken, or ValueError for a text that cannot be kept.
+
+    Attributes:
+        timeout: seconds for one statement.
+    """
+
+    timeout: float
 
     def run(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
@@ -45,7 +51,8 @@ class PostgresExchange(Observed):
     def __init__(self, conduit: Conduit, names: Names, url: str) -> None:
         self.url = url
         self.names = names
-        self.statements = Statements(names.table, names.meta)
+        self.statements = Statements(names.table, names.meta, names.claim)
+        self.takes = False  # whether its function can be called
         self.bare = Bare(conduit, url)
         self._ready = False
         self._claims = random.randrange(PURGE_EVERY)  # also processes that end early purge now and then
@@ -53,8 +60,7 @@ class PostgresExchange(Observed):
     def exchange(self, request: object) -> object:
         """Run one request, blocking."""
         if not self._ready and type(request) is not RawQuery:
-            drive(prepared(self.names, self.url), self.bare)
-            self._ready = True
+            self._prepare(drive(prepared(self.names, self.url), self.bare), request)
         reply = self.bare.exchange(request)
         if self._is_purging(request):
             with contextlib.suppress(StoreError):  # the next one will
@@ -64,18 +70,22 @@ class PostgresExchange(Observed):
     async def exchange_async(self, request: object) -> object:
         """Run one request."""
         if not self._ready and type(request) is not RawQuery:
-            await drive_async(prepared(self.names, self.url), self.bare)
-            self._ready = True
+            self._prepare(await drive_async(prepared(self.names, self.url), self.bare), request)
         reply = await self.bare.exchange_async(request)
         if self._is_purging(request):
             with contextlib.suppress(StoreError):
                 await self.bare.exchange_async(self._purge())
         return reply
 
+    def _prepare(self, meta: Mapping[str, str], request: object) -> None:
+        self._ready, self.takes = True, CLAIM in meta
+        if isinstance(request, InsertQuery):
+            request.choose(takes=self.takes)
+
     def _is_purging(self, request: object) -> bool:
         """Tell whether it is time to purge: after so many keys that were asked for."""
-        if type(request) is OneRow:
-            self._claims += request.action == "insert"
+        if type(request) is InsertQuery:
+            self._claims += 1
         elif type(request) is ManyRows and request.action == "insert_many":
             self._claims += request.size
         return self._claims >= PURGE_EVERY
@@ -165,5 +175,12 @@ def prepared(names: Names, url: str) -> Steps[dict[str, str]]:
                 f"ledger {url}: this role may not make what is missing ({error}). Let the tables' owner run "
                 f"`onceward {what}` once"
             ) from error
+        meta = dict((yield RawQuery(read_meta(names))))
+    if CLAIM not in meta:
+        try:
+            yield RawQuery(make_claim(names))
+        except SqlError as error:  # another was faster; or this role may not, and inserts take nothing
+            if error.transient:
+                raise
         meta = dict((yield RawQuery(read_meta(names))))
     return meta

@@ -36,12 +36,12 @@ class Owned:
 
     def __init__(self, timeout: float) -> None:
         self._process = os.getpid()
-        self._timeout = timeout
+        self.timeout = timeout
 
     def patient(self, seconds: float) -> Self:
         """Return the same, with another limit of time for a statement."""
         other = copy(self)
-        vars(other)["_timeout"] = seconds
+        vars(other)["timeout"] = seconds
         return other
 
     def check_own(self) -> None:
@@ -93,10 +93,10 @@ class Awaiting(Owned):
             asking.close()
             raise Broken(str(error)) from error
         try:
-            return answer.result(2 * self._timeout)
+            return answer.result(2 * self.timeout)
         except (TimeoutError, CancelledError) as error:
             answer.cancel()
-            raise Broken(f"its event loop gave no answer within {2 * self._timeout:g} s") from error
+            raise Broken(f"its event loop gave no answer within {2 * self.timeout:g} s") from error
 
     async def run_async(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
@@ -123,13 +123,13 @@ class GivenPool(Blocking):
         """Run one statement and return its rows."""
         self.check_own()
         with self._connection() as connection:
-            return spoken(connection, text, values, self._timeout)
+            return spoken(connection, text, values, self.timeout)
 
     @contextmanager
     def _connection(self) -> "Iterator[Connection[Any]]":
         with failing():
             for _ in range(self._pool.max_size + 1):  # each may be stale
-                connection = self._pool.getconn(self._timeout)
+                connection = self._pool.getconn(self.timeout)
                 if is_alive(connection.pgconn):
                     break
                 self._pool.putconn(closed(connection))
@@ -150,10 +150,10 @@ class GivenConnection(Blocking):
         """Run one statement and return its rows."""
         self.check_own()
         lock = self._connection.lock
-        if not lock.acquire(timeout=self._timeout):  # also in a signal handler, which interrupted its holder
-            raise Broken(f"its connection is in use for {self._timeout:g} s: give a pool")
+        if not lock.acquire(timeout=self.timeout):  # also in a signal handler, which interrupted its holder
+            raise Broken(f"its connection is in use for {self.timeout:g} s: give a pool")
         try:
-            return spoken(self._connection, text, values, self._timeout)
+            return spoken(self._connection, text, values, self.timeout)
         finally:
             lock.release()
 
@@ -168,13 +168,13 @@ class GivenAsyncPool(Awaiting):
     async def served(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement on the running loop."""
         async with self._connection() as connection:
-            return await spoken_async(connection, text, values, self._timeout)
+            return await spoken_async(connection, text, values, self.timeout)
 
     @asynccontextmanager
     async def _connection(self) -> "AsyncIterator[AsyncConnection[Any]]":
         with failing():
             for _ in range(self._pool.max_size + 1):
-                connection = await self._pool.getconn(self._timeout)
+                connection = await self._pool.getconn(self.timeout)
                 if is_alive(connection.pgconn):
                     break
                 await self._pool.putconn(closed(connection))
@@ -194,7 +194,7 @@ class GivenAsyncConnection(Awaiting):
     async def served(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement on the running loop."""
         async with self._connection.lock:
-            return await spoken_async(self._connection, text, values, self._timeout)
+            return await spoken_async(self._connection, text, values, self.timeout)
 
 
 def spoken(connection: "Connection[Any]", text: str, values: Sequence[object], seconds: float) -> list[Row]:

@@ -35,7 +35,7 @@ class AsyncpgWays(Awaiting):
             SqlRefusal: PostgreSQL refused it.
             Broken: the connection was lost, or did not answer in time; then it is closed.
         """
-        seconds = self._timeout
+        seconds = self.timeout
         if self._pooled is None:
             asking = unnamed(connection, "SELECT pg_backend_pid()", (), seconds)
             ((pid,),) = await answered(connection, asking, seconds)
@@ -55,7 +55,7 @@ class GivenAsyncpgPool(AsyncpgWays):
     async def served(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement on the running loop."""
         try:
-            async with self._pool.acquire(timeout=self._timeout) as connection:
+            async with self._pool.acquire(timeout=self.timeout) as connection:
                 return await self.fetched(connection, text, values)
         except (OSError, InterfaceError) as error:  # TimeoutError is an OSError
             raise Broken(f"asyncpg: {error or 'no connection was free in time'}") from error

@@ -48,16 +48,16 @@ class InsideStatements(Statements):
         "AS patience FROM (SELECT current_setting('lock_timeout') AS was OFFSET 0) w)"
     )
 
-    def __init__(self, table: str, meta: str) -> None:
-        super().__init__(table, meta)
-        one = self._record(ONE)
+    def __init__(self, table: str, meta: str, function: str) -> None:
+        super().__init__(table, meta, function)
+        one = self.record(ONE)
         self.claim = self.first + self.answer(
             f"INSERT INTO {table} ({COLUMNS}) SELECT {', '.join(one.values())} FROM c ON CONFLICT (key) DO NOTHING "
             f"RETURNING true, clock_timestamp(), {COLUMNS}"
         )
         types = {one.name: one.type for one in (*WRITE, *SEEN)}
         given = dict.fromkeys(types, "NULL") | {name: f"${at}::{types[name]}" for at, name in enumerate(_SENT, 1)}
-        made = self._record(given)
+        made = self.record(given)
         same = " AND ".join(f"t.{name} = {given['seen_' + name]}" for name in VERSION)
         self.complete = (
             f"WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now), a AS (UPDATE {table} t SET "
@@ -65,6 +65,10 @@ class InsideStatements(Statements):
             f"AND {_XID} = ${len(_SENT) + 1}::text RETURNING {', '.join(f't.{name}' for name in FIELDS)}) "
             f"SELECT true, date_part('epoch', c.now), {_READ}, ln((SELECT count(*) FROM a)::float8) FROM c LEFT JOIN a ON true"
         )
+
+    def calling(self, function: str) -> str:
+        """Return the statement that calls a function; ``{}`` stands for its first argument."""
+        return self.first + self.answer(f"SELECT f.* FROM c, LATERAL {function.format('c.patience')} f")
 
     def answer(self, rows: str) -> str:
         """Return the end of a verb's statement. What is selected last happens after the write."""
@@ -84,8 +88,9 @@ class Inside:
     def __init__(self, store: PostgresStore, schema: str) -> None:
         place = '"{}"."{}"'
         quoted, table = schema.replace('"', '""'), store.names.plain
-        moved = InsideStatements(place.format(quoted, table), place.format(quoted, f"{table}_meta"))
-        verbs = ("insert", "swap", "swap_many", "load")
+        names = (table, f"{table}_meta", store.names.plain_claim)
+        moved = InsideStatements(*(place.format(quoted, name) for name in names))
+        verbs = ("take", "insert", "swap", "swap_many", "load")
         self._texts: dict[str, str] = {getattr(store.statements, verb): getattr(moved, verb) for verb in verbs}
         self.claim, self._complete = moved.claim, moved.complete
         self.same: WeakSet[object] = WeakSet()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from onceward.stores.inspection import Finding
 from onceward.stores.postgres.faults import NO_TABLE, SqlError
 from onceward.stores.postgres.queries import RawQuery
+from onceward.stores.postgres.schema import can_claim
 
 if TYPE_CHECKING:
     from onceward.stores.postgres.store import PostgresStore
@@ -45,6 +46,7 @@ class Server(NamedTuple):
         live: rows of the ledger, about; None if there is no ledger.
         dead: rows that no vacuum has removed, about.
         unvacuumed: whether autovacuum is off for the ledger.
+        claims: whether this role can call the ledger's function.
     """
 
     version: int
@@ -61,6 +63,7 @@ class Server(NamedTuple):
     live: int | None = None
     dead: int = 0
     unvacuumed: bool = False
+    claims: bool = True
 
     @property
     def is_local(self) -> bool:
@@ -110,6 +113,14 @@ class Server(NamedTuple):
                 "synchronise the clocks of all database hosts, standbys too; or this host's clock is the wrong one",
             )
         yield from self._of_churn()
+        if not self.claims:
+            yield Finding(
+                "warning",
+                "function",
+                "this role cannot call the ledger's function for claims, or there is none",
+                "each claim costs the server twice as much, and the retry of a failed one a request more",
+                "let the tables' owner run `onceward migrate`, and GRANT EXECUTE as `onceward init --print sql` says",
+            )
 
     def _of_crashes(self) -> Iterator[Finding]:
         for on, name in ((self.fsync, "fsync"), (self.full_pages, "full_page_writes")):
@@ -170,4 +181,5 @@ def inspect(store: "PostgresStore") -> Server:
         return server  # it is made on first use
     rows = bare.exchange(RawQuery(_DEAD, store.names.table))
     live, dead, unvacuumed = rows[0] if rows else (0, 0, False)
-    return server._replace(ahead=ahead, live=live, dead=dead, unvacuumed=unvacuumed)
+    ((claims,),) = bare.exchange(RawQuery(f"SELECT {can_claim(store.names)} IS TRUE"))
+    return server._replace(ahead=ahead, live=live, dead=dead, unvacuumed=unvacuumed, claims=claims)

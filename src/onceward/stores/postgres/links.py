@@ -69,7 +69,7 @@ class Links:
         options = _OPTIONS | {"connect_timeout": str(max(2, round(timeout)))} | conninfo_to_dict(conninfo)
         self._conninfo = make_conninfo("", **options | {"client_encoding": "UTF8"})
         self._most = most
-        self._timeout = timeout
+        self.timeout = timeout
         self._reset()
 
     def _reset(self) -> None:
@@ -98,10 +98,10 @@ class Links:
         """
         link = None if self._line else self._free()
         if link is None:
-            link = self._found(self._line.wait(self._free, self._timeout))
+            link = self._found(self._line.wait(self._free, self.timeout))
         try:
             wire = link.wire or link.open(psycopg.Connection.connect(self._conninfo, autocommit=True))
-            rows = drive(wire, talk(wire, text.encode(), values), self._timeout)
+            rows = drive(wire, talk(wire, text.encode(), values), self.timeout)
         except BaseException as error:
             self._end(link, error)
             raise
@@ -112,10 +112,10 @@ class Links:
         """As :meth:`run`, for a coroutine."""
         link = None if self._line else self._free()
         if link is None:
-            link = self._found(await self._line.wait_async(self._free, self._timeout))
+            link = self._found(await self._line.wait_async(self._free, self.timeout))
         try:
             wire = link.wire or link.open(await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True))
-            rows = await drive_async(wire, talk(wire, text.encode(), values), self._timeout)
+            rows = await drive_async(wire, talk(wire, text.encode(), values), self.timeout)
         except BaseException as error:
             self._end(link, error)
             raise
@@ -145,7 +145,7 @@ class Links:
     def _found(self, link: Link | None) -> Link:
         if link is None:
             raise Broken(
-                f"all {self._most} connections are in use for {self._timeout:g} s: raise pool=, or lower the concurrency"
+                f"all {self._most} connections are in use for {self.timeout:g} s: raise pool=, or lower the concurrency"
             )
         return link
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from onceward.core.record import Record, Reply, Write
 from onceward.stores.contract import Page
-from onceward.stores.postgres.statements import WRITE
+from onceward.stores.postgres.statements import WRITE, Statements
 
 PATIENCE: Final = "1000"  # milliseconds to wait for somebody's open transaction on a key
 Row = Sequence[Any]  # (won, now, and the record's fields)
@@ -51,6 +51,28 @@ class OneRow(Query):
     def reply(self, rows: Sequence[Row]) -> Reply:
         """Return it; without a record, nobody holds the key, or the statement did not see who."""
         return reply_of(rows[0]) if rows else Reply(False, None, 0.0)
+
+
+class InsertQuery(OneRow):
+    """The insert of one key: a call of the ledger's function, which takes what is free, or a statement."""
+
+    __slots__ = ("_given", "_statements")
+
+    def __init__(self, statements: Statements, write: Write, fence: int, *, takes: bool) -> None:
+        self._given = [*values_of(write, fence), *(value for (value,) in policies_of([write]))]
+        self._statements = statements
+        super().__init__("insert", "", self._given)
+        self.choose(takes=takes)
+
+    def choose(self, *, takes: bool) -> None:
+        """Call the function, or not."""
+        self.text = self._statements.take if takes else self._statements.insert
+        self.values = (self.values[0], *(self._given if takes else self._given[: len(WRITE)]))
+
+    def reply(self, rows: Sequence[Row]) -> Reply:
+        """Return it; the second row is the record that was taken."""
+        reply = super().reply(rows[:1])
+        return reply if len(rows) < 2 else reply._replace(before=Record._make(rows[1][2:]))
 
 
 class ManyRows(Query):

@@ -18,7 +18,7 @@ from onceward.errors import StoreError
 from onceward.stores.capabilities import Anew, Apart, Ended, TransactionState
 from onceward.stores.postgres.faults import ANEW, LOCKED, Broken, refused, unreachable
 from onceward.stores.postgres.inside import KNOWN, NOT_OURS, PLACE, TRY_LOCK, XID, Asked, Inside
-from onceward.stores.postgres.queries import OneRow, Query, RawQuery, Row, reply_of
+from onceward.stores.postgres.queries import InsertQuery, OneRow, Query, RawQuery, Row, reply_of
 from onceward.stores.postgres.store import PostgresStore
 
 _DRIVERS: Final = frozenset({"psycopg", "psycopg2", "asyncpg", "sqlalchemy", "django"})
@@ -72,6 +72,11 @@ class PostgresSession:
 
     def cut(self) -> None:
         """End the transaction by closing the connection."""
+
+    @property
+    def seconds(self) -> float:
+        """How long one statement may take."""
+        return self._store.bare.conduit.timeout
 
     # --- the session ----------------------------------------------------------------------------------------------
 
@@ -137,10 +142,12 @@ class PostgresSession:
         if self._ending and request.action == "swap":
             self._last = request
             return self._inside.expected(request)
-        if self._xid is None and request.action == "insert":
+        if self._xid is None and isinstance(request, InsertQuery):
+            request.choose(takes=False)
             rows = yield self._inside.claim, request.values
             if rows[0][0]:
                 return self._answered(request, rows)
+            request.choose(takes=self._store.takes)
         return self._answered(request, (yield self._inside.text(request.text), request.values))
 
     def _answered(self, request: Query, rows: Sequence[Row]) -> object:

@@ -1,5 +1,6 @@
 """Transactions on connections of asyncpg: its own ``connection.transaction()``, so that a nested one is a savepoint."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,19 +42,19 @@ class AsyncpgSession(AwaitedSession):
 
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
-        rows: Sequence[Row] = await self._driver.fetch(text, *values)
+        rows: Sequence[Row] = await self._driver.fetch(text, *values, timeout=self.seconds)
         return rows
 
     async def finish(self) -> None:
         """Commit."""
         transaction, self._transaction = self._transaction, None
-        await transaction.commit()
+        await asyncio.wait_for(transaction.commit(), self.seconds)
 
     async def undo(self) -> None:
         """Roll back."""
         transaction, self._transaction = self._transaction, None
         if transaction is not None and state_of(self._driver) is not TransactionState.LOST:
-            await transaction.rollback()
+            await asyncio.wait_for(transaction.rollback(), self.seconds)
         if state_of(self._driver) is TransactionState.OPEN:
             self.cut()  # it was left in disorder
 

@@ -50,7 +50,7 @@ class DjangoSession(BlockingSession):
         self._check_healthy()
         if isinstance(self.driver, Connection):
             with self.connection.wrap_database_errors:
-                return together.fetch(self.driver, text, values)
+                return together.fetch(self.driver, text, values, self.seconds)
         with self.connection.cursor() as cursor:
             cursor.execute(named(text), {f"p{at}": value for at, value in enumerate(values, 1)})
             rows: Sequence[Row] = cursor.fetchall()
@@ -65,7 +65,7 @@ class DjangoSession(BlockingSession):
         if not isinstance(self.driver, Connection):
             return super().complete(text, values)
         self._check_healthy()
-        return together.complete_within(self.driver, text, values, self.finish)
+        return together.complete_within(self.driver, text, values, self.finish, self.seconds)
 
     def _check_healthy(self) -> None:
         if self.connection.needs_rollback:

@@ -28,12 +28,18 @@ class _Transaction(Transaction):
     def _get_commit_commands(self) -> Iterator[bytes]:
         return iter(())
 
+    def _get_rollback_commands(self) -> Iterator[bytes]:
+        return iter(())
+
 
 class _AsyncTransaction(AsyncTransaction):
     def _get_enter_commands(self) -> Iterator[bytes]:
         return iter(())
 
     def _get_commit_commands(self) -> Iterator[bytes]:
+        return iter(())
+
+    def _get_rollback_commands(self) -> Iterator[bytes]:
         return iter(())
 
 
@@ -58,21 +64,23 @@ class PsycopgSession(BlockingSession):
 
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
-        return together.fetch(self.connection, text, values)
+        return together.fetch(self.connection, text, values, self.seconds)
 
     def finish(self) -> None:
         """Commit."""
-        together.finish(self.connection)
+        together.finish(self.connection, self.seconds)
         self._leave(None)
 
     def complete(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run the last statement, and commit with it."""
-        rows = together.complete(self.connection, text, values)
+        rows = together.complete(self.connection, text, values, self.seconds)
         self._leave(None)
         return rows
 
     def undo(self) -> None:
         """Roll back."""
+        if self._transaction is not None and state_of(self.connection) is TransactionState.OPEN:
+            together.roll_back(self.connection, self.seconds)
         self._leave(_RolledBack())
         if state_of(self.connection) is TransactionState.OPEN:
             self.cut()  # it was left in disorder
@@ -109,21 +117,23 @@ class AsyncPsycopgSession(AwaitedSession):
 
     async def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
-        return await together.fetch_async(self.connection, text, values)
+        return await together.fetch_async(self.connection, text, values, self.seconds)
 
     async def finish(self) -> None:
         """Commit."""
-        await together.finish_async(self.connection)
+        await together.finish_async(self.connection, self.seconds)
         await self._leave(None)
 
     async def complete(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run the last statement, and commit with it."""
-        rows = await together.complete_async(self.connection, text, values)
+        rows = await together.complete_async(self.connection, text, values, self.seconds)
         await self._leave(None)
         return rows
 
     async def undo(self) -> None:
         """Roll back."""
+        if self._transaction is not None and state_of(self.connection) is TransactionState.OPEN:
+            await together.roll_back_async(self.connection, self.seconds)
         await self._leave(_RolledBack())
         if state_of(self.connection) is TransactionState.OPEN:
             self.cut()

@@ -67,9 +67,9 @@ class SqlalchemySession(BlockingSession):
     def fetch(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
         if isinstance(self.raw, PsycopgConnection):
-            return together.fetch(self.raw, text, values)
+            return together.fetch(self.raw, text, values, self.seconds)
         if isinstance(self.raw, AsyncPsycopgConnection):
-            return await_only(together.fetch_async(self.raw, text, values))
+            return await_only(together.fetch_async(self.raw, text, values, self.seconds))
         connection = self.connected()
         if connection.dialect.paramstyle == "numeric_dollar":
             return list(connection.exec_driver_sql(text, tuple(values)))
@@ -97,7 +97,7 @@ class SqlalchemySession(BlockingSession):
         """Run the last statement, and commit with it if the driver can."""
         if not isinstance(self.raw, (PsycopgConnection, AsyncPsycopgConnection)):
             return super().complete(text, values)
-        return together.complete_within(self.raw, text, values, self.finish)
+        return together.complete_within(self.raw, text, values, self.finish, self.seconds)
 
     def undo(self) -> None:
         """Roll back."""

@@ -5,8 +5,7 @@ transaction, which without BEGIN is this statement. PostgreSQL looks at ``lock_t
 also behind PgBouncer. Every write joins ``c``, so it is evaluated first.
 
 An insert reads before it writes. A duplicate then writes nothing: ``ON CONFLICT DO UPDATE`` would flush the log each time.
-The insert of a batch also takes what is free. One key's insert does not: with the decision table in it, a statement that is
-planned each time costs the server half as much again, also for the many that have nothing to take.
+The insert of a batch also takes what is free. For one key, the function in claiming.py does so.
 """
 
 from collections.abc import Mapping
@@ -63,13 +62,14 @@ class Statements:
     Args:
         table: its name, quoted, with its schema if that is given.
         meta: the name of its second table, quoted.
+        function: the name of its function, quoted: see claiming.py.
     """
 
     first = FIRST
 
-    def __init__(self, table: str, meta: str) -> None:
+    def __init__(self, table: str, meta: str, function: str) -> None:
         self._meta = meta
-        one, each = self._record(ONE), self._record(_EACH)
+        one, each = self.record(ONE), self.record(_EACH)
         changes = ", ".join(f"{name} = {one[name]}" for name in FIELDS[1:])
         changes_each = ", ".join(f"{name} = {each[name]}" for name in FIELDS[1:])
         same = " AND ".join(f"t.{name} = {ONE['seen_' + name]}" for name in VERSION)
@@ -82,6 +82,8 @@ class Statements:
             f"UNION ALL SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN {table} t ON t.key = $2 "
             "WHERE NOT EXISTS (SELECT FROM made)"
         )
+        arguments = ", ".join(f"${at}::{one.type}" for at, one in enumerate(WRITE + POLICY, 2))
+        self.take = self.calling(f"{function}({{}}, {arguments})")
         # A snapshot from before a wait does not show what was waited for: an insert may return nothing.
         self.insert = (
             f"{self.first}, held AS MATERIALIZED (SELECT {COLUMNS} FROM {table} WHERE key = $2), made AS (INSERT INTO {table} "
@@ -93,9 +95,9 @@ class Statements:
         is_free = rules.is_free("held.verdict")
         self.insert_many = (
             f"{self.first}, b AS MATERIALIZED (SELECT * FROM {_unnested(WRITE + POLICY)}), "
-            f"held AS MATERIALIZED (SELECT {of_t}, {self._verdict(_EACH)} AS verdict FROM c, b, {table} t "
+            f"held AS MATERIALIZED (SELECT {of_t}, {self.verdict(_EACH)} AS verdict FROM c, b, {table} t "
             f"WHERE t.key = ANY ($2) AND t.key = b.key), made AS (INSERT INTO {table} AS t ({COLUMNS}) "
-            f"SELECT {', '.join(self._taken(each).values())} FROM c CROSS JOIN b LEFT JOIN held ON held.key = b.key "
+            f"SELECT {', '.join(self.taken(each).values())} FROM c CROSS JOIN b LEFT JOIN held ON held.key = b.key "
             f"WHERE held.key IS NULL OR {is_free} ORDER BY b.n ON CONFLICT (key) "
             f"DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in FIELDS[1:])} "
             f"WHERE (t.key, {', '.join(f't.{name}' for name in VERSION)}) IN (SELECT key, {', '.join(VERSION)} FROM held) "
@@ -149,18 +151,22 @@ class Statements:
         """Return the end of a verb's statement, with the SELECT of its rows."""
         return f" {rows}"
 
-    def _verdict(self, given: Mapping[str, str]) -> str:
+    def calling(self, function: str) -> str:
+        """Return the statement that calls a function; ``{}`` stands for its first argument."""
+        return f"SELECT * FROM {function.format('$1::text')}"
+
+    def verdict(self, given: Mapping[str, str]) -> str:
         """Return the verdict about a record; NULL for a write that takes nothing, or meets a record of its own owner."""
         asked = f"{given['on_lapse']} IS NOT NULL AND t.owner <> {given['owner']}"
         return f"CASE WHEN {asked} THEN {rules.verdict('t', 'c.now', given)} END"
 
-    def _taken(self, made: Mapping[str, str]) -> dict[str, str]:
+    def taken(self, made: Mapping[str, str]) -> dict[str, str]:
         """Return what each column becomes in an insert that can take the record ``held``."""
         taken = rules.taken("held", made)
         # The fence of an insert asks for a new one.
         return {**made, **taken, "fence": f"greatest({made['fence']}, held.fence + 1)"}
 
-    def _record(self, given: Mapping[str, str]) -> dict[str, str]:
+    def record(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return what each column of a write becomes."""
         # A renewal never shortens a lease: it ends at ``until`` or later.
         ends = f"greatest(c.now + {given['lease']} * interval '1 second', to_timestamp({given['until']}))"

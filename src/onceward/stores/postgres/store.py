@@ -10,9 +10,10 @@ from onceward.core.register import Answered, KeyLocked
 from onceward.errors import StoreError
 from onceward.stores.contract import MORE, Damaged, Page, Purged
 from onceward.stores.postgres.exchange import Conduit, PostgresExchange
-from onceward.stores.postgres.faults import stops_all
+from onceward.stores.postgres.faults import DENIED, NO_FUNCTION, SqlError, stops_all
 from onceward.stores.postgres.fences import Fences, is_claim, is_doubtful, renewed
 from onceward.stores.postgres.queries import (
+    InsertQuery,
     ManyRows,
     Met,
     OneRow,
@@ -38,6 +39,7 @@ class PostgresStore(PostgresExchange):
     poll = 0.05  # seconds; a waiter's look is a read by key
     max_result = 256 * 1024
     capabilities: Final[Mapping[str, str]] = {
+        "count": "onceward.stores.postgres.counting:count",
         "find": "onceward.stores.postgres.finding:find",
         "found": "onceward.stores.postgres.provision:found",
         "inspect": "onceward.stores.postgres.inspection:inspect",
@@ -54,11 +56,16 @@ class PostgresStore(PostgresExchange):
         self._waited: dict[object, float] = {}  # keys that a verb of this process is writing, and since when
 
     def insert(self, write: Write) -> Steps[Reply]:
-        """Write if the key is absent."""
+        """Write if the key is absent, or its record is free."""
         for _ in range(_AGAIN):
-            reply = yield from self._one(
-                "insert", self.statements.insert, values_of(write, self._fences.asked(write, None))
-            )
+            request = InsertQuery(self.statements, write, self._fences.asked(write, None), takes=self.takes)
+            try:
+                reply = yield from self._one(request)
+            except SqlError as error:
+                if not self.takes or error.state not in {NO_FUNCTION, DENIED}:
+                    raise
+                self.takes = False  # somebody has dropped it
+                continue
             if reply.record is not None:
                 return (yield from self._fenced(write, None, reply))
             # It waited for a claim that was not committed yet when this statement began: a new one sees that.
@@ -72,7 +79,7 @@ class PostgresStore(PostgresExchange):
     def _swap(self, write: Write, seen: Record) -> Steps[Reply]:
         values = (*values_of(write, self._fences.asked(write, seen)), seen.owner, seen.fence, seen.beat)
         for _ in range(_AGAIN):
-            reply = yield from self._one("swap", self.statements.swap, values)
+            reply = yield from self._one(OneRow("swap", self.statements.swap, values))
             if not _is_stale(reply, seen):
                 return reply
             # Another write was committed while this one waited. The record is what the statement saw before.
@@ -93,9 +100,9 @@ class PostgresStore(PostgresExchange):
             self._fences.note(reply.record)
         return reply
 
-    def _one(self, action: str, text: str, values: Sequence[object]) -> Steps[Reply]:
+    def _one(self, request: OneRow) -> Steps[Reply]:
         """Write one key. While another verb here waits for it, wait briefly: many must not hold all the connections."""
-        request, key = OneRow(action, text, values), values[0]
+        key = request.values[1]
         reply: Reply
         if (since := self._waited.get(key)) is not None:
             request.patient(_BRISK)

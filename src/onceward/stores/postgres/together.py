@@ -4,6 +4,7 @@
 They cost a third of the CPU of its cursors and its ``pipeline()``.
 """
 
+import contextlib
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.waiting import Ready, Wait
 
+from onceward.core.clock import boottime
 from onceward.errors import StoreError
 from onceward.stores.postgres.faults import Broken
 from onceward.stores.postgres.inside import Asked
@@ -20,50 +22,70 @@ from onceward.stores.postgres.values import rows_of, written_as
 
 _Told = Generator[Wait, Ready | int, list[PGresult]]
 _COMMIT: Final[Asked] = ("COMMIT", ())
+_ROLLBACK: Final[Asked] = ("ROLLBACK", ())
 _PIPELINES: Final = Capabilities().has_pipeline()  # libpq 14 or newer
 
 
-def fetch(connection: "Connection[Any]", text: str, values: Sequence[object]) -> list[Row]:
+def fetch(connection: "Connection[Any]", text: str, values: Sequence[object], seconds: float) -> list[Row]:
     """Run one statement and return its rows. Begin a transaction with it, unless one is open."""
     with connection.lock:
-        return _rows(connection, connection.wait(_told(connection.pgconn, [*_begin(connection), (text, values)])))
+        return _rows(
+            connection, connection.wait(_told(connection.pgconn, [*_begin(connection), (text, values)], seconds))
+        )
 
 
-async def fetch_async(connection: Any, text: str, values: Sequence[object]) -> list[Row]:
+async def fetch_async(connection: Any, text: str, values: Sequence[object], seconds: float) -> list[Row]:
     """As :func:`fetch`, for a coroutine."""
     async with connection.lock:
-        told = await connection.wait(_told(connection.pgconn, [*_begin(connection), (text, values)]))
+        told = await connection.wait(_told(connection.pgconn, [*_begin(connection), (text, values)], seconds))
         return _rows(connection, told)
 
 
-def finish(connection: "Connection[Any]") -> None:
+def finish(connection: "Connection[Any]", seconds: float) -> None:
     """Commit."""
     with connection.lock:
-        _check_commit(connection, connection.wait(_told(connection.pgconn, [_COMMIT])))
+        _check_commit(connection, connection.wait(_told(connection.pgconn, [_COMMIT], seconds)))
 
 
-async def finish_async(connection: Any) -> None:
+async def finish_async(connection: Any, seconds: float) -> None:
     """As :func:`finish`, for a coroutine."""
     async with connection.lock:
-        _check_commit(connection, await connection.wait(_told(connection.pgconn, [_COMMIT])))
+        _check_commit(connection, await connection.wait(_told(connection.pgconn, [_COMMIT], seconds)))
 
 
-def complete(connection: "Connection[Any]", text: str, values: Sequence[object]) -> list[Row]:
+def roll_back(connection: "Connection[Any]", seconds: float) -> None:
+    """Roll back, if a transaction is open. A connection that does not answer is closed."""
+    with connection.lock, contextlib.suppress(Broken):
+        connection.wait(_told(connection.pgconn, [_ROLLBACK], seconds))
+
+
+async def roll_back_async(connection: Any, seconds: float) -> None:
+    """As :func:`roll_back`, for a coroutine."""
+    async with connection.lock:
+        with contextlib.suppress(Broken):
+            await connection.wait(_told(connection.pgconn, [_ROLLBACK], seconds))
+
+
+def complete(connection: "Connection[Any]", text: str, values: Sequence[object], seconds: float) -> list[Row]:
     """Complete the record by a statement, and commit. Return the statement's rows.
 
     If the statement fails, nothing is committed.
     """
     with connection.lock:
-        return _completed(connection, connection.wait(_told(connection.pgconn, [(text, values), _COMMIT])))
+        return _completed(connection, connection.wait(_told(connection.pgconn, [(text, values), _COMMIT], seconds)))
 
 
-async def complete_async(connection: Any, text: str, values: Sequence[object]) -> list[Row]:
+async def complete_async(connection: Any, text: str, values: Sequence[object], seconds: float) -> list[Row]:
     """As :func:`complete`, for a coroutine."""
     async with connection.lock:
-        return _completed(connection, await connection.wait(_told(connection.pgconn, [(text, values), _COMMIT])))
+        return _completed(
+            connection, await connection.wait(_told(connection.pgconn, [(text, values), _COMMIT], seconds))
+        )
 
 
-def complete_within(connection: Any, text: str, values: Sequence[object], act: Callable[[], None]) -> list[Row]:
+def complete_within(
+    connection: Any, text: str, values: Sequence[object], act: Callable[[], None], seconds: float
+) -> list[Row]:
     """Complete the record when ``act()``, of another library, calls the connection's ``commit()``. Return the statement's rows.
 
     Call :func:`forget` after an interrupt.
@@ -71,10 +93,10 @@ def complete_within(connection: Any, text: str, values: Sequence[object], act: C
     rows: list[Row] = []
 
     def commit() -> None:
-        rows.extend(complete(connection, text, values))
+        rows.extend(complete(connection, text, values, seconds))
 
     async def commit_async() -> None:
-        rows.extend(await complete_async(connection, text, values))
+        rows.extend(await complete_async(connection, text, values, seconds))
 
     try:
         connection.commit = commit if isinstance(connection, Connection) else commit_async
@@ -125,14 +147,19 @@ def _check_commit(connection: Any, told: list[PGresult]) -> None:
         raise StoreError("PostgreSQL rolled the transaction back at its COMMIT")
 
 
-def _told(wire: PGconn, asked: Sequence[Asked]) -> _Told:
-    """Send the statements, in one message if libpq can, and return their results."""
+def _told(wire: PGconn, asked: Sequence[Asked], seconds: float) -> _Told:
+    """Send the statements, in one message if libpq can, and return their results.
+
+    Raises:
+        Broken: they are not there within so many seconds; then the connection is closed.
+    """
+    end = boottime() + seconds
     written = [(text.encode(), [None if one is None else written_as(one) for one in values]) for text, values in asked]
     results: list[PGresult] = []
     if len(written) == 1 or not _PIPELINES:
         for text, values in written:
             wire.send_query_params(text, values, result_format=1)
-            results += yield from _answers(wire, None)
+            results += yield from _answers(wire, None, end)
             if results[-1].status == ExecStatus.FATAL_ERROR:
                 break
         return results
@@ -140,21 +167,26 @@ def _told(wire: PGconn, asked: Sequence[Asked]) -> _Told:
     for text, values in written:
         wire.send_query_params(text, values, result_format=1)
     wire.pipeline_sync()
-    results = yield from _answers(wire, ExecStatus.PIPELINE_SYNC)
+    results = yield from _answers(wire, ExecStatus.PIPELINE_SYNC, end)
     wire.exit_pipeline_mode()
     return results
 
 
-def _answers(wire: PGconn, last: ExecStatus | None) -> _Told:
+def _answers(wire: PGconn, last: ExecStatus | None, end: float) -> _Told:
     """Return the results up to the one with the status ``last``; None: up to the end of a statement."""
     while wire.flush():
-        if (yield Wait.RW) & Ready.R:
+        ready = yield Wait.RW
+        if ready & Ready.R:
             wire.consume_input()
+        elif not ready:  # psycopg asks now and then
+            _check_time(wire, end)
     results: list[PGresult] = []
     while True:
         while wire.is_busy():
             if (yield Wait.R):
                 wire.consume_input()
+            else:
+                _check_time(wire, end)
         result = wire.get_result()
         if (result and result.status) == last:
             return results
@@ -162,3 +194,9 @@ def _answers(wire: PGconn, last: ExecStatus | None) -> _Told:
             results.append(result)
         elif wire.status == ConnStatus.BAD:
             raise Broken("the connection was lost")
+
+
+def _check_time(wire: PGconn, end: float) -> None:
+    if boottime() >= end:
+        wire.finish()
+        raise Broken("the server has not answered in time")

@@ -23,7 +23,7 @@ class Dialect(NamedTuple):
 
 
 def printed(clause: Clause, dialect: Dialect) -> str:
-    """Return a clause in SQL. It is never NULL."""
+    """Return a clause in SQL. NULL means no."""
     if isinstance(clause, Comparison):
         return _compared(clause, dialect)
     word, nothing = (" AND ", "true") if isinstance(clause, Every) else (" OR ", "false")
@@ -37,7 +37,7 @@ def _compared(clause: Comparison, dialect: Dialect) -> str:
     if isinstance(value, str):
         return f"{field} {sign} '{value}'"
     moment = dialect.ago.format(f"{value:.6f}") if value else dialect.now
-    return f"coalesce({field} {sign} {moment}, false)"
+    return f"{field} {sign} {moment}"
 
 
 def having(statuses: frozenset[str]) -> str:

@@ -2,7 +2,7 @@
 
 import sqlite3
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from onceward.core.drivers import Steps
 from onceward.core.record import Record
@@ -13,15 +13,13 @@ from onceward.stores.sql.finding import FOUND, Dialect, having, looking, next_pa
 from onceward.stores.sqlite import damage
 from onceward.stores.sqlite.requests import SqlRequest
 from onceward.stores.sqlite.schema import STOPPED, STOPPED_INDEX, TABLE, is_indexed
-
-if TYPE_CHECKING:
-    from onceward.stores.sqlite.store import SqliteStore
+from onceward.stores.sqlite.store import SqliteStore
 
 _KEYS: Final = "key > ?1 AND key >= ?2 AND key < ?3"
 _FIELDS: Final = ", ".join(f"+t.{name}" for name in Record._fields)
 
 
-def find(_: "SqliteStore", criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
+def find(_: SqliteStore, criteria: Criteria, prefix: str, after: str | None, limit: int) -> Steps[Page]:
     """Read one page of the records that ``criteria`` mean, in the order of their keys."""
     page: Page = yield SqlRequest(partial(found, criteria, prefix, after, limit), writes=False)
     return page

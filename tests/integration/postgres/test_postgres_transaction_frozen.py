@@ -1,0 +1,76 @@
+"""A server that freezes in the middle of a transaction holds nobody: each statement of ours has a limit of time."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+
+import pytest
+
+from onceward import Once, StoreError
+from onceward.stores import open_store
+from postgres_hands import HANDS
+from postgres_servers import Postgres
+
+pytestmark = pytest.mark.parametrize("postgres", [Postgres], indirect=True, ids=["15"])
+
+
+@pytest.fixture(params=[name for name in HANDS if "asyncpg" not in name])
+def hand(request, postgres, table):
+    return HANDS[request.param](postgres.url, table)
+
+
+@pytest.fixture
+def once(schema):
+    """Statements may take a second."""
+    made = Once(open_store(f"{schema}&timeout=1"), name="n", lease=2)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def freeze(postgres):
+    """Freeze the server's process of a connection; it goes on much later, so that a test without a limit fails."""
+    timers = []
+
+    def frozen(name):
+        ((pid,),) = postgres.sql("SELECT pid FROM pg_stat_activity WHERE application_name = %s", name)
+        os.kill(pid, signal.SIGSTOP)
+        timer = threading.Timer(20, thaw, [pid])
+        timer.start()
+        timers.append((timer, pid))
+
+    yield frozen
+    for timer, pid in timers:
+        timer.cancel()
+        thaw(pid)
+
+
+def thaw(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_commit_on_a_frozen_server_ends_in_time(once, hand, freeze):
+    async def body():
+        async with hand.connection() as connection:
+            with pytest.raises(StoreError):
+                async with hand.within(once.transaction("k", connection)):
+                    await hand.sql(connection, f"SET application_name = '{hand.table}'")
+                    freeze(hand.table)
+
+    asyncio.run(body())
+
+
+def test_a_claim_on_a_frozen_server_ends_in_time(once, hand, freeze):
+    async def body():
+        async with hand.connection() as connection:
+            async with hand.within(once.transaction("before", connection)):
+                await hand.sql(connection, f"SET application_name = '{hand.table}'")
+            freeze(hand.table)
+            with pytest.raises(StoreError, match="not answered in time"):
+                async with hand.within(once.transaction("k", connection)):
+                    pytest.fail("nothing was claimed")
+
+    asyncio.run(body())
