@@ -16,6 +16,7 @@ from shutil import rmtree
 from measure import Cost, interleaved, places, table, timed
 from onceward import Once
 from onceward.stores.sqlite.schema import COLUMNS, SCHEMA, TABLE
+from raw_sqlite import LATER, WORKER
 
 SIZES = [int(n) for n in sys.argv[1:]] or [10_000, 1_000_000, 10_000_000]
 CALLS, ROUNDS = 500, 9
@@ -46,8 +47,8 @@ def rows(count: int) -> Iterator[tuple[object, ...]]:
             made,
             now + 1e6 + made % 1e6,
             made,
-            "host/1",
-            None,
+            WORKER,
+            *LATER,
         )
 
 

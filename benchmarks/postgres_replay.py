@@ -14,12 +14,13 @@ import psycopg
 from onceward import Once
 from onceward.stores.sql.columns import FIELDS
 
-FENCE = 2 + FIELDS.index("fence")  # its column in a reply
+KEY, FENCE = 2 + FIELDS.index("key"), 2 + FIELDS.index("fence")  # their columns in a reply
 NAME = "RECORDED"  # of the orders that were taken down; the names of all others are as long
 FIRST, FAILING = f"{NAME}-first-id", f"{NAME}-faild-id"  # as long as every other id
 CASES = ("first call", "duplicate", "failed call", "its retry", "batch", "batch again")
 Order = dict[str, str]
 Row = Sequence[Any]
+Steps = Generator[tuple[str, list[Any]], Sequence[Row], None]
 
 
 class Boom(Exception):
@@ -40,11 +41,16 @@ def orders(name: str, count: int) -> list[Order]:
 
 
 class Statement(NamedTuple):
-    """A statement as it was sent, and the fence that was the newest then."""
+    """A statement as it was sent."""
 
     text: str
     values: Sequence[Any]
-    fence: int
+
+    @property
+    def fences(self) -> list[int]:
+        """Which of its values are fences of records: those of each key. They are the only numbers that are as large."""
+        first = [value[0] if type(value) is list else value for value in self.values]
+        return [at for at, value in enumerate(first) if type(value) is int and value > 1e15]
 
 
 class Recorder:
@@ -52,15 +58,13 @@ class Recorder:
 
     def __init__(self, conduit: Any) -> None:
         self._conduit = conduit
-        self._fence = 0
         self.heard: list[Statement] = []
 
     def run(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
         rows: Sequence[Row] = self._conduit.run(text, values)
         if len(rows[0]) > FENCE:  # once in 100 keys comes a purge, which tells a number
-            self.heard.append(Statement(text, tuple(values), self._fence))
-            self._fence = next((row[FENCE] for row in rows if row[0] is not None), self._fence)
+            self.heard.append(Statement(text, tuple(values)))
         return rows
 
     def close(self) -> None:
@@ -105,20 +109,19 @@ def _recorded(url: str, batch: int) -> dict[str, list[Statement]]:
 
 
 class Slots(NamedTuple):
-    """A statement, and which of its values are keys, and which are fences: so much larger than the newest one."""
+    """A statement, and which of its values are keys and fences."""
 
     text: str
     values: list[Any]
     keys: list[int]
-    fences: list[tuple[int, int]]
+    fences: list[int]
 
     @classmethod
     def of(cls, one: Statement) -> "Slots":
         """Return those of a statement; the columns of a batch are told by their first values."""
         first = [value[0] if type(value) is list else value for value in one.values]
         keys = [at for at, value in enumerate(first) if type(value) is str and NAME in value]
-        near = [(at, value - one.fence) for at, value in enumerate(first) if type(value) is int and value > 1e15]
-        return cls(one.text, list(one.values), keys, near)
+        return cls(one.text, list(one.values), keys, one.fences)
 
 
 class Replay:
@@ -131,7 +134,7 @@ class Replay:
         self._cases = {case: [Slots.of(one) for one in statements] for case, statements in cases.items()}
         self._fences: dict[str, int] = {}
 
-    def one(self, case: str, order: Order) -> Generator[tuple[str, list[Any]], Sequence[Row], None]:
+    def one(self, case: str, order: Order) -> Steps:
         """Run one call."""
         key = f"stores.handle:{order['id']}"
         fence = self._fences.get(key, 0)
@@ -139,26 +142,26 @@ class Replay:
             values = template.copy()
             for at in keys:
                 values[at] = key
-            for at, more in fences:
-                values[at] = fence + more
+            for at in fences:
+                values[at] = fence
             rows = yield text, values
             fence = rows[0][FENCE]
         self._fences[key] = fence
 
-    def batch(self, case: str, batch: list[Order]) -> Generator[tuple[str, list[Any]], Sequence[Row], None]:
+    def batch(self, case: str, batch: list[Order]) -> Steps:
         """Run one batch."""
         all_ = [f"stores.handle:{order['id']}" for order in batch]
-        fence = 0
+        seen: dict[str, int] = {}
         for text, template, keys, fences in self._cases[case]:
             values = template.copy()
             for at in keys:
                 values[at] = all_
-            for at, more in fences:
-                values[at] = [fence + more] * len(all_)
+            for at in fences:
+                values[at] = [seen[key] for key in all_]
             rows = yield text, values
-            fence = rows[0][FENCE]
+            seen = {row[KEY]: row[FENCE] for row in rows}
 
-    def steps(self, case: str, some: list[Order]) -> Generator[tuple[str, list[Any]], Sequence[Row], None]:
+    def steps(self, case: str, some: list[Order]) -> Steps:
         """Run calls one after the other, or one batch."""
         if case.startswith("batch"):
             yield from self.batch(case, some)
@@ -167,7 +170,7 @@ class Replay:
                 yield from self.one(case, order)
 
 
-def drive(steps: Generator[tuple[str, list[Any]], Sequence[Row], None], cursor: Any) -> None:
+def drive(steps: Steps, cursor: Any) -> None:
     """Run steps on a cursor of psycopg."""
     with contextlib.suppress(StopIteration):
         asked = next(steps)
@@ -175,7 +178,7 @@ def drive(steps: Generator[tuple[str, list[Any]], Sequence[Row], None], cursor: 
             asked = steps.send(cursor.execute(*asked).fetchall())
 
 
-async def drive_async(steps: Generator[tuple[str, list[Any]], Sequence[Row], None], cursor: Any) -> None:
+async def drive_async(steps: Steps, cursor: Any) -> None:
     """Run steps on a cursor of psycopg's."""
     with contextlib.suppress(StopIteration):
         asked = next(steps)
@@ -184,7 +187,7 @@ async def drive_async(steps: Generator[tuple[str, list[Any]], Sequence[Row], Non
             asked = steps.send(await cursor.fetchall())
 
 
-async def drive_asyncpg(steps: Generator[tuple[str, list[Any]], Sequence[Row], None], connection: Any) -> None:
+async def drive_asyncpg(steps: Steps, connection: Any) -> None:
     """Run steps on a connection of asyncpg's."""
     with contextlib.suppress(StopIteration):
         text, values = next(steps)

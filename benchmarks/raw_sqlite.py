@@ -5,10 +5,12 @@ import sqlite3
 import time
 from pathlib import Path
 
+from onceward.core.record import Record
 from onceward.stores.sqlite.requests import FRESH, SELECT, UPDATE
 from onceward.stores.sqlite.schema import SCHEMA
 
 WORKER = "host/1"
+LATER = (None,) * (len(Record._fields) - 14)  # columns that a plain claim leaves empty
 
 
 class RawLedger:
@@ -30,14 +32,14 @@ class RawLedger:
         owner, now = os.urandom(16).hex(), time.time()
         fence = int(now * 1e6)
         self.connection.execute(SELECT, (key,)).fetchone()
-        kept = (now + 60, 1, None, None, None, now, now + 1e6, now, WORKER, None)
+        kept = (now + 60, 1, None, None, None, now, now + 1e6, now, WORKER, *LATER)
         assert self.connection.execute(FRESH, (key, "IN_PROGRESS", owner, fence, 0, *kept)).rowcount == 1
         return owner, fence
 
     def complete(self, key: str, owner: str, fence: int) -> None:
         """Complete what was claimed."""
         now = time.time()
-        done = (now, 1, None, "1", None, now, now + 1e6, now, WORKER, None)
+        done = (now, 1, None, "1", None, now, now + 1e6, now, WORKER, *LATER)
         assert (
             self.connection.execute(UPDATE, ("COMPLETED", owner, fence, 1, *done, key, owner, fence, 0)).rowcount == 1
         )

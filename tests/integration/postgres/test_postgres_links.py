@@ -74,6 +74,50 @@ def test_stale_connections_of_a_pool_of_mine_cost_no_failed_request(store, postg
         assert drive(mine.insert(claim_of("key", "a")), mine).won
 
 
+class Stop(BaseException):
+    """Raised by a signal handler."""
+
+
+class InterruptedPool(psycopg_pool.ConnectionPool):
+    """Is interrupted once, before or after it has taken a connection back."""
+
+    after = stopped = False
+
+    def putconn(self, conn):
+        if self.after:
+            super().putconn(conn)
+        if not self.stopped:
+            self.stopped = True
+            raise Stop
+        super().putconn(conn)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_interrupt_at_its_return_loses_no_connection_of_a_pool(after, store, postgres):
+    with InterruptedPool(postgres.url, min_size=1, max_size=1, open=True) as pool:
+        mine = open_ledger(pool, schema=store.names.schema, timeout=1)
+        pool.after = after
+        with pytest.raises(Stop):
+            drive(mine.load("key"), mine)
+        pool.after = False
+        for _ in range(3):
+            drive(mine.load("key"), mine)
+
+
+def test_stale_connections_of_an_asynchronous_pool_cost_no_failed_request(store, postgres):
+    async def use():
+        kwargs = {"application_name": "stale-async-pool"}
+        pool = psycopg_pool.AsyncConnectionPool(postgres.url, kwargs=kwargs, min_size=5, max_size=5, open=False)
+        await pool.open(wait=True)
+        mine = open_ledger(pool, schema=store.names.schema)
+        end_sessions(postgres, "stale-async-pool")
+        reply = await drive_async(mine.insert(claim_of("key", "a")), mine)
+        await pool.close()
+        return reply
+
+    assert asyncio.run(use()).won
+
+
 def test_a_pool_has_no_more_connections_than_it_may(schema):
     store = open_store(f"{schema}&pool=3")
     drive(store.load("?"), store)

@@ -6,9 +6,9 @@ blocking calls, such as the heartbeat's, on the event loop that used it last.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
@@ -122,21 +122,32 @@ class GivenPool(Blocking):
     def run(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
         self.check_own()
-        with self._connection() as connection:
-            return spoken(connection, text, values, self.timeout)
-
-    @contextmanager
-    def _connection(self) -> "Iterator[Connection[Any]]":
-        with failing():
-            for _ in range(self._pool.max_size + 1):  # each may be stale
-                connection = self._pool.getconn(self.timeout)
-                if is_alive(connection.pgconn):
-                    break
-                self._pool.putconn(closed(connection))
+        taken: list[Connection[Any]] = []
         try:
-            yield connection
+            with failing():
+                self._take(taken)
+            return spoken(taken[0], text, values, self.timeout)
         finally:
+            for connection in taken:
+                self._give_back(connection)
+
+    def _take(self, taken: "list[Connection[Any]]") -> None:
+        """Take one that is open, into a list that an interrupt does not lose."""
+        for _ in range(self._pool.max_size + 1):  # each may be stale
+            taken.append(self._pool.getconn(self.timeout))
+            if is_alive(taken[0].pgconn):
+                return
+            self._give_back(closed(taken[0]))
+            taken.clear()
+        taken.append(self._pool.getconn(self.timeout))
+
+    def _give_back(self, connection: "Connection[Any]") -> None:
+        try:
             self._pool.putconn(connection)
+        except BaseException:  # a signal handler's: the pool refuses what it has already
+            with suppress(ValueError):
+                self._pool.putconn(connection)
+            raise
 
 
 class GivenConnection(Blocking):
@@ -167,21 +178,31 @@ class GivenAsyncPool(Awaiting):
 
     async def served(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement on the running loop."""
-        async with self._connection() as connection:
-            return await spoken_async(connection, text, values, self.timeout)
-
-    @asynccontextmanager
-    async def _connection(self) -> "AsyncIterator[AsyncConnection[Any]]":
-        with failing():
-            for _ in range(self._pool.max_size + 1):
-                connection = await self._pool.getconn(self.timeout)
-                if is_alive(connection.pgconn):
-                    break
-                await self._pool.putconn(closed(connection))
+        taken: list[AsyncConnection[Any]] = []
         try:
-            yield connection
+            with failing():
+                await self._take(taken)
+            return await spoken_async(taken[0], text, values, self.timeout)
         finally:
+            for connection in taken:
+                await self._give_back(connection)
+
+    async def _take(self, taken: "list[AsyncConnection[Any]]") -> None:
+        for _ in range(self._pool.max_size + 1):
+            taken.append(await self._pool.getconn(self.timeout))
+            if is_alive(taken[0].pgconn):
+                return
+            await self._give_back(closed(taken[0]))
+            taken.clear()
+        taken.append(await self._pool.getconn(self.timeout))
+
+    async def _give_back(self, connection: "AsyncConnection[Any]") -> None:
+        try:
             await self._pool.putconn(connection)
+        except BaseException:  # a cancellation, or a signal handler's
+            with suppress(ValueError):
+                await self._pool.putconn(connection)
+            raise
 
 
 class GivenAsyncConnection(Awaiting):
