@@ -7,6 +7,7 @@ it runs a new generator through the longer history, and keeps the result.
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from onceward.core import protocol, steps
@@ -15,6 +16,7 @@ from onceward.core.policy import Policy
 from onceward.core.protocol import Outcome, Verdict
 from onceward.core.record import COMPLETED, PARKED, Record, Reply, Write
 from onceward.core.register import Register
+from onceward.core.step_writes import write_steps
 from onceward.core.steps import Bid, Lost, Refused, Replay, Settled, Won
 from onceward.errors import StoreError
 
@@ -44,6 +46,7 @@ class Left(NamedTuple):
     told: Told | None = None
     seen: Record | None = None  # the record that turned it away as busy
     over: bool = False
+    made: tuple[tuple[str, int], ...] = ()  # each step that it made, with its fence
 
 
 @dataclass
@@ -57,6 +60,7 @@ class Seat:
     effects: tuple[int, ...] = ()
     failures: int = 0
     claiming: bool = False
+    made: tuple[tuple[str, int], ...] = ()
 
 
 class Parts(NamedTuple):
@@ -66,6 +70,7 @@ class Parts(NamedTuple):
     heartbeat: Callable[..., Steps[list[Won | Lost]]] = steps.heartbeat
     end: Callable[..., Steps[Settled | Lost]] = steps.end
     abandon: Callable[[Register, Bid], Steps[None]] = steps.abandon
+    step: Callable[..., Steps[Won | Lost]] = write_steps
 
 
 class Casting(NamedTuple):
@@ -79,6 +84,7 @@ class Casting(NamedTuple):
     beats: int
     fails: bool
     transacts: bool
+    steps: int
 
 
 class Node:
@@ -95,7 +101,7 @@ class Node:
         self.pending: object = None  # what it waits for
         self.trouble: BaseException | None = None
         owner = f"{cast.number}.{before.delivery + 1}"
-        self.seat = Seat(clock, owner, effects=before.effects, failures=before.failures)
+        self.seat = Seat(clock, owner, effects=before.effects, failures=before.failures, made=before.made)
         self.left = before
         self._run()
 
@@ -134,7 +140,7 @@ class Node:
         delivery = self._before.delivery + 1
         over = told is None or told.what in LAST_WORDS or delivery == self._cast.deliveries
         seen = told.record if told and told.what == "busy" else None
-        return Left(delivery, self.seat.effects, self.seat.failures, told, seen, over)
+        return Left(delivery, self.seat.effects, self.seat.failures, told, seen, over, self.seat.made)
 
 
 LAST_WORDS = {"completed", "replay", "parked", "refused as parked"}
@@ -181,6 +187,28 @@ def _transaction(register: Register, bid: Bid) -> Steps[Settled | Replay | Refus
 
 def _handle(cast: Casting, seat: Seat, bid: Bid, record: Record) -> Script:
     seat.effects = (*seat.effects, record.fence)
+    for name in map(str, range(cast.steps)):
+        if name in steps_in(record):
+            continue
+        if seat.clock >= seat.until:
+            return _gone(seat, "lost", record)
+        seat.made = (*seat.made, (name, record.fence))
+        yield Choice((f"has made step {name}",))
+        try:
+            written = yield from cast.parts.step(
+                cast.register,
+                record,
+                partial(_added, name),
+                bid.policy,
+                lease=lambda: bid.policy.lease,
+                clock=bid.clock,
+                until=lambda: seat.until,
+            )
+        except StoreError:
+            return _gone(seat, "not recorded", record)
+        if isinstance(written, Lost):
+            return _gone(seat, "lost", written.record)
+        record, seat.until, _ = written
     options = ("complete", "fail") if cast.fails else ("complete",)
     for _ in range(cast.beats):
         act = yield Choice((*options, "beat"))
@@ -203,6 +231,21 @@ def _handle(cast: Casting, seat: Seat, bid: Bid, record: Record) -> Script:
         seat.failures += 1
         outcome = protocol.failed(record, bid.policy, "boom")
     return (yield from _settle(cast, seat, bid, record, outcome))
+
+
+def steps_in(record: Record | None) -> list[str]:
+    """Return the names of the steps that are recorded. The explorer's have no results."""
+    return (record.steps or "").split() if record is not None else []
+
+
+def _added(name: str, text: str | None) -> str:
+    return " ".join(dict.fromkeys([*(text or "").split(), name]))
+
+
+def _gone(seat: Seat, what: str, record: Record | None) -> tuple[str, Record | None]:
+    """Return what a worker is told that must not go on. It leaves its claim to the end of the lease."""
+    seat.holds = False
+    return what, record
 
 
 def _settle(cast: Casting, seat: Seat, bid: Bid, record: Record, outcome: Outcome) -> Script:

@@ -63,6 +63,7 @@ def explore(
     beats: int = 1,
     fails: bool = True,
     transacts: int = 0,
+    handler_steps: int = 0,
     parts: Parts = Parts(),
     store: Callable[[ManualClock], MemoryStore] = MemoryStore,
     view: View | None = None,
@@ -77,6 +78,7 @@ def explore(
         deliveries: how often each worker gets the message until it is told an outcome.
         beats: heartbeats that each handler can send.
         fails: whether a handler can raise.
+        handler_steps: how many steps each handler makes before anything else.
         transacts: how many workers claim, take effect and complete in one write.
         parts: the protocol's generators, or broken ones.
         store: makes the store, or a broken one, from a clock.
@@ -91,7 +93,7 @@ def explore(
             return clock() + (3600.0, 0.0, -3600.0)[number % 3]
 
         register = ledger if view is None else view(ledger, wall)
-        return Casting(number, register, parts, policy, deliveries, beats, fails, number < transacts)
+        return Casting(number, register, parts, policy, deliveries, beats, fails, number < transacts, handler_steps)
 
     moves = Moves([cast(number) for number in range(workers)], ledger, clock, bounds, policy.lease)
     return _Explorer(moves, policy).run(stop_at_first)

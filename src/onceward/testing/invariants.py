@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from onceward.core.protocol import ABSENT, TRANSITIONS, is_live
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record
-from onceward.testing.actors import Left
+from onceward.testing.actors import Left, steps_in
 from onceward.testing.states import Slot, State
 
 # No worker of the explorer keeps messages, so none may make the transitions of "keep".
@@ -26,6 +26,8 @@ def on_change(state: State, after: Record | None, writer: str) -> Iterator[str]:
         yield "the fence changed under one owner"
     if before is None:
         return
+    if not set(steps_in(before)) <= set(steps_in(after)) and after.attempts > 1:
+        yield "a recorded step was forgotten"
     expired = before.expires_at is not None and before.expires_at <= now
     if before.status == COMPLETED and not expired:
         yield "a completed record was changed before it expired"
@@ -46,6 +48,16 @@ def on_state(state: State) -> Iterator[str]:
     allowed = 1 + state.takeovers + state.expiries + failures
     if len(effects) > allowed:
         yield f"{len(effects)} effects, though only {state.takeovers} lapses and {failures} failures allow a retry"
+    made = [step for trace in traces for step in trace.made]
+    for name, fence in state.stepped if not state.expiries else ():
+        if any(step == name and later > fence for step, later in made):
+            yield f"step {name} was recorded, and made again"
+    recorded = {int(name) for name, _ in state.stepped}
+    for number in {int(name) for name, _ in made}:
+        if number and number - 1 not in recorded:
+            yield f"step {number} was made before step {number - 1} was recorded"
+    if len(set(made)) < len(made):
+        yield "a step was made twice under one fence"
     if len(set(effects)) < len(effects):
         yield "two effects ran under one fence"
 

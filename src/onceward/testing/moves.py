@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from onceward.core.record import COMPLETED, IN_PROGRESS
 from onceward.stores.memory import MemoryStore
-from onceward.testing.actors import KEY, Casting, Choice, Left, Node
+from onceward.testing.actors import KEY, Casting, Choice, Left, Node, steps_in
 from onceward.testing.clock import ManualClock
 from onceward.testing.invariants import on_change
 from onceward.testing.states import Bounds, Slot, State
@@ -121,6 +121,7 @@ class Moves:
             peak=max(state.peak, after.fence),
             written=state.written | {(after.owner, after.status)},
             recorded=state.recorded | ({(after.fence, after.result)} if after.status == COMPLETED else set()),
+            stepped=state.stepped | {(name, after.fence) for name in set(steps_in(after)) - set(steps_in(before))},
             takeovers=state.takeovers
             + (taken is not None and taken.status == IN_PROGRESS and taken.lease_until <= state.now),
             expiries=state.expiries + (taken is not None and taken.status == COMPLETED),

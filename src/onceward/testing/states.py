@@ -49,6 +49,7 @@ class State(NamedTuple):
     written: frozenset[tuple[str, str]] = frozenset()  # (owner, status) of every write that was made
     recorded: frozenset[tuple[int, str | None]] = frozenset()  # (fence, result) of every completion
     flights: tuple[tuple[Node, str], ...] = ()  # requests in flight whose senders no longer wait: the node, its owner
+    stepped: frozenset[tuple[str, int]] = frozenset()  # each step that was recorded, with the fence of its claim
     takeovers: int = 0
     expiries: int = 0
     lapses: int = 0

@@ -45,6 +45,10 @@ def fail():
     raise ValueError("boom")
 
 
+def drop(store, sql):
+    sql(f"DROP FUNCTION {', '.join(store.names.functions)}")
+
+
 def claims(store, call):
     """Return how many requests claimed, while nobody else did."""
     before = len(store.asked)
@@ -148,7 +152,7 @@ def test_in_a_transaction_of_the_caller_a_released_key_is_taken_too(once, hand, 
 
 
 def test_without_the_function_a_retry_takes_one_more_request(store, sql):
-    sql(f"DROP FUNCTION {store.names.claim}")
+    drop(store, sql)
     counted = Faults(store, lambda ask: None)
     once = Once(counted, name="n")
     claims(counted, lambda: once.run("k", fail))  # it finds out
@@ -156,12 +160,22 @@ def test_without_the_function_a_retry_takes_one_more_request(store, sql):
     assert claims(counted, lambda: once.run("k", fail))[:2] == ["insert", "swap"]
 
 
+def test_without_the_function_a_batch_takes_what_is_free_all_the_same(store, sql):
+    held = [released(store, f"k{number}") for number in range(3)]
+    assert store.takes
+    drop(store, sql)
+    replies = drive(store.insert_many([asking(f"k{number}") for number in range(4)]), store)
+    assert [reply.won for reply in replies] == [True] * 4
+    assert [reply.before for reply in replies] == [*held, None]
+    assert not store.takes
+
+
 def test_a_role_that_may_not_make_the_function_works_without_it(store, sql):
     role = f"worker_{store.names.schema}"
     sql(f"CREATE ROLE {role} LOGIN")
     sql(f"GRANT USAGE ON SCHEMA {store.names.schema} TO {role}")
     sql(f"GRANT ALL ON ALL TABLES IN SCHEMA {store.names.schema} TO {role}")
-    sql(f"DROP FUNCTION {store.names.claim}")
+    drop(store, sql)
     worker = open_store(store.url.replace("postgres@", f"{role}@"))
     assert drive(worker.insert(claim_of("key", "a", lease=0.0)), worker).won
     assert not worker.takes
@@ -177,17 +191,17 @@ def test_a_role_that_may_not_call_the_function_works_without_it(store, sql):
     worker = open_store(store.url.replace("postgres@", f"{role}@"))
     assert drive(worker.insert(claim_of("key", "a", lease=0.0)), worker).won
     assert worker.takes
-    sql(f"REVOKE EXECUTE ON FUNCTION {store.names.claim} FROM PUBLIC")
+    sql(f"REVOKE EXECUTE ON FUNCTION {', '.join(store.names.functions)} FROM PUBLIC")
     assert drive(worker.insert(claim_of("other", "a", lease=0.0)), worker).won
     assert not worker.takes
     worker.close()
 
 
 def test_migrate_makes_the_function_of_an_earlier_ledger(store, sql):
-    sql(f"DROP FUNCTION {store.names.claim}")
+    drop(store, sql)
     other = open_store(store.url)
     made = drive(MIGRATE.needed(other)(), other)
-    assert (f"function {store.names.claim}", True) in made
+    assert {(f"function {name}", True) for name in store.names.functions} <= set(made)
     assert not any(part.made for part in drive(MIGRATE.needed(other)(), other))
     other.close()
 

@@ -10,6 +10,7 @@ from onceward.core.drivers import Steps
 from onceward.core.policy import Policy
 from onceward.core.protocol import taking
 from onceward.core.record import COMPLETED, IN_PROGRESS, Record, Reply, Write
+from onceward.core.step_writes import write_steps
 from onceward.core.steps import Bid, Lost, Won
 from onceward.errors import StoreError
 from onceward.stores.memory import MemoryStore
@@ -355,3 +356,57 @@ def test_a_claim_that_assumes_its_failed_write_was_not_made_is_caught(capsys):
 def test_it_catches_a_transaction_that_is_not_conditioned(capsys):
     assert finds(capsys, "transactions that swap anything", store=SwapsAnything, transacts=1, beats=0)
     assert finds(capsys, "transactions over records", store=InsertsOverRecords, transacts=2, beats=0)
+
+
+# --- steps of a handler -----------------------------------------------------------------------------------------------
+
+STEPS = {
+    "one step, failing handlers": {"handler_steps": 1, "deliveries": 1, "beats": 0},
+    "two steps, redelivered": {"handler_steps": 2, "beats": 0, "fails": False},
+    "a step beside a heartbeat": {"handler_steps": 1, "deliveries": 1, "fails": False},
+    "two lapses": {"handler_steps": 1, "beats": 0, "fails": False, "bounds": Bounds(lapses=2, faults=1, crashes=0)},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", STEPS)
+def test_recorded_steps_keep_every_invariant_in_every_interleaving(capsys, label):
+    seen = seen_by(capsys, f"steps: {label}", **STEPS[label])
+    assert not seen.violations
+
+
+def unconditioned_step(store, record, add, policy, *, lease, clock, until):
+    """Write the step to whatever record the key has."""
+    asked = clock()
+    reply = yield from store.load(record.key)
+    held = reply.record
+    if held is None or held.status != IN_PROGRESS:
+        return Lost(held)
+    stepped = writes.with_steps(held, add(held.steps), lease(), policy)
+    reply = yield from store.swap(stepped, held)
+    return Won(reply.record or held, asked + policy.lease / 2)
+
+
+def unrecorded_step(store, record, add, policy, *, lease, clock, until):
+    """Go on without the write."""
+    return Won(record._replace(steps=add(record.steps)), until())
+    yield
+
+
+def forgetful_step(store, record, add, policy, *, lease, clock, until):
+    """Record only the last step."""
+    return (yield from write_steps(store, record, lambda _: add(None), policy, lease=lease, clock=clock, until=until))
+
+
+@pytest.mark.parametrize(
+    ("step", "steps_", "found"),
+    [
+        (unconditioned_step, 1, "holds"),
+        (unrecorded_step, 2, "before step 0 was recorded"),
+        (forgetful_step, 2, "forgotten"),
+    ],
+)
+def test_a_step_that_is_written_wrongly_is_caught(capsys, step, steps_, found):
+    parts = Parts(step=step)
+    seen = seen_by(capsys, step.__doc__, handler_steps=steps_, deliveries=1, beats=0, fails=False, parts=parts)
+    assert found in str(seen)

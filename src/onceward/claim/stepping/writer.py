@@ -4,13 +4,9 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from onceward.core import steps
 from onceward.core.drivers import Sleep, Steps, settle, settle_async
-from onceward.core.protocol import is_mine
-from onceward.core.record import Record
-from onceward.core.retries import retry_transient
-from onceward.core.steps import Won
-from onceward.core.writes import with_steps
+from onceward.core.step_writes import write_steps
+from onceward.core.steps import Lost
 from onceward.errors import LeaseLost, OncewardError, StoreError
 from onceward.results.step_entries import Entry, entries_of, text_of
 
@@ -110,37 +106,28 @@ class StepWriter:
 
     def _swap(self, together: list[_Change], limit: float) -> Steps[None]:
         claim = self._claim
-        mine = claim.record
-        while True:
-            sent, lease = claim.clock(), claim.renewal
-            write = with_steps(mine, self._text(mine, together), lease, claim.policy)
-            verb = partial(claim.store.swap, write, mine)
-            try:
-                reply = yield from verb()
-            except Exception as error:
-                reply = yield from retry_transient(
-                    verb, claim.clock, lambda: min(limit, claim.clock() + claim.remaining), error
-                )
-            held = reply.record
-            if held is None or not is_mine(held, claim.record.owner):
-                if claim.settled is None:
-                    claim.lose()
-                raise LeaseLost(claim.record.key, f"record its step {together[0].name!r}")
-            if reply.won or self._has(held, together):
-                until = steps.belief(claim.store, claim.policy, sent, reply, held, lease=lease)
-                return claim.renewed(Won(held, until))
-            mine = held  # a heartbeat came in between
+        outcome = yield from write_steps(
+            claim.store,
+            claim.record,
+            partial(_with, together),
+            claim.policy,
+            lease=lambda: claim.renewal,
+            clock=claim.clock,
+            until=lambda: min(limit, claim.clock() + claim.remaining),
+        )
+        if isinstance(outcome, Lost):
+            if claim.settled is None:
+                claim.lose()
+            raise LeaseLost(claim.record.key, f"record its step {together[0].name!r}")
+        claim.renewed(outcome)
 
-    def _text(self, record: Record, together: list[_Change]) -> str:
-        entries = entries_of(record.steps)
-        for one in together:
-            if one.entry is None:
-                entries.pop(one.name, None)
-            else:
-                entries[one.name] = one.entry
-        return text_of(entries)
 
-    def _has(self, record: Record, together: list[_Change]) -> bool:
-        """Return whether an earlier write, whose reply was lost, has recorded all this."""
-        entries = entries_of(record.steps)
-        return all(entries.get(one.name) == one.entry for one in together)
+def _with(changes: list[_Change], text: str | None) -> str:
+    """Return a record's ``steps`` with these changes."""
+    entries = entries_of(text)
+    for one in changes:
+        if one.entry is None:
+            entries.pop(one.name, None)
+        else:
+            entries[one.name] = one.entry
+    return text_of(entries)

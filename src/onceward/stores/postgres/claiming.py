@@ -1,9 +1,9 @@
-"""One key's insert as a function of the ledger's database: it inserts what is absent, or takes what is free.
+"""Inserts as functions of the ledger's database: they insert what is absent, or take what is free.
 
-A session plans a function's statements once. As one statement, planned each time, an insert costs the server three times as
-much, and half as much again with the decision table in it. The function is printed from the same tables and expressions as
-the statements. Its name has a digest of its text, so that each version of onceward calls its own, also during a rolling
-deploy. Where it cannot be made, an insert takes nothing.
+A session plans a function's statements once. As one statement, planned each time, one key's insert costs the server twice or
+three times as much, and half as much again with the decision table in it. The functions are printed from the same tables and
+expressions as the statements. Their names have a digest of their text, so that each version of onceward calls its own, also
+during a rolling deploy. Where they cannot be made, one key's insert takes nothing.
 """
 
 from hashlib import sha256
@@ -19,23 +19,38 @@ _TYPES: Final = {one.name: one.type for one in WRITE} | dict.fromkeys(_TIMES, "t
 _TRIES: Final = 5  # of a key that others change meanwhile
 
 
-def function(name: str, table: str, meta: str) -> str:
-    """Return the statement that makes the function, for tables that are named with their schema.
+def functions(one: str, many: str, table: str, meta: str) -> tuple[str, str]:
+    """Return the statements that make the functions for one key and for many, on tables that are named with their schema."""
+    statements = Statements(table, meta, one, many)
+    return _one(one, table, statements), _many(many, statements)
+
+
+def _many(name: str, statements: Statements) -> str:
+    """Return the function of a batch. It is the statement itself, with the parameters' numbers."""
+    arrays = ", ".join(f"{one.type}[]" for one in WRITE + POLICY)
+    return f"{_head(name, f'text, {arrays}')} BEGIN RETURN QUERY {statements.insert_many}; END $claim$"
+
+
+def _head(name: str, parameters: str) -> str:
+    columns = ", ".join(f"o_{name} {_TYPES[name]}" for name in FIELDS)
+    return f"""CREATE FUNCTION {name}({parameters})
+RETURNS TABLE (won boolean, o_now timestamptz, {columns})
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $claim$"""
+
+
+def _one(name: str, table: str, statements: Statements) -> str:
+    """Return the function of one key.
 
     It returns what an insert's statement does; after a record that was taken, a row of that record, with NULL for ``won``.
     Tables grow while a session keeps its plan, so that is always one by index.
     """
     parameters = ", ".join(f"p_{one.name} {one.type}" for one in WRITE + POLICY)
-    columns = ", ".join(f"o_{name} {_TYPES[name]}" for name in FIELDS)
     of_t, of_held = (", ".join(f"{alias}.{name}" for name in FIELDS) for alias in ("t", "held"))
-    statements = Statements(table, meta, name)
     made = statements.record(_GIVEN)
     taken = statements.taken(made)
     changes = ", ".join(f"{field} = {taken[field]}" for field in FIELDS[1:])
     same = " AND ".join(f"t.{name} = held.{name}" for name in VERSION)
-    return f"""CREATE FUNCTION {name}(p_patience text, {parameters})
-RETURNS TABLE (won boolean, now timestamptz, {columns})
-LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $claim$
+    return f"""{_head(name, f"p_patience text, {parameters}")}
 DECLARE
     c record;
     held record;
@@ -62,4 +77,4 @@ BEGIN
 END $claim$"""
 
 
-DIGEST: Final = sha256(function("f", "t", "m").encode()).hexdigest()[:6]
+DIGEST: Final = sha256("".join(functions("f", "g", "t", "m")).encode()).hexdigest()[:6]

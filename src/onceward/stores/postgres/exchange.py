@@ -51,8 +51,8 @@ class PostgresExchange(Observed):
     def __init__(self, conduit: Conduit, names: Names, url: str) -> None:
         self.url = url
         self.names = names
-        self.statements = Statements(names.table, names.meta, names.claim)
-        self.takes = False  # whether its function can be called
+        self.statements = Statements(names.table, names.meta, *names.functions)
+        self.takes = False  # whether its functions can be called
         self.bare = Bare(conduit, url)
         self._ready = False
         self._claims = random.randrange(PURGE_EVERY)  # also processes that end early purge now and then

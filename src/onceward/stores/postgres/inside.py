@@ -48,11 +48,11 @@ class InsideStatements(Statements):
         "AS patience FROM (SELECT current_setting('lock_timeout') AS was OFFSET 0) w)"
     )
 
-    def __init__(self, table: str, meta: str, function: str) -> None:
-        super().__init__(table, meta, function)
-        one = self.record(ONE)
+    def __init__(self, table: str, meta: str, one: str, many: str) -> None:
+        super().__init__(table, meta, one, many)
+        new = self.record(ONE)
         self.claim = self.first + self.answer(
-            f"INSERT INTO {table} ({COLUMNS}) SELECT {', '.join(one.values())} FROM c ON CONFLICT (key) DO NOTHING "
+            f"INSERT INTO {table} ({COLUMNS}) SELECT {', '.join(new.values())} FROM c ON CONFLICT (key) DO NOTHING "
             f"RETURNING true, clock_timestamp(), {COLUMNS}"
         )
         types = {one.name: one.type for one in (*WRITE, *SEEN)}
@@ -88,7 +88,7 @@ class Inside:
     def __init__(self, store: PostgresStore, schema: str) -> None:
         place = '"{}"."{}"'
         quoted, table = schema.replace('"', '""'), store.names.plain
-        names = (table, f"{table}_meta", store.names.plain_claim)
+        names = (table, f"{table}_meta", *store.names.plain_functions)
         moved = InsideStatements(*(place.format(quoted, name) for name in names))
         verbs = ("take", "insert", "swap", "swap_many", "load")
         self._texts: dict[str, str] = {getattr(store.statements, verb): getattr(moved, verb) for verb in verbs}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _THERE: Final = "SELECT to_regclass($1::text) IS NOT NULL, to_regclass($2::text) IS NOT NULL"
 _COLUMNS: Final = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1::text) AND NOT attisdropped"
 
-_FUNCTION: Final = "SELECT to_regproc($1::text) IS NOT NULL"
+_THERE_TOO: Final = "SELECT to_regproc($1::text) IS NOT NULL, to_regproc($2::text) IS NOT NULL"
 _BUILDING: Final = "SELECT EXISTS (SELECT FROM pg_stat_progress_create_index WHERE relid = to_regclass($1::text))"
 
 
@@ -40,18 +40,22 @@ def provision(store: "PostgresStore", options: AbstractSet[str]) -> Steps[list[P
 
 
 def migrate(store: "PostgresStore") -> Steps[list[Part]]:
-    """Add the columns, the function and the index that an earlier version's ledger lacks (:data:`onceward.stores.capabilities.MIGRATE`).
+    """Add the columns, the functions and the index that an earlier version's ledger lacks (:data:`onceward.stores.capabilities.MIGRATE`).
 
     Raises:
         StoreError: the ledger is of another major version, or this role may not alter it.
     """
     rows = yield RawQuery(_COLUMNS, store.names.table)
     had = {row[0] for row in rows}
-    ((made,),) = yield RawQuery(_FUNCTION, store.names.claim)
+    ((*were,),) = yield RawQuery(_THERE_TOO, *store.names.functions)
     yield from prepared(store.names, store.url)
-    ((makes,),) = yield RawQuery(_FUNCTION, store.names.claim)
+    ((*are,),) = yield RawQuery(_THERE_TOO, *store.names.functions)
     columns = [Part(f"column {name}", name not in had) for name in schema.ADDED]
-    functions = [Part(f"function {store.names.claim}", not made)] if makes else []
+    functions = [
+        Part(f"function {name}", not was)
+        for name, was, there in zip(store.names.functions, were, are, strict=True)
+        if there
+    ]
     return [*columns, *functions, Part(f"index {store.names.open}", (yield from _indexed(store)))]
 
 
@@ -87,7 +91,7 @@ def template(store: "PostgresStore", form: str, options: AbstractSet[str]) -> st
     granted = [
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {names.table} TO worker",
         f"GRANT SELECT, UPDATE ON {names.meta} TO worker",
-        f"GRANT EXECUTE ON FUNCTION {names.claim} TO worker",
+        f"GRANT EXECUTE ON FUNCTION {', '.join(names.functions)} TO worker",
     ]
     if names.schema is not None:
         statements.insert(0, f'CREATE SCHEMA IF NOT EXISTS "{names.schema}"')

@@ -6,7 +6,7 @@ from typing import Final
 from onceward.core.protocol import STATUSES
 from onceward.core.record import COMPLETED
 from onceward.errors import StoreError
-from onceward.stores.postgres.claiming import DIGEST, function
+from onceward.stores.postgres.claiming import DIGEST, functions
 from onceward.stores.sql.finding import having
 
 VERSION: Final = 1  # code that does not know it refuses the ledger
@@ -18,7 +18,7 @@ LONGEST: Final = 50  # characters of a table's name: those of its index and seco
 UNFINISHED: Final = STATUSES - {COMPLETED}  # what an index finds
 _TAKEN: Final = ("_meta", "_expiry", "_pkey", "_open")  # what belongs to a ledger ends with these
 _ENCODINGS: Final = frozenset({"UTF8", "SQL_ASCII"})  # in which a server keeps every text
-CLAIM: Final = "claim"  # what a ledger says of itself if its function can be called
+CLAIM: Final = "claim"  # what a ledger says of itself if its functions can be called
 ENCODING: Final = "SELECT 'encoding', current_setting('server_encoding')"
 
 
@@ -44,8 +44,8 @@ class Names:
         self.table = f'{place}"{table}"'
         self.meta = f'{place}"{table}_meta"'
         self.open = f'{place}"{table}_open"'
-        self.plain_claim = f"{table}_take_{DIGEST}"
-        self.claim = f'{place}"{self.plain_claim}"'
+        self.plain_functions = (f"{table}_take_{DIGEST}", f"{table}_takes_{DIGEST}")
+        self.functions = tuple(f'{place}"{name}"' for name in self.plain_functions)
 
 
 def schema(names: Names) -> list[str]:
@@ -106,16 +106,17 @@ def make(names: Names) -> str:
 
 
 def make_claim(names: Names) -> str:
-    """Return one statement that makes the function of claiming.py if it is missing.
+    """Return one statement that makes the functions of claiming.py that are missing.
 
-    It names the tables with their schema, because a caller's connection can have another search path.
+    They name the tables with their schema, because a caller's connection can have another search path.
     """
-    text = function(*(f'%1$I."{name}"' for name in (names.plain_claim, names.plain, f"{names.plain}_meta")))
+    texts = functions(*(f'%1$I."{name}"' for name in (*names.plain_functions, names.plain, f"{names.plain}_meta")))
     place = f"SELECT relnamespace::regnamespace::name FROM pg_class WHERE oid = to_regclass('{names.table}')"
-    return (
-        f"DO $onceward$ BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); IF to_regproc('{names.claim}') IS NULL THEN "
-        f"EXECUTE format($make$ {text} $make$, ({place})); END IF; END $onceward$"
+    made = " ".join(
+        f"IF to_regproc('{name}') IS NULL THEN EXECUTE format($make$ {text} $make$, ({place})); END IF;"
+        for name, text in zip(names.functions, texts, strict=True)
     )
+    return f"DO $onceward$ BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {made} END $onceward$"
 
 
 def read_meta(names: Names) -> str:
@@ -124,8 +125,8 @@ def read_meta(names: Names) -> str:
 
 
 def can_claim(names: Names) -> str:
-    """Return the condition that this role can call the function."""
-    return f"has_function_privilege(to_regproc('{names.claim}')::oid, 'EXECUTE')"
+    """Return the condition that this role can call the functions."""
+    return " AND ".join(f"has_function_privilege(to_regproc('{name}')::oid, 'EXECUTE')" for name in names.functions)
 
 
 def check(meta: Mapping[str, str], url: str) -> None:

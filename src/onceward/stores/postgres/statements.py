@@ -62,15 +62,19 @@ class Statements:
     Args:
         table: its name, quoted, with its schema if that is given.
         meta: the name of its second table, quoted.
-        function: the name of its function, quoted: see claiming.py.
+        one: the name of its function for one key, quoted: see claiming.py.
+        many: the name of its function for many.
     """
 
     first = FIRST
 
-    def __init__(self, table: str, meta: str, function: str) -> None:
+    def __init__(self, table: str, meta: str, one: str, many: str) -> None:
         self._meta = meta
-        one, each = self.record(ONE), self.record(_EACH)
-        changes = ", ".join(f"{name} = {one[name]}" for name in FIELDS[1:])
+        arguments = [f"${at}::{parameter.type}" for at, parameter in enumerate(WRITE + POLICY, 2)]
+        self.take = self.calling(f"{one}({{}}, {', '.join(arguments)})")
+        self.take_many = f"SELECT * FROM {many}($1::text, {', '.join(f'{argument}[]' for argument in arguments)})"
+        new, each = self.record(ONE), self.record(_EACH)
+        changes = ", ".join(f"{name} = {new[name]}" for name in FIELDS[1:])
         changes_each = ", ".join(f"{name} = {each[name]}" for name in FIELDS[1:])
         same = " AND ".join(f"t.{name} = {ONE['seen_' + name]}" for name in VERSION)
         same_each = " AND ".join(f"t.{name} = b.seen_{name}" for name in VERSION)
@@ -82,12 +86,10 @@ class Statements:
             f"UNION ALL SELECT t.key IS NULL AND NULL, c.now, {of_t} FROM c LEFT JOIN {table} t ON t.key = $2 "
             "WHERE NOT EXISTS (SELECT FROM made)"
         )
-        arguments = ", ".join(f"${at}::{one.type}" for at, one in enumerate(WRITE + POLICY, 2))
-        self.take = self.calling(f"{function}({{}}, {arguments})")
         # A snapshot from before a wait does not show what was waited for: an insert may return nothing.
         self.insert = (
             f"{self.first}, held AS MATERIALIZED (SELECT {COLUMNS} FROM {table} WHERE key = $2), made AS (INSERT INTO {table} "
-            f"({COLUMNS}) SELECT {', '.join(one.values())} FROM c WHERE NOT EXISTS (SELECT FROM held) "
+            f"({COLUMNS}) SELECT {', '.join(new.values())} FROM c WHERE NOT EXISTS (SELECT FROM held) "
             f"ON CONFLICT (key) DO NOTHING RETURNING {written}, {COLUMNS})"
             + self.answer(f"{made} UNION ALL SELECT false, c.now, held.* FROM c, held")
         )

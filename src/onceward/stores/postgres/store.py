@@ -62,9 +62,8 @@ class PostgresStore(PostgresExchange):
             try:
                 reply = yield from self._one(request)
             except SqlError as error:
-                if not self.takes or error.state not in {NO_FUNCTION, DENIED}:
+                if not self._lacks(error):
                     raise
-                self.takes = False  # somebody has dropped it
                 continue
             if reply.record is not None:
                 return (yield from self._fenced(write, None, reply))
@@ -84,6 +83,12 @@ class PostgresStore(PostgresExchange):
                 return reply
             # Another write was committed while this one waited. The record is what the statement saw before.
         raise self.restless(write.key)
+
+    def _lacks(self, error: SqlError) -> bool:
+        """Tell whether a function is missing that was there, or may not be called any more. Then go on without."""
+        lacks = self.takes and error.state in {NO_FUNCTION, DENIED}
+        self.takes = self.takes and not lacks
+        return lacks
 
     def _fenced(self, write: Write, seen: Record | None, reply: Reply) -> Steps[Reply]:
         """Return the reply to a write. A claim takes another fence if one can have been larger than its own."""
@@ -131,7 +136,12 @@ class PostgresStore(PostgresExchange):
         first: dict[str, Write] = {}
         for write in writes:
             first.setdefault(write.key, write)
-        met = yield from self._batch(list(first.values()), self._insert_all, self.insert)
+        try:
+            met = yield from self._batch(list(first.values()), self._insert_all, self.insert)
+        except SqlError as error:
+            if not self._lacks(error):
+                raise
+            met = yield from self._batch(list(first.values()), self._insert_all, self.insert)
         answers: list[Answered] = []
         for write in writes:
             answer = met[write.key]
@@ -190,7 +200,7 @@ class PostgresStore(PostgresExchange):
     def _insert_all(self, writes: list[Write]) -> Query:
         return ManyRows(
             "insert_many",
-            self.statements.insert_many,
+            self.statements.take_many if self.takes else self.statements.insert_many,
             (*columns_of(writes, [self._fences.asked(write, None) for write in writes]), *policies_of(writes)),
         )
 

@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from onceward.core.record import PARKED, RELEASED, Record
+from onceward.core.record import PARKED, RELEASED
 from onceward.errors import StoreError
 from onceward.stores.sql.finding import having
 
@@ -10,7 +10,6 @@ TABLE, META, HIGH = "onceward", "onceward_meta", "onceward_high"
 STOPPED_INDEX = "onceward_stopped"
 VERSION = 1  # code that does not know it refuses the file
 MINOR = 4  # counts what was added since; the file calls it its layout
-COLUMNS = ", ".join(Record._fields)
 ADDED = {
     "updated_at": "REAL",
     "worker": "TEXT",
