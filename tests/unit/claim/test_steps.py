@@ -592,7 +592,7 @@ def test_steps_side_by_side_take_no_more_room_than_one_after_another(effects):
         async def one(number):
             await asyncio.sleep(0)
             effects.append(number)
-            return "x" * 100
+            return "x" * 40
 
         made = [claim.step_async(("mail", number), one, number) for number in range(300)]
         return [type(one).__name__ for one in await asyncio.gather(*made, return_exceptions=True)]

@@ -5,6 +5,7 @@ from typing import Final
 from onceward.results.step_entries import LONGEST, entries_of
 
 _EACH: Final = 150  # characters that a step takes beside its name and its result
+_LEAST: Final = 200  # what it keeps while it runs, so that a short result always has room
 _SPARE: Final = 250  # characters for the reason why a result is not recorded
 
 
@@ -23,7 +24,7 @@ class Room:
 
         Threads that ask at the same time may all be refused, but never all be served.
         """
-        self.running[name] = _EACH + len(name) + result
+        self.running[name] = len(name) + max(_LEAST, _EACH + result)
         needed = self.running.copy()
         if recorded is not None and len(needed) > 1:
             for entry in entries_of(recorded).values():

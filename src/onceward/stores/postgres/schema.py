@@ -138,10 +138,19 @@ def make_claim(names: Names) -> str:
     texts = functions(*(f'%1$I."{name}"' for name in (*names.plain_functions, names.plain, f"{names.plain}_meta")))
     place = f"SELECT relnamespace::regnamespace::name FROM pg_class WHERE oid = to_regclass('{names.table}')"
     made = " ".join(
-        f"IF to_regproc('{name}') IS NULL THEN EXECUTE format($make$ {text} $make$, ({place})); END IF;"
+        f"IF NOT {_is_of_ledger(names, name)} THEN EXECUTE format($make$ {text} $make$, ({place})); END IF;"
         for name, text in zip(names.functions, texts, strict=True)
     )
     return f"DO $onceward$ BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {made} END $onceward$"
+
+
+def _is_of_ledger(names: Names, function: str) -> str:
+    """Return the condition that a function is this ledger's: not of another schema, nor of this schema's former name."""
+    return (
+        "EXISTS (SELECT FROM pg_proc p JOIN pg_class t ON t.relnamespace = p.pronamespace "
+        f"WHERE p.oid = to_regproc('{function}') AND t.oid = to_regclass('{names.table}') "
+        f'AND strpos(p.prosrc, format($s$INSERT INTO %I."{names.plain}"$s$, t.relnamespace::regnamespace::name)) > 0)'
+    )
 
 
 def read_meta(names: Names) -> str:
@@ -151,7 +160,10 @@ def read_meta(names: Names) -> str:
 
 def can_claim(names: Names) -> str:
     """Return the condition that this role can call the functions."""
-    return " AND ".join(f"has_function_privilege(to_regproc('{name}')::oid, 'EXECUTE')" for name in names.functions)
+    return " AND ".join(
+        f"{_is_of_ledger(names, name)} AND has_function_privilege(to_regproc('{name}')::oid, 'EXECUTE')"
+        for name in names.functions
+    )
 
 
 def check(meta: Mapping[str, str], url: str) -> None:
