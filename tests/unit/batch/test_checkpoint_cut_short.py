@@ -7,6 +7,8 @@ import pytest
 
 from batches import PATIENCE, within_patience
 from onceward import Once, OncewardError
+from onceward.batch.checkpoint.awaiting import AsyncCheckpoint
+from onceward.batch.checkpoint.blocking import Checkpoint
 from onceward.core.record import COMPLETED, RELEASED
 from onceward.stores.memory import MemoryStore
 
@@ -112,3 +114,26 @@ def test_a_signal_handler_that_flushes_does_not_flush_anything_twice(once):
     assert written == [[item("a")]]
     assert len(refused) == 1
     assert status(once, "a") == COMPLETED
+
+
+@pytest.mark.parametrize("awaited", [False, True], ids=["blocking", "awaited"])
+def test_claims_are_not_renewed_after_an_interrupt_before_the_last_flush(awaited, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    for kind in (Checkpoint, AsyncCheckpoint):
+        monkeypatch.setattr(kind, "_flush", interrupted)
+    once = Once(MemoryStore(), name="sink", lease=0.3)
+    checkpoint = once.checkpoint(lambda items: None, key="item.id", name="sink")
+
+    async def main():
+        async with checkpoint as sink:
+            await sink.add(item("a"))
+
+    with pytest.raises(KeyboardInterrupt):
+        if awaited:
+            asyncio.run(main())
+        else:
+            with checkpoint as sink:
+                sink.add(item("a"))
+    assert once.acquire("a", on_busy=PATIENCE / 2).attempt == 2

@@ -34,7 +34,11 @@ class CheckpointContext(Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._sink.close(error)
+        try:
+            self._sink.close(error)
+        except BaseException:
+            self._state.drop(self._state.take())  # an interrupt came before these were flushed: renew them no more
+            raise
 
     async def __aenter__(self) -> "AsyncCheckpoint[T]":
         from onceward.batch.checkpoint.awaiting import AsyncCheckpoint
@@ -46,7 +50,11 @@ class CheckpointContext(Generic[T]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._async_sink.close(error)
+        try:
+            await self._async_sink.close(error)
+        except BaseException:
+            self._state.drop(self._state.take())
+            raise
 
     def _check_new(self) -> None:
         if self._entered:

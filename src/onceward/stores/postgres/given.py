@@ -6,6 +6,7 @@ blocking calls, such as the heartbeat's, on the event loop that used it last.
 
 import asyncio
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
@@ -50,12 +51,12 @@ class Owned:
             raise ValueError("this process was forked after the connection was made: make its own Once in each process")
 
 
-class Blocking(Owned):
+class Blocking(Owned, ABC):
     """Serves coroutines in threads."""
 
+    @abstractmethod
     def run(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement and return its rows."""
-        raise NotImplementedError
 
     async def run_async(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """As :meth:`run`, in a thread."""
@@ -65,7 +66,7 @@ class Blocking(Owned):
         """Leave it open: it is its owner's."""
 
 
-class Awaiting(Owned):
+class Awaiting(Owned, ABC):
     """Serves blocking calls on the event loop that it was last used in."""
 
     def __init__(self, timeout: float) -> None:
@@ -104,9 +105,9 @@ class Awaiting(Owned):
         self._loop = asyncio.get_running_loop()
         return await self.served(text, values)
 
+    @abstractmethod
     async def served(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run one statement on the running loop."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Leave it open: it is its owner's."""

@@ -7,6 +7,7 @@ connections alone and opens its own.
 
 import contextlib
 import os
+import select
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from onceward.stores.postgres.faults import Broken, SqlRefusal
 from onceward.stores.postgres.line import Turns
 from onceward.stores.postgres.queries import Row
-from onceward.stores.postgres.talk import drive, drive_async, is_alive, talk
+from onceward.stores.postgres.talk import drive, drive_async, is_alive, poll_for, talk
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn
@@ -33,6 +34,7 @@ class Link:
     def __init__(self, home: "deque[Link]", all_: "WeakSet[Link]") -> None:
         self.home = home
         self.wire: PGconn | None = None
+        self.reading: select.poll | None = None
         self._process = os.getpid()
         self._opened: Any = None
         self._all = all_
@@ -41,6 +43,7 @@ class Link:
     def open(self, opened: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> "PGconn":
         """Take a new connection of psycopg's, of which the statements use only the inner one."""
         self._opened, self.wire = opened, opened.pgconn
+        self.reading = poll_for(self.wire, select.POLLIN)
         return self.wire
 
     def close(self) -> None:
@@ -101,7 +104,7 @@ class Links:
             link = self._found(self._line.wait(self._free, self.timeout))
         try:
             wire = link.wire or link.open(psycopg.Connection.connect(self._conninfo, autocommit=True))
-            rows = drive(wire, talk(wire, text.encode(), values), self.timeout)
+            rows = drive(wire, talk(wire, text.encode(), values), self.timeout, link.reading)
         except BaseException as error:
             self._end(link, error)
             raise
@@ -131,7 +134,7 @@ class Links:
                 link = self._idle.pop()
             except IndexError:  # another thread was faster
                 break
-            if link.wire is not None and is_alive(link.wire):
+            if link.wire is not None and is_alive(link.wire, link.reading):
                 return link
             link.close()
         if len(self._all) >= self._most:

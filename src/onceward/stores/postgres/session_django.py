@@ -7,10 +7,11 @@ from django.db import connections, transaction
 from psycopg import Connection
 
 from onceward.errors import StoreError
+from onceward.stores.capabilities import TransactionState
 from onceward.stores.postgres import together
 from onceward.stores.postgres.inside import named
 from onceward.stores.postgres.queries import Row
-from onceward.stores.postgres.session import BlockingSession
+from onceward.stores.postgres.session import BlockingSession, state_of
 from onceward.stores.postgres.store import PostgresStore
 
 
@@ -57,19 +58,14 @@ class DjangoSession(BlockingSession):
 
     def finish(self) -> None:
         """Commit."""
-        atomic, self._atomic = self._atomic, None
-        atomic.__exit__(None, None, None)
+        self._leave(None)
 
     def complete(self, text: str, values: Sequence[object]) -> Sequence[Row]:
         """Run the last statement, and commit with it if the driver can."""
         if not isinstance(self.driver, Connection):
             return super().complete(text, values)
         self._check_healthy()
-        with together.committing(self.driver, text, values, self.seconds) as rows:
-            self.finish()
-        if not rows:
-            raise StoreError("Django has not committed")
-        return rows
+        return together.complete_within(self.driver, text, values, self.finish, self.seconds)
 
     def _check_healthy(self) -> None:
         if self.connection.needs_rollback:
@@ -79,9 +75,37 @@ class DjangoSession(BlockingSession):
 
     def undo(self) -> None:
         """Roll back."""
+        if isinstance(self.driver, Connection):
+            together.forget(self.driver)
+        try:
+            self._leave(_RolledBack())
+        finally:
+            if self._is_in_disorder():
+                self.cut()
+                self.connection.in_atomic_block, self.connection.connection = False, None  # the next use connects anew
+
+    def _leave(self, error: "_RolledBack | None") -> None:
+        """Leave Django's block, which rolls back for an error."""
         atomic, self._atomic = self._atomic, None
-        if atomic is not None:
-            atomic.__exit__(_RolledBack, _RolledBack(), None)
+        if atomic is None:
+            return
+        try:
+            atomic.__exit__(type(error) if error else None, error, None)
+        except Exception as raised:  # Django's, which can hide an interrupt of its COMMIT
+            met = raised.__context__
+            while isinstance(met, Exception):
+                met = met.__context__
+            if met is not None:
+                raise met from None
+            raise
+
+    def _is_in_disorder(self) -> bool:
+        """Tell whether an interrupt has stopped Django in the middle of its block."""
+        if self.connection.in_atomic_block:
+            return True
+        return self.driver is not None and (
+            not self.connection.autocommit or state_of(self.driver) is TransactionState.OPEN
+        )
 
     def cut(self) -> None:
         """Close the driver's connection."""

@@ -86,8 +86,8 @@ class PsycopgSession(BlockingSession):
             self.cut()  # it was left in disorder
 
     def _leave(self, error: "_RolledBack | None") -> None:
-        """Leave psycopg's transaction, which rolls back for an error."""
-        transaction, self._transaction = self._transaction, None
+        """Leave psycopg's transaction, which rolls back for an error. After an interrupt here, leave it again."""
+        transaction = self._transaction
         if transaction is not None and transaction.status == transaction.Status.ACTIVE:
             transaction.__exit__(type(error) if error else None, error, None)
 
@@ -139,7 +139,7 @@ class AsyncPsycopgSession(AwaitedSession):
             self.cut()
 
     async def _leave(self, error: "_RolledBack | None") -> None:
-        transaction, self._transaction = self._transaction, None
+        transaction = self._transaction
         if transaction is not None and transaction.status == transaction.Status.ACTIVE:
             await transaction.__aexit__(type(error) if error else None, error, None)
 

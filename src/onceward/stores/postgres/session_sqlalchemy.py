@@ -97,16 +97,14 @@ class SqlalchemySession(BlockingSession):
         """Run the last statement, and commit with it if the driver can."""
         if not isinstance(self.raw, (PsycopgConnection, AsyncPsycopgConnection)):
             return super().complete(text, values)
-        with together.committing(self.raw, text, values, self.seconds) as rows:
-            self.finish()
-        if not rows:
-            raise StoreError("SQLAlchemy has not committed")
-        return rows
+        return together.complete_within(self.raw, text, values, self.finish, self.seconds)
 
     def undo(self) -> None:
         """Roll back."""
-        if self.holds() and isinstance(self.raw, (PsycopgConnection, AsyncPsycopgConnection)) and self.raw.closed:
-            self.within.invalidate()  # it was closed in the middle of a statement, which SQLAlchemy does not know
+        if isinstance(self.raw, (PsycopgConnection, AsyncPsycopgConnection)):
+            together.forget(self.raw)
+            if self.holds() and self.raw.closed:
+                self.within.invalidate()  # closed in the middle of a statement, which SQLAlchemy does not know
         self.root = None
         self.connection.rollback()
 

@@ -58,13 +58,13 @@ def talk(connection: PGconn, statement: bytes, values: Sequence[object]) -> Talk
     return rows_of(result) if result.status == _ROWS else []
 
 
-def drive(connection: PGconn, steps: Talk, seconds: float) -> list[Row]:
-    """Run a talk, blocking, for at most this many seconds."""
+def drive(connection: PGconn, steps: Talk, seconds: float, reading: "select.poll | None" = None) -> list[Row]:
+    """Run a talk, blocking, for at most this many seconds. ``reading`` is a poll of the connection's, for its answers."""
     process = os.getpid()
     try:
         event = next(steps)
-        poller, end = select.poll(), boottime() + seconds
-        poller.register(connection.socket, event)
+        end = boottime() + seconds
+        poller = reading if reading is not None and event == select.POLLIN else poll_for(connection, event)
         while True:
             left = end - boottime()
             ready = poller.poll(max(0.0, left) * 1000)
@@ -76,8 +76,7 @@ def drive(connection: PGconn, steps: Talk, seconds: float) -> list[Row]:
                 raise Broken(f"the server has not answered for {seconds:g} s")
             wanted = next(steps)
             if wanted != event:
-                poller.modify(connection.socket, wanted)
-                event = wanted
+                poller, event = poll_for(connection, wanted), wanted
     except StopIteration as ended:
         rows: list[Row] = ended.value
         return rows
@@ -117,11 +116,17 @@ def _tell(future: "asyncio.Future[bool]", value: bool) -> None:
         future.set_result(value)
 
 
-def is_alive(connection: PGconn) -> bool:
+def poll_for(connection: PGconn, event: int) -> "select.poll":
+    """Return a poll of a connection."""
+    poller = select.poll()
+    poller.register(connection.socket, event)
+    return poller
+
+
+def is_alive(connection: PGconn, reading: "select.poll | None" = None) -> bool:
     """Tell whether an idle connection is still open, as far as this end knows. Sends nothing."""
     try:
-        poller = select.poll()
-        poller.register(connection.socket, select.POLLIN)
+        poller = reading or poll_for(connection, select.POLLIN)
         if poller.poll(0):  # it was closed, or a notice waits
             connection.consume_input()
             return not connection.is_busy() and not (poller.poll(0))

@@ -5,7 +5,7 @@ They cost a third of the CPU of its cursors and its ``pipeline()``.
 """
 
 import contextlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
 from psycopg import Capabilities, Connection, IsolationLevel, errors
@@ -83,11 +83,12 @@ async def complete_async(connection: Any, text: str, values: Sequence[object], s
         )
 
 
-@contextlib.contextmanager
-def committing(connection: Any, text: str, values: Sequence[object], seconds: float) -> Iterator[list[Row]]:
-    """Let the connection's ``commit()`` complete the record, too, when a library calls it within the block.
+def complete_within(
+    connection: Any, text: str, values: Sequence[object], act: Callable[[], None], seconds: float
+) -> list[Row]:
+    """Complete the record when ``act()``, of another library, calls the connection's ``commit()``. Return the statement's rows.
 
-    The list gets the statement's rows. If it stays empty, nothing was committed.
+    Call :func:`forget` after an interrupt.
     """
     rows: list[Row] = []
 
@@ -97,11 +98,19 @@ def committing(connection: Any, text: str, values: Sequence[object], seconds: fl
     async def commit_async() -> None:
         rows.extend(await complete_async(connection, text, values, seconds))
 
-    connection.commit = commit if isinstance(connection, Connection) else commit_async
     try:
-        yield rows
+        connection.commit = commit if isinstance(connection, Connection) else commit_async
+        act()
     finally:
-        del connection.commit
+        forget(connection)
+    if not rows:
+        raise StoreError("the library of the connection has not committed")
+    return rows
+
+
+def forget(connection: Any) -> None:
+    """Let a connection's ``commit()`` be its own again."""
+    connection.__dict__.pop("commit", None)
 
 
 def _begin(connection: Any) -> list[Asked]:
