@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 import asyncpg
 import psycopg
+import psycopg2
 import sqlalchemy
 from django.db import transaction
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
@@ -95,8 +96,26 @@ def blocking(once: Once, url: str) -> dict[str, Callable[[], Case]]:
 
         return Case(bare, both, connection.close)
 
+    def of_psycopg2() -> Case:
+        connection = psycopg2.connect(url)
+
+        def act() -> None:
+            with connection.cursor() as cursor:
+                cursor.execute(INSERT)
+
+        def bare() -> None:
+            with connection:
+                act()
+
+        def both() -> None:
+            with once.transaction(f"k{next(NUMBERS)}", connection):
+                act()
+
+        return Case(bare, both, connection.close)
+
     return {
         "psycopg": of_psycopg,
+        "psycopg2": of_psycopg2,
         "SQLAlchemy Connection": lambda: of_sqlalchemy(lambda engine: engine.connect(), "psycopg"),
         "SQLAlchemy Session": lambda: of_sqlalchemy(Session, "psycopg"),
         "Django": of_django,
@@ -240,6 +259,7 @@ def main() -> None:
                 pair = timed(case.bare), timed(case.once)
                 if turn:  # the first warms up
                     walls[name].append(pair)
+        time.sleep(3)  # until all sessions have reported their flushes
         rows = []
         for name, case in cases.items():
             bare, both = ([pair[i] for pair in walls[name]] for i in (0, 1))

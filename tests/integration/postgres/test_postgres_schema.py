@@ -10,6 +10,7 @@ from onceward import StoreError
 from onceward.core.comparisons import meets
 from onceward.core.drivers import drive
 from onceward.core.protocol import STATES
+from onceward.core.record import Record
 from onceward.core.views import Criteria
 from onceward.stores import open_store
 from onceward.stores.capabilities import FIND, FOUND, INSPECT, MIGRATE, PROVISION, TEMPLATE
@@ -243,6 +244,14 @@ def test_claims_purge_what_is_expired(store, sql):
         drive(store.insert(claim_of(f"new {i}", "a")), store)
     assert sql(f"SELECT count(*) FROM {store.names.table} WHERE key LIKE 'old%'") == [(0,)]
     assert sql(f"SELECT count(*) FROM {store.names.table}") == [(150,)]
+
+
+def test_the_database_says_what_each_column_is(store, sql):
+    drive(store.load("?"), store)
+    said = "SELECT attname, col_description(attrelid, attnum) FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0"
+    told = dict(sql(said, store.names.table))
+    assert set(told) == set(Record._fields)
+    assert all(told.values())
 
 
 # --- the index by status ----------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from onceward import Busy, Completed, Once, OncewardError, Parked, current
+from onceward import Busy, Completed, Once, OncewardError, Parked, StoreError, current
 
 
 class Failure(Exception):
@@ -188,3 +188,31 @@ async def test_another_database_than_the_ledgers_is_refused(once, hand, postgres
         assert hand.is_idle(connection)
     assert [state for state, _ in hand.status(twin)] == ["COMPLETED"]
     twin.close()
+
+
+@run
+async def test_a_constraint_that_fails_at_the_commit_undoes_both(once, hand, postgres, effects):
+    unique = f"ALTER TABLE {hand.table} ADD CONSTRAINT {hand.table}_one UNIQUE (value) DEFERRABLE INITIALLY DEFERRED"
+    postgres.sql(unique, database="test")
+    async with hand.connection() as connection:
+        with pytest.raises(StoreError, match="23505"):
+            async with hand.within(once.transaction("k", connection)):
+                await hand.act(connection)
+                await hand.act(connection)
+        assert (effects(), hand.status(once)) == ([], [("RELEASED", 1)])
+        assert hand.is_idle(connection)
+        async with hand.within(once.transaction("k", connection)):
+            await hand.act(connection)
+    assert (effects(), hand.status(once)) == (["effect"], [("COMPLETED", 2)])
+
+
+@run
+async def test_a_body_that_takes_its_record_away_commits_nothing(once, hand, effects, schema):
+    place = schema.partition("schema=")[2]
+    async with hand.connection() as connection:
+        with pytest.raises(OncewardError, match="committed or rolled back"):
+            async with hand.within(once.transaction("k", connection)):
+                await hand.act(connection)
+                await hand.sql(connection, f"DELETE FROM {place}.onceward")
+        assert hand.is_idle(connection)
+    assert (effects(), [state for state, _ in hand.status(once)]) == ([], ["PARKED"])

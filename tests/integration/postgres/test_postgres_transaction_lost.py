@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from onceward import Busy, Completed, Once, StoreError, current
 from postgres_proxy import CommitProxy
+from postgres_servers import PgBouncer
 from postgres_wire import Fault, Wire
 
 
@@ -215,3 +216,30 @@ def test_a_lost_begin_is_told_and_nothing_was_claimed(once, hand, effects, postg
     finally:
         wire.close()
     assert (effects(), hand.status(once)) == ([], [])
+
+
+def test_it_works_behind_a_pooler_of_transactions(once, hand, postgres, effects):
+    """Each transaction can be on another session of the server, also one that a rolled-back transaction has used."""
+    bouncer = PgBouncer(postgres)
+
+    async def body():
+        async with hand.connection(bouncer.url) as first, hand.connection(bouncer.url) as second:
+            for turn in range(8):
+                for number, connection in enumerate((first, second)):
+                    with pytest.raises(ZeroDivisionError):
+                        async with hand.within(once.transaction((turn, number), connection)):
+                            await hand.act(connection, "undone")
+                            raise ZeroDivisionError
+                    async with hand.within(once.transaction((turn, number), connection)) as tx:
+                        await hand.act(connection, f"{turn} {number}")
+                        tx.result = turn
+                    with pytest.raises(Completed):
+                        async with hand.within(once.transaction((turn, number), connection)):
+                            pytest.fail("it ran")
+
+    try:
+        asyncio.run(body())
+    finally:
+        bouncer.stop()
+    assert sorted(effects()) == [f"{turn} {number}" for turn in range(8) for number in range(2)]
+    assert {status for status, _ in hand.status(once)} == {"COMPLETED"}

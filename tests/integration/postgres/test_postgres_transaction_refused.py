@@ -263,6 +263,26 @@ def test_a_connection_that_goes_back_to_its_pool_in_the_body_is_left_alone(once,
     assert [state for state, _ in records(once)] == ["PARKED"]
 
 
+def test_what_a_hook_adds_before_the_commit_commits_too(once, orders):
+    with Session(orders) as session:
+        event.listen(session, "before_commit", lambda _: session.add(Order(number=2, total=20)), once=True)
+        with once.transaction("k", session):
+            session.add(Order(number=1, total=10))
+        with Session(orders) as other:
+            assert [order.number for order in other.query(Order).order_by(Order.number)] == [1, 2]
+    assert records(once) == [("COMPLETED", 1)]
+
+
+def test_a_hook_that_fails_before_the_commit_undoes_both(once, orders):
+    with Session(orders) as session:
+        event.listen(session, "before_commit", lambda _: 1 / 0, once=True)
+        with pytest.raises(ZeroDivisionError), once.transaction("k", session):
+            session.add(Order(number=1, total=10))
+        assert not session.in_transaction()
+        assert session.query(Order).count() == 0
+    assert records(once) == [("RELEASED", 1)]
+
+
 def test_what_a_flush_raises_is_the_bodys_own_failure(once, orders):
     from sqlalchemy.exc import IntegrityError
 

@@ -21,6 +21,25 @@ _ENCODINGS: Final = frozenset({"UTF8", "SQL_ASCII"})  # in which a server keeps 
 CLAIM: Final = "claim"  # what a ledger says of itself if its functions can be called
 ENCODING: Final = "SELECT 'encoding', current_setting('server_encoding')"
 
+_SAYS: Final = {  # psql shows it by \d+
+    "key": "namespace and key of one operation",
+    "status": "IN_PROGRESS, COMPLETED, RELEASED or PARKED",
+    "owner": "random id of the last claim",
+    "fence": "fencing token: it only grows over the life of a key",
+    "beat": "writes of this claim so far",
+    "lease_until": "when another worker may take the key over; once the claim has ended, when that was",
+    "attempts": "claims since the key was last completed or cleared",
+    "fingerprint": "hash of the input",
+    "result": "what duplicates get, as JSON; for a PARKED key, the message that it keeps",
+    "error": "why the last attempt failed, or the result is missing",
+    "created_at": "the first claim",
+    "expires_at": "when the record may be purged, if no lease is live; NULL is never",
+    "updated_at": "the last write",
+    "worker": "who made the last claim: host/process",
+    "needs": "features that code must know to touch this key",
+    "steps": "what is recorded of each step of the handler, as JSON",
+}
+
 
 class Names:
     """The names of a ledger's tables, quoted.
@@ -93,15 +112,21 @@ def open_index(names: Names, *, concurrently: bool = False) -> str:
     return f'CREATE INDEX {how} "{names.plain}_open" ON {names.table} (key) WHERE {having(UNFINISHED)}'
 
 
+def comments(names: Names) -> list[str]:
+    """Return the statements that say in the database what each column is."""
+    return [f"COMMENT ON COLUMN {names.table}.{column} IS '{text}'" for column, text in _SAYS.items()]
+
+
 def make(names: Names) -> str:
     """Return one statement that makes what is missing, in one transaction. Others who do the same wait for it."""
     place = names.schema
     # IF NOT EXISTS would ask for the right to create schemas even if it is there.
     made = "" if place is None else f"IF to_regnamespace('{place}') IS NULL THEN CREATE SCHEMA \"{place}\"; END IF; "
     body = "; ".join(schema(names))
+    with_it = "; ".join([open_index(names), *comments(names)])
     return (
         f"DO $onceward$ DECLARE new boolean; BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {made}"
-        f"new := to_regclass('{names.table}') IS NULL; {body}; IF new THEN {open_index(names)}; END IF; END $onceward$"
+        f"new := to_regclass('{names.table}') IS NULL; {body}; IF new THEN {with_it}; END IF; END $onceward$"
     )
 
 
