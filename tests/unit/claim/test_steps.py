@@ -1,6 +1,7 @@
 """Steps: made once over all attempts, and what each says of an attempt that ended inside it. Each test runs in both forms."""
 
 import asyncio
+import sqlite3
 import threading
 import warnings
 from dataclasses import dataclass
@@ -309,6 +310,29 @@ def test_a_handler_that_goes_on_after_a_stop_is_parked_all_the_same(once, form, 
         Script(once, form, parts)()
     assert record(once).status == "PARKED"
     assert len(effects) == 1
+
+
+@pytest.mark.parametrize("ends", ["complete", "transaction"])
+def test_a_stopped_attempt_cannot_be_completed_by_hand(tmp_path, ends):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
+
+    def mail():
+        raise Smtp
+
+    first = once.acquire("k")
+    with pytest.raises(Smtp):
+        first.step("mail", mail, on_lapse="park")
+    first.release()
+    with pytest.raises(Parked), once.claim("k") as claim:
+        with pytest.raises(Parked):
+            claim.step("mail", pytest.fail, on_lapse="park")
+        if ends == "complete":
+            claim.complete("done")
+        else:
+            with claim.transaction(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)):
+                pass
+    with pytest.raises(Parked, match="may have been made"):
+        once.run("k", pytest.fail)
 
 
 def test_two_steps_of_one_name_are_refused_and_tuples_tell_them_apart(once, form, effects):
