@@ -13,7 +13,7 @@ from postgres_servers import Postgres
 from processes import PATIENCE, lines, workers
 from wrong_clocks import wrong_clock
 
-COUNT, LEASE = 300, 30.0
+COUNT, LEASE = 300, 60.0
 HOUR = 3600.0
 
 
@@ -40,8 +40,9 @@ class Stepped:
     def step(self, seconds):
         self._off += seconds
         self._write()
+        asked = time.time()
         ((shown,),) = self._server.sql("SELECT date_part('epoch', clock_timestamp())")
-        assert shown - time.time() == pytest.approx(self._off, abs=2.0)
+        assert asked - 0.5 < shown - self._off < time.time() + 0.5
 
     def stop(self):
         self._server.stop()
@@ -103,7 +104,7 @@ def test_a_clock_that_steps_back_ends_no_lease_and_forgets_no_record(stepped, on
     rival = Once(stepped.url)
     with pytest.raises(Busy) as busy:
         rival.acquire("held")
-    assert busy.value.retry_after > LEASE - back - 5.0, "it lasts that much longer"
+    assert busy.value.retry_after > LEASE / 2 - back, "it lasts that much longer"
     with pytest.raises(Completed):
         rival.acquire("done")
     assert rival.acquire("cleared").fence > fence

@@ -14,7 +14,7 @@ from processes import PATIENCE, lines, workers
 from wrong_clocks import wrong_clock
 
 OFF = 5.0  # seconds that the standby's clock is off
-LEASE = 20.0  # so long that a worker renews in time: half of it is more than OFF and the time of a failover
+LEASE = 60.0  # so long that a worker renews in time: half of it is more than OFF and the time of a failover
 ABANDONED = 8.0
 COUNT = 240
 pytestmark = pytest.mark.usefixtures("faketime")
@@ -42,8 +42,9 @@ def following(primary):
         def make(off, **options):
             made = Standby(primary, wrong_clock(f"{off:+.0f}s"), **options)
             stack.callback(made.stop)
+            asked = time.time()
             ((shown,),) = made.sql("SELECT date_part('epoch', clock_timestamp())")
-            assert shown - time.time() == pytest.approx(off, abs=1.0)
+            assert asked - 0.5 < shown - off < time.time() + 0.5
             return made
 
         yield make

@@ -50,6 +50,10 @@ class Hand:
     def __init__(self):
         self._connection = None
 
+    def close(self):
+        if self._connection is not None:
+            self._connection.close()
+
     def deliver(self, key):
         """Return whether this delivery is done."""
         try:
@@ -79,4 +83,5 @@ for _ in range(2):
             pass
         while found and key % 4 == 0 and not hand.deliver(f"tx{key}"):
             pass
+hand.close()
 print("done", flush=True)

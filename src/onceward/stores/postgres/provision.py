@@ -87,7 +87,7 @@ def template(store: "PostgresStore", form: str, options: AbstractSet[str]) -> st
     if form != "sql":
         raise ValueError(f"--print {form}: PostgreSQL's ledger is printed as sql")
     names = store.names
-    statements = [*schema.schema(names), schema.open_index(names), schema.make_claim(names)]
+    statements = [*schema.schema(names), schema.open_index(names), *schema.comments(names), schema.make_claim(names)]
     granted = [
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {names.table} TO worker",
         f"GRANT SELECT, UPDATE ON {names.meta} TO worker",

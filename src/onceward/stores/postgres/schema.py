@@ -21,6 +21,25 @@ _ENCODINGS: Final = frozenset({"UTF8", "SQL_ASCII"})  # in which a server keeps 
 CLAIM: Final = "claim"  # what a ledger says of itself if its functions can be called
 ENCODING: Final = "SELECT 'encoding', current_setting('server_encoding')"
 
+_SAYS: Final = {  # psql shows it by \d+
+    "key": "namespace and key of one operation",
+    "status": "IN_PROGRESS, COMPLETED, RELEASED or PARKED",
+    "owner": "random id of the last claim",
+    "fence": "fencing token: it only grows over the life of a key",
+    "beat": "writes of this claim so far",
+    "lease_until": "when another worker may take the key over; once the claim has ended, when that was",
+    "attempts": "claims since the key was last completed or cleared",
+    "fingerprint": "hash of the input",
+    "result": "what duplicates get, as JSON; for a PARKED key, the message that it keeps",
+    "error": "why the last attempt failed, or the result is missing",
+    "created_at": "the first claim",
+    "expires_at": "when the record may be purged, if no lease is live; NULL is never",
+    "updated_at": "the last write",
+    "worker": "who made the last claim: host/process",
+    "needs": "features that code must know to touch this key",
+    "steps": "what is recorded of each step of the handler, as JSON",
+}
+
 
 class Names:
     """The names of a ledger's tables, quoted.
@@ -72,9 +91,9 @@ def schema(names: Names) -> list[str]:
     needs text,
     steps text
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000)""",
+        *(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {kind}" for name, kind in ADDED.items()),
         f"CREATE INDEX IF NOT EXISTS {index} ON {table} (expires_at) WHERE expires_at IS NOT NULL",
         f"CREATE TABLE IF NOT EXISTS {meta} (name text PRIMARY KEY, value text NOT NULL)",
-        *(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {kind}" for name, kind in ADDED.items()),
         # The largest fence of all deleted records, for a clock that steps back.
         f"INSERT INTO {meta} VALUES ('version', '{VERSION}'), ('fence', '0') ON CONFLICT (name) DO NOTHING",
         (
@@ -93,16 +112,37 @@ def open_index(names: Names, *, concurrently: bool = False) -> str:
     return f'CREATE INDEX {how} "{names.plain}_open" ON {names.table} (key) WHERE {having(UNFINISHED)}'
 
 
+def comments(names: Names) -> list[str]:
+    """Return the statements that say in the database what each column is."""
+    return [f"COMMENT ON COLUMN {names.table}.{column} IS '{text}'" for column, text in _SAYS.items()]
+
+
 def make(names: Names) -> str:
-    """Return one statement that makes what is missing, in one transaction. Others who do the same wait for it."""
-    place = names.schema
+    """Return one statement that makes what is missing, in one transaction. Others who do the same wait for it.
+
+    What is there is not made again: ALTER TABLE and CREATE INDEX lock a table also if they have nothing to do, and its workers
+    would wait, or deadlock.
+    """
+    place, table = names.schema, f"to_regclass('{names.table}')"
     # IF NOT EXISTS would ask for the right to create schemas even if it is there.
     made = "" if place is None else f"IF to_regnamespace('{place}') IS NULL THEN CREATE SCHEMA \"{place}\"; END IF; "
-    body = "; ".join(schema(names))
+    first, *rest = schema(names)
+    columns = [f"pg_attribute WHERE attrelid = {table} AND attname = '{name}' AND NOT attisdropped" for name in ADDED]
+    indices = f"pg_index JOIN pg_class c ON c.oid = indexrelid WHERE indrelid = {table} AND c.relname = '{names.plain}_expiry'"
+    guards = [*columns, indices]
+    body = "; ".join(_unless(there, statement) for there, statement in zip(guards, rest, strict=False))
+    others = "; ".join(rest[len(guards) :])
+    with_it = "; ".join([open_index(names), *comments(names)])
     return (
         f"DO $onceward$ DECLARE new boolean; BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {made}"
-        f"new := to_regclass('{names.table}') IS NULL; {body}; IF new THEN {open_index(names)}; END IF; END $onceward$"
+        f"new := NOT EXISTS (SELECT FROM pg_class WHERE oid = {table}); {first}; {body}; {others}; "
+        f"IF new THEN {with_it}; END IF; END $onceward$"
     )
+
+
+def _unless(there: str, statement: str) -> str:
+    """Return a statement that runs if this query finds nothing. A query sees what others made while this one waited."""
+    return f"IF NOT EXISTS (SELECT FROM {there}) THEN {statement}; END IF"
 
 
 def make_claim(names: Names) -> str:
@@ -113,7 +153,7 @@ def make_claim(names: Names) -> str:
     texts = functions(*(f'%1$I."{name}"' for name in (*names.plain_functions, names.plain, f"{names.plain}_meta")))
     place = f"SELECT relnamespace::regnamespace::name FROM pg_class WHERE oid = to_regclass('{names.table}')"
     made = " ".join(
-        f"IF to_regproc('{name}') IS NULL THEN EXECUTE format($make$ {text} $make$, ({place})); END IF;"
+        _unless(f"pg_proc WHERE oid = to_regproc('{name}')", f"EXECUTE format($make$ {text} $make$, ({place}))") + ";"
         for name, text in zip(names.functions, texts, strict=True)
     )
     return f"DO $onceward$ BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {made} END $onceward$"

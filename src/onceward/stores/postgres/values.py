@@ -32,12 +32,10 @@ def rows_of(result: PGresult) -> list[Row]:
     count, columns = result.ntuples, range(result.nfields)
     if count > 1:
         return list(zip(*[_column(result, column, count) for column in columns], strict=True))
-    loaders = [(column, _LOADERS[result.ftype(column)]) for column in columns]
-    get = result.get_value
-    return [
-        [None if (value := get(row, column)) is None else load(value) for column, load in loaders]
-        for row in range(count)
-    ]
+    if not count:
+        return []
+    get, kind = result.get_value, result.ftype
+    return [[None if (value := get(0, at)) is None else _LOADERS[kind(at)](value) for at in columns]]
 
 
 def _column(result: PGresult, column: int, count: int) -> Sequence[object]:
