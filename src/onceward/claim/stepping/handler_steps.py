@@ -8,18 +8,15 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
-from weakref import WeakKeyDictionary
 
 import msgspec
 
 from onceward.claim import called
 from onceward.claim.called import OVER, RETURNED, Call
-from onceward.claim.handler import Handler
-from onceward.claim.handler import describe as described
-from onceward.claim.handler_codec import codec_of
 from onceward.claim.replays import Replays
 from onceward.claim.running import run_under, run_under_async
 from onceward.claim.stepping.answers import NOT_MADE, Made
+from onceward.claim.stepping.functions import check_options, known
 from onceward.claim.stepping.room import Room
 from onceward.claim.stepping.writer import StepWriter
 from onceward.core.drivers import Sleep, Steps
@@ -168,10 +165,10 @@ class HandlerSteps:
             LeaseLost, StepNotRecorded: this attempt must not begin a step.
             OncewardError: the record has no room for it.
         """
-        handler, codec = _known(function)
+        handler, codec = known(function)
         if handler.is_async and not awaited:
             raise TypeError(f"{function!r} is a coroutine function: write await claim.step_async(...)")
-        _check(on_lapse, not_made)
+        check_options(on_lapse, not_made)
         text = step_name(name)
         self._check_open(text)
         self._used.add(text)
@@ -323,38 +320,3 @@ class HandlerSteps:
     def _not_recorded(self, step: Step, value: object, error: OncewardError) -> StepNotRecorded:
         self.failed = failed = StepNotRecorded(self._claim.record.key, step.name, value, str(error))
         return failed
-
-
-def _check(on_lapse: object, not_made: object) -> None:
-    if on_lapse not in {"retry", "park"} and not callable(on_lapse):
-        raise TypeError(f'on_lapse={on_lapse!r}: give "retry", "park", or a function that finds out what was made')
-    if not isinstance(not_made, tuple) or not all(
-        isinstance(one, type) and issubclass(one, Exception) for one in not_made
-    ):
-        raise TypeError(f"not_made={not_made!r}: give a tuple of exception classes")
-    if not_made and on_lapse != "park":
-        raise ValueError('not_made= is for steps with on_lapse="park"')
-
-
-_KNOWN: "WeakKeyDictionary[Callable[..., object], tuple[Handler, Codec]]" = WeakKeyDictionary()
-
-
-def _known(function: Callable[..., object]) -> tuple[Handler, Codec]:
-    """Return what is known of a step's function, and how its results are stored; raises TypeError if they cannot be."""
-    one = getattr(function, "__func__", function)
-    try:
-        known = _KNOWN.get(one)
-    except TypeError:  # it takes no weak reference
-        known = None
-    if known is None:
-        if not callable(function):
-            raise TypeError(f"{function!r} is no function: write claim.step(name, function, *arguments)")
-        handler = described(function)
-        known = handler, codec_of(function, handler)
-        try:
-            _KNOWN[one] = known
-        except TypeError:
-            return known
-    if known[1].resolve is not None:
-        known[1].resolve()
-    return known
