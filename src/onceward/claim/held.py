@@ -50,7 +50,13 @@ class HeldClaim(Lease):
 
         return Transaction.of_claim(self, connection)
 
+    def check_not_stopped(self) -> None:
+        """Raise Parked if a step has stopped this attempt: then nothing completes it."""
+        if self.chain is not None and (refusal := self.chain.refusal()) is not None:
+            raise refusal
+
     def _completing(self, result: object, writes: Sequence[object] | None = None) -> Callable[[], Steps[None]]:
+        self.check_not_stopped()
         commit = None
         if writes is not None:
             from onceward.stores.capabilities import TRANSACT
@@ -163,8 +169,7 @@ class HeldClaim(Lease):
 
     def completion(self, result: object) -> Outcome:
         """Return the outcome that records ``result``; raises Parked if a step has stopped this attempt."""
-        if self.chain is not None and (refusal := self.chain.refusal()) is not None:
-            raise refusal
+        self.check_not_stopped()
         return completion(self.codec, self.policy, result)
 
     def failure(self, error: Exception) -> Outcome:

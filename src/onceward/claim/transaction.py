@@ -145,6 +145,7 @@ class Transaction(Generic[C]):
     def _prepared(self, *, awaited: bool) -> Joined:
         if self._before is not None:
             self._before.check_own()
+            self._before.check_not_stopped()
             if self._before.settled is not None:
                 raise OncewardError(f"{self._key}: this claim was ended before ({self._before.settled})")
         session = self._join(self.connection)

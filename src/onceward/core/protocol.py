@@ -8,19 +8,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple
 
+from onceward.core import conditions
 from onceward.core.comparisons import Clause, Comparison, Every, meets
-from onceward.core.conditions import (
-    DIFFERS,
-    EXPIRED,
-    LEASE_LIVE,
-    LEASE_OVER,
-    MINE,
-    PARKS_LAPSED,
-    USED_UP,
-    Condition,
-    Look,
-    all_of,
-)
+from onceward.core.conditions import Condition, Look, all_of
 from onceward.core.policy import Policy
 from onceward.core.record import COMPLETED, IN_PROGRESS, PARKED, RELEASED, Record, Write
 from onceward.core.writes import NO_STEPS, STEPS, ended, first_claim, lapsed, next_claim, next_version
@@ -78,14 +68,14 @@ UNKNOWN_NEEDS = Condition("needs a feature not known to this version", lambda k:
 RULES: tuple[Rule, ...] = (
     Rule(_is(), (), Verdict.UNKNOWN),
     Rule(None, (UNKNOWN_NEEDS,), Verdict.UNKNOWN),
-    Rule(_is(IN_PROGRESS), (MINE,), Verdict.WON),
-    Rule(None, (EXPIRED, LEASE_OVER), Verdict.START),
-    Rule(None, (DIFFERS,), Verdict.MISMATCH),
+    Rule(_is(IN_PROGRESS), (conditions.MINE,), Verdict.WON),
+    Rule(None, (conditions.EXPIRED, conditions.LEASE_OVER), Verdict.START),
+    Rule(None, (conditions.DIFFERS,), Verdict.MISMATCH),
     Rule(_is(COMPLETED), (), Verdict.REPLAY),
     Rule(_is(PARKED), (), Verdict.PARKED),
-    Rule(_is(IN_PROGRESS), (LEASE_LIVE,), Verdict.BUSY),
-    Rule(_is(IN_PROGRESS), (PARKS_LAPSED,), Verdict.PARK),
-    Rule(_is(IN_PROGRESS, RELEASED), (USED_UP,), Verdict.PARK),
+    Rule(_is(IN_PROGRESS), (conditions.LEASE_LIVE,), Verdict.BUSY),
+    Rule(_is(IN_PROGRESS), (conditions.PARKS_LAPSED,), Verdict.PARK),
+    Rule(_is(IN_PROGRESS, RELEASED), (conditions.USED_UP,), Verdict.PARK),
     Rule(_is(IN_PROGRESS, RELEASED), (), Verdict.NEXT),
 )
 _Checks = tuple[tuple[Callable[[Look], bool], Verdict], ...]

@@ -307,6 +307,33 @@ def test_migrate_makes_the_function_of_an_earlier_ledger(store, sql):
     other.close()
 
 
+def test_a_function_of_another_schema_on_the_search_path_is_not_called(postgres, sql):
+    with_path = lambda path: open_store(f"{postgres.url}?options=-c%20search_path%3D{path}")
+    sql("CREATE SCHEMA adv_shared")
+    sql("CREATE SCHEMA adv_tenant")
+    shared, tenant = with_path("adv_shared"), with_path("adv_tenant")
+    for store in (shared, tenant):
+        drive(store.load("?"), store)
+    sql(f"DROP FUNCTION {', '.join(f'adv_tenant.{name}' for name in tenant.names.plain_functions)}")
+    both = with_path("adv_tenant,adv_shared")
+    assert drive(both.insert(asking()), both).won
+    assert drive(tenant.load("key"), tenant).record.owner == "b"
+    assert drive(shared.load("key"), shared).record is None
+    for store in (shared, tenant, both):
+        store.close()
+
+
+def test_a_schema_with_a_new_name_gets_functions_of_its_own(schema, sql):
+    first = open_store(schema)
+    held = released(first)
+    first.close()
+    sql(f"ALTER SCHEMA {first.names.schema} RENAME TO {first.names.schema}_new")
+    moved = open_store(f"{schema}_new")
+    assert drive(moved.insert(asking()), moved).before == held
+    assert moved.takes
+    moved.close()
+
+
 def test_many_processes_at_once_make_one_function(schema):
     stores = [open_store(schema) for _ in range(8)]
     start = threading.Barrier(8)

@@ -45,19 +45,22 @@ def test_init_makes_the_tables_once(store):
 
 def test_first_uses_at_once_make_one_ledger(schema):
     stores = [open_store(schema) for _ in range(6)]
-    replies, start = [], threading.Barrier(6)
+    holders, start = [], threading.Barrier(6)
 
-    def use(store):
+    def use(store, owner):
         start.wait()
-        replies.append(drive(store.insert(claim_of("key", "a")), store))
+        reply = drive(store.insert(claim_of("key", owner)), store)
+        holders.append((owner, reply.record.owner))  # who won is known by the owner: a request can be sent again
         store.close()
 
-    threads = [threading.Thread(target=use, args=[store]) for store in stores]
+    threads = [threading.Thread(target=use, args=[store, f"o{n}"]) for n, store in enumerate(stores)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(reply.won for reply in replies) == 1
+    assert len(holders) == 6
+    assert len({holder for _, holder in holders}) == 1
+    assert sum(owner == holder for owner, holder in holders) == 1
 
 
 def test_the_printed_sql_makes_a_ledger(store, postgres):

@@ -216,3 +216,20 @@ async def test_a_body_that_takes_its_record_away_commits_nothing(once, hand, eff
                 await hand.sql(connection, f"DELETE FROM {place}.onceward")
         assert hand.is_idle(connection)
     assert (effects(), [state for state, _ in hand.status(once)]) == ([], ["PARKED"])
+
+
+@run
+async def test_a_connection_that_has_prepared_our_statements_can_forget_them(once, hand, effects):
+    """psycopg does so after each rollback, also to a savepoint."""
+    async with hand.connection() as connection:
+        for turn in range(9):
+            async with hand.within(once.transaction(("plain", turn), connection)):
+                await hand.act(connection, "kept")
+        for turn in range(9):
+            async with hand.within(once.transaction(("savepoint", turn), connection)):
+                await hand.act(connection, "kept")
+                await hand.savepoint_undone(connection, "dropped")
+            with pytest.raises(Failure):
+                async with hand.within(once.transaction(("fails", turn), connection)):
+                    raise Failure
+    assert (effects(), hand.status(once).count(("COMPLETED", 1))) == (["kept"] * 18, 18)

@@ -1,6 +1,7 @@
 """Steps: made once over all attempts, and what each says of an attempt that ended inside it. Each test runs in both forms."""
 
 import asyncio
+import sqlite3
 import threading
 import warnings
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from onceward import (
     UnknownNeed,
 )
 from onceward.core import protocol
+from onceward.results.step_entries import LONGEST
 from onceward.stores.memory import MemoryStore
 from onceward.testing.faults import Faults, fail_after, fail_before
 
@@ -310,6 +312,29 @@ def test_a_handler_that_goes_on_after_a_stop_is_parked_all_the_same(once, form, 
     assert len(effects) == 1
 
 
+@pytest.mark.parametrize("ends", ["complete", "transaction"])
+def test_a_stopped_attempt_cannot_be_completed_by_hand(tmp_path, ends):
+    once = Once(f"sqlite:///{tmp_path}/ledger.db", name="n")
+
+    def mail():
+        raise Smtp
+
+    first = once.acquire("k")
+    with pytest.raises(Smtp):
+        first.step("mail", mail, on_lapse="park")
+    first.release()
+    with pytest.raises(Parked), once.claim("k") as claim:
+        with pytest.raises(Parked):
+            claim.step("mail", pytest.fail, on_lapse="park")
+        if ends == "complete":
+            claim.complete("done")
+        else:
+            with claim.transaction(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)):
+                pass
+    with pytest.raises(Parked, match="may have been made"):
+        once.run("k", pytest.fail)
+
+
 def test_two_steps_of_one_name_are_refused_and_tuples_tell_them_apart(once, form, effects):
     def parts(claim):
         for n in range(3):
@@ -581,6 +606,40 @@ def test_steps_side_by_side_share_their_writes(effects):
     assert store.swaps < 10
     assert store.records["place:1"].steps.count('"done"') == 0  # the default is left out
     assert store.records["place:1"].steps.count("mail") == 20
+
+
+def test_steps_side_by_side_take_no_more_room_than_one_after_another(effects):
+    store = SlowStore()
+
+    @Once(store)(key="n", name="place")
+    async def place(n, claim: Claim):
+        async def one(number):
+            await asyncio.sleep(0)
+            effects.append(number)
+            return "x" * 40
+
+        made = [claim.step_async(("mail", number), one, number) for number in range(300)]
+        return [type(one).__name__ for one in await asyncio.gather(*made, return_exceptions=True)]
+
+    kinds = asyncio.run(place(1))
+    record = store.records["place:1"]
+    assert set(kinds) == {"str", "OncewardError"}
+    assert len(effects) == kinds.count("str")  # the others did not run
+    assert len(record.steps) <= LONGEST
+
+
+def test_a_result_is_recorded_beside_steps_that_run_on(effects):
+    @Once("memory:")(key="n", name="place")
+    async def place(n, claim: Claim):
+        late = asyncio.Event()
+        waiting = asyncio.create_task(claim.step_async("late", late.wait))
+        await claim.step_async("big", lambda: "x" * 15_000)
+        late.set()
+        await waiting
+        return claim.record.steps.count("x")
+
+    with warnings.catch_warnings(action="error"):
+        assert asyncio.run(place(1)) >= 15_000
 
 
 def test_steps_of_threads_share_their_writes(effects):

@@ -8,18 +8,16 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
-from weakref import WeakKeyDictionary
 
 import msgspec
 
 from onceward.claim import called
 from onceward.claim.called import OVER, RETURNED, Call
-from onceward.claim.handler import Handler
-from onceward.claim.handler import describe as described
-from onceward.claim.handler_codec import codec_of
 from onceward.claim.replays import Replays
 from onceward.claim.running import run_under, run_under_async
 from onceward.claim.stepping.answers import NOT_MADE, Made
+from onceward.claim.stepping.functions import check_options, known
+from onceward.claim.stepping.room import Room
 from onceward.claim.stepping.writer import StepWriter
 from onceward.core.drivers import Sleep, Steps
 from onceward.errors import (
@@ -39,7 +37,6 @@ from onceward.results.step_entries import LONGEST, Entry, entries_of
 if TYPE_CHECKING:
     from onceward.claim.held import HeldClaim
 
-_ROOM: Final = 400  # characters that a step takes beside its name and its result
 _LOOK: Final = 0.01  # seconds between two looks for steps that still run
 _ENTRY: Final = "entry"  # a call's place for what is recorded of it, so that it is made once
 OnLapse = Literal["retry", "park"] | Callable[..., object]
@@ -82,7 +79,7 @@ class HandlerSteps:
         self._stopped: str | None = None
         self.parks: str | None = None
         self.failed: OncewardError | None = None
-        self._running: set[object] = set()
+        self._room = Room()
 
     def refusal(self) -> Parked | None:
         """Return why this attempt cannot succeed, whatever its handler returns."""
@@ -96,7 +93,7 @@ class HandlerSteps:
             False if one still runs after a whole lease.
         """
         limit = self._claim.clock() + self._claim.policy.lease
-        while self._running and not self._claim.lost:
+        while self._room.running and not self._claim.lost:
             if self._claim.clock() >= limit:
                 return False
             yield Sleep(_LOOK)
@@ -106,8 +103,8 @@ class HandlerSteps:
         """Make a step, or return its recorded result."""
         if isinstance(step, Made):
             return step.result
-        self._running.add(token := object())
         try:
+            self._check_room(step.name)
             if step.ask is not None:
                 made = self._answered(step, step.ask())
                 if made is not None:
@@ -122,14 +119,14 @@ class HandlerSteps:
                 raise failure
             return call[RETURNED]
         finally:
-            self._running.discard(token)
+            self._room.leave(step.name)
 
     async def run_async(self, step: "Step | Made") -> object:
         """Like :meth:`run`, for a coroutine; awaits what can be awaited."""
         if isinstance(step, Made):
             return step.result
-        self._running.add(token := object())
         try:
+            self._check_room(step.name)
             if step.ask is not None:
                 answer = step.ask()
                 made = self._answered(step, await answer if hasattr(answer, "__await__") else answer)
@@ -145,7 +142,7 @@ class HandlerSteps:
                 raise failure
             return call[RETURNED]
         finally:
-            self._running.discard(token)
+            self._room.leave(step.name)
 
     # --- before its function ------------------------------------------------------------------------------------------
 
@@ -168,10 +165,10 @@ class HandlerSteps:
             LeaseLost, StepNotRecorded: this attempt must not begin a step.
             OncewardError: the record has no room for it.
         """
-        handler, codec = _known(function)
+        handler, codec = known(function)
         if handler.is_async and not awaited:
             raise TypeError(f"{function!r} is a coroutine function: write await claim.step_async(...)")
-        _check(on_lapse, not_made)
+        check_options(on_lapse, not_made)
         text = step_name(name)
         self._check_open(text)
         self._used.add(text)
@@ -180,7 +177,6 @@ class HandlerSteps:
             return self._replayed(entry, codec)
         if entry is not None and on_lapse == "park":
             raise self._stop(f"attempt {entry.attempt} ended in its step {text!r}, which may have been made")
-        self._check_room(text)
         call, ask = partial(function, *args, **kwargs), None
         if callable(on_lapse) and (self._follows or entry is not None):
             ask = partial(on_lapse, self._claim.key(name), *args, **kwargs)
@@ -227,11 +223,8 @@ class HandlerSteps:
         assert refusal is not None
         return refusal
 
-    def _room(self) -> int:
-        return LONGEST - len(self._claim.record.steps or "")
-
     def _check_room(self, name: str) -> None:
-        if self._room() < _ROOM + len(name):
+        if not self._room.fits(self._claim.record.steps, name):
             raise OncewardError(
                 f"{self._claim.record.key}: no room for the step {name!r}: the steps of a record take at most {LONGEST} "
                 "characters. Nothing of it ran. Return less from each step, or give each part a key of its own"
@@ -292,8 +285,9 @@ class HandlerSteps:
         known = (step.name, claim.attempt, True, claim.store_time(), took, claim.record.worker)
         text, why = outcome.result, outcome.error
         if text is not None:
-            if len(text) <= self._room() - _ROOM - len(step.name):
+            if self._room.fits(claim.record.steps, step.name, len(text)):
                 return Entry(*known, msgspec.Raw(text.encode()))
+            self._room.fits(claim.record.steps, step.name)  # without it
             why = f"it takes {len(text)} characters, and all steps of a record at most {LONGEST}"
         warnings.warn(
             f"{claim.record.key}: its step {step.name!r} is recorded without its result, so that a later attempt would be "
@@ -326,38 +320,3 @@ class HandlerSteps:
     def _not_recorded(self, step: Step, value: object, error: OncewardError) -> StepNotRecorded:
         self.failed = failed = StepNotRecorded(self._claim.record.key, step.name, value, str(error))
         return failed
-
-
-def _check(on_lapse: object, not_made: object) -> None:
-    if on_lapse not in {"retry", "park"} and not callable(on_lapse):
-        raise TypeError(f'on_lapse={on_lapse!r}: give "retry", "park", or a function that finds out what was made')
-    if not isinstance(not_made, tuple) or not all(
-        isinstance(one, type) and issubclass(one, Exception) for one in not_made
-    ):
-        raise TypeError(f"not_made={not_made!r}: give a tuple of exception classes")
-    if not_made and on_lapse != "park":
-        raise ValueError('not_made= is for steps with on_lapse="park"')
-
-
-_KNOWN: "WeakKeyDictionary[Callable[..., object], tuple[Handler, Codec]]" = WeakKeyDictionary()
-
-
-def _known(function: Callable[..., object]) -> tuple[Handler, Codec]:
-    """Return what is known of a step's function, and how its results are stored; raises TypeError if they cannot be."""
-    one = getattr(function, "__func__", function)
-    try:
-        known = _KNOWN.get(one)
-    except TypeError:  # it takes no weak reference
-        known = None
-    if known is None:
-        if not callable(function):
-            raise TypeError(f"{function!r} is no function: write claim.step(name, function, *arguments)")
-        handler = described(function)
-        known = handler, codec_of(function, handler)
-        try:
-            _KNOWN[one] = known
-        except TypeError:
-            return known
-    if known[1].resolve is not None:
-        known[1].resolve()
-    return known

@@ -40,7 +40,7 @@ def _of(name: str, statement: str, parameters: tuple[Parameter, ...], many: str 
 
 def _head(name: str, parameters: str) -> str:
     columns = ", ".join(f"o_{name} {_TYPES[name]}" for name in FIELDS)
-    return f"""CREATE FUNCTION {name}({parameters})
+    return f"""CREATE OR REPLACE FUNCTION {name}({parameters})
 RETURNS TABLE (won boolean, o_now timestamptz, {columns})
 LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $claim$"""
 

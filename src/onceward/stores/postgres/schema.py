@@ -91,9 +91,9 @@ def schema(names: Names) -> list[str]:
     needs text,
     steps text
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000)""",
+        *(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {kind}" for name, kind in ADDED.items()),
         f"CREATE INDEX IF NOT EXISTS {index} ON {table} (expires_at) WHERE expires_at IS NOT NULL",
         f"CREATE TABLE IF NOT EXISTS {meta} (name text PRIMARY KEY, value text NOT NULL)",
-        *(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {kind}" for name, kind in ADDED.items()),
         # The largest fence of all deleted records, for a clock that steps back.
         f"INSERT INTO {meta} VALUES ('version', '{VERSION}'), ('fence', '0') ON CONFLICT (name) DO NOTHING",
         (
@@ -118,16 +118,31 @@ def comments(names: Names) -> list[str]:
 
 
 def make(names: Names) -> str:
-    """Return one statement that makes what is missing, in one transaction. Others who do the same wait for it."""
-    place = names.schema
+    """Return one statement that makes what is missing, in one transaction. Others who do the same wait for it.
+
+    What is there is not made again: ALTER TABLE and CREATE INDEX lock a table also if they have nothing to do, and its workers
+    would wait, or deadlock.
+    """
+    place, table = names.schema, f"to_regclass('{names.table}')"
     # IF NOT EXISTS would ask for the right to create schemas even if it is there.
     made = "" if place is None else f"IF to_regnamespace('{place}') IS NULL THEN CREATE SCHEMA \"{place}\"; END IF; "
-    body = "; ".join(schema(names))
+    first, *rest = schema(names)
+    columns = [f"pg_attribute WHERE attrelid = {table} AND attname = '{name}' AND NOT attisdropped" for name in ADDED]
+    indices = f"pg_index JOIN pg_class c ON c.oid = indexrelid WHERE indrelid = {table} AND c.relname = '{names.plain}_expiry'"
+    guards = [*columns, indices]
+    body = "; ".join(_unless(there, statement) for there, statement in zip(guards, rest, strict=False))
+    others = "; ".join(rest[len(guards) :])
     with_it = "; ".join([open_index(names), *comments(names)])
     return (
         f"DO $onceward$ DECLARE new boolean; BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {made}"
-        f"new := to_regclass('{names.table}') IS NULL; {body}; IF new THEN {with_it}; END IF; END $onceward$"
+        f"new := NOT EXISTS (SELECT FROM pg_class WHERE oid = {table}); {first}; {body}; {others}; "
+        f"IF new THEN {with_it}; END IF; END $onceward$"
     )
+
+
+def _unless(there: str, statement: str) -> str:
+    """Return a statement that runs if this query finds nothing. A query sees what others made while this one waited."""
+    return f"IF NOT EXISTS (SELECT FROM {there}) THEN {statement}; END IF"
 
 
 def make_claim(names: Names) -> str:
@@ -138,10 +153,19 @@ def make_claim(names: Names) -> str:
     texts = functions(*(f'%1$I."{name}"' for name in (names.plain, f"{names.plain}_meta", *names.plain_functions)))
     place = f"SELECT relnamespace::regnamespace::name FROM pg_class WHERE oid = to_regclass('{names.table}')"
     made = " ".join(
-        f"IF to_regproc('{name}') IS NULL THEN EXECUTE format($make$ {text} $make$, ({place})); END IF;"
+        _unless(_of_ledger(names, name), f"EXECUTE format($make$ {text} $make$, ({place}))") + ";"
         for name, text in zip(names.functions, texts, strict=True)
     )
     return f"DO $onceward$ BEGIN PERFORM pg_advisory_xact_lock({_LOCK}); {made} END $onceward$"
+
+
+def _of_ledger(names: Names, function: str) -> str:
+    """Return the query that finds a function if it is this ledger's: not of another schema, nor of its schema's former name."""
+    return (
+        "pg_proc p JOIN pg_class t ON t.relnamespace = p.pronamespace "
+        f"WHERE p.oid = to_regproc('{function}') AND t.oid = to_regclass('{names.table}') "
+        f'AND strpos(p.prosrc, format($s$INSERT INTO %I."{names.plain}"$s$, t.relnamespace::regnamespace::name)) > 0'
+    )
 
 
 def read_meta(names: Names) -> str:
@@ -151,7 +175,10 @@ def read_meta(names: Names) -> str:
 
 def can_claim(names: Names) -> str:
     """Return the condition that this role can call the functions."""
-    return " AND ".join(f"has_function_privilege(to_regproc('{name}')::oid, 'EXECUTE')" for name in names.functions)
+    return " AND ".join(
+        f"EXISTS (SELECT FROM {_of_ledger(names, name)} AND has_function_privilege(p.oid, 'EXECUTE'))"
+        for name in names.functions
+    )
 
 
 def check(meta: Mapping[str, str], url: str) -> None:

@@ -29,41 +29,39 @@ _PIPELINES: Final = Capabilities().has_pipeline()  # libpq 14 or newer
 def fetch(connection: "Connection[Any]", text: str, values: Sequence[object], seconds: float) -> list[Row]:
     """Run one statement and return its rows. Begin a transaction with it, unless one is open."""
     with connection.lock:
-        return _rows(
-            connection, connection.wait(_told(connection.pgconn, [*_begin(connection), (text, values)], seconds))
-        )
+        return _rows(connection, connection.wait(_told(connection, [*_begin(connection), (text, values)], seconds)))
 
 
 async def fetch_async(connection: Any, text: str, values: Sequence[object], seconds: float) -> list[Row]:
     """As :func:`fetch`, for a coroutine."""
     async with connection.lock:
-        told = await connection.wait(_told(connection.pgconn, [*_begin(connection), (text, values)], seconds))
+        told = await connection.wait(_told(connection, [*_begin(connection), (text, values)], seconds))
         return _rows(connection, told)
 
 
 def finish(connection: "Connection[Any]", seconds: float) -> None:
     """Commit."""
     with connection.lock:
-        _check_commit(connection, connection.wait(_told(connection.pgconn, [_COMMIT], seconds)))
+        _check_commit(connection, connection.wait(_told(connection, [_COMMIT], seconds)))
 
 
 async def finish_async(connection: Any, seconds: float) -> None:
     """As :func:`finish`, for a coroutine."""
     async with connection.lock:
-        _check_commit(connection, await connection.wait(_told(connection.pgconn, [_COMMIT], seconds)))
+        _check_commit(connection, await connection.wait(_told(connection, [_COMMIT], seconds)))
 
 
 def roll_back(connection: "Connection[Any]", seconds: float) -> None:
     """Roll back, if a transaction is open. A connection that does not answer is closed."""
     with connection.lock, contextlib.suppress(Broken):
-        connection.wait(_told(connection.pgconn, [_ROLLBACK], seconds))
+        connection.wait(_told(connection, [_ROLLBACK], seconds))
 
 
 async def roll_back_async(connection: Any, seconds: float) -> None:
     """As :func:`roll_back`, for a coroutine."""
     async with connection.lock:
         with contextlib.suppress(Broken):
-            await connection.wait(_told(connection.pgconn, [_ROLLBACK], seconds))
+            await connection.wait(_told(connection, [_ROLLBACK], seconds))
 
 
 def complete(connection: "Connection[Any]", text: str, values: Sequence[object], seconds: float) -> list[Row]:
@@ -72,15 +70,13 @@ def complete(connection: "Connection[Any]", text: str, values: Sequence[object],
     If the statement fails, nothing is committed.
     """
     with connection.lock:
-        return _completed(connection, connection.wait(_told(connection.pgconn, [(text, values), _COMMIT], seconds)))
+        return _completed(connection, connection.wait(_told(connection, [(text, values), _COMMIT], seconds)))
 
 
 async def complete_async(connection: Any, text: str, values: Sequence[object], seconds: float) -> list[Row]:
     """As :func:`complete`, for a coroutine."""
     async with connection.lock:
-        return _completed(
-            connection, await connection.wait(_told(connection.pgconn, [(text, values), _COMMIT], seconds))
-        )
+        return _completed(connection, await connection.wait(_told(connection, [(text, values), _COMMIT], seconds)))
 
 
 def complete_within(
@@ -147,12 +143,13 @@ def _check_commit(connection: Any, told: list[PGresult]) -> None:
         raise StoreError("PostgreSQL rolled the transaction back at its COMMIT")
 
 
-def _told(wire: PGconn, asked: Sequence[Asked], seconds: float) -> _Told:
+def _told(connection: Any, asked: Sequence[Asked], seconds: float) -> _Told:
     """Send the statements, in one message if libpq can, and return their results.
 
     Raises:
         Broken: they are not there within so many seconds; then the connection is closed.
     """
+    wire: PGconn = connection.pgconn
     end = boottime() + seconds
     written = [(text.encode(), [None if one is None else written_as(one) for one in values]) for text, values in asked]
     results: list[PGresult] = []
@@ -163,13 +160,44 @@ def _told(wire: PGconn, asked: Sequence[Asked], seconds: float) -> _Told:
             if results[-1].status == ExecStatus.FATAL_ERROR:
                 break
         return results
+    new: dict[int, tuple[bytes, bytes]] = {}  # statements that are prepared now, by the number of their result
     wire.enter_pipeline_mode()
     for text, values in written:
-        wire.send_query_params(text, values, result_format=1)
+        name, is_new = _prepared(connection, text) if values else (None, False)
+        if name is None:
+            wire.send_query_params(text, values, result_format=1)
+            continue
+        if is_new:
+            new[written.index((text, values)) + len(new)] = text, name
+            wire.send_prepare(name, text)
+        wire.send_query_prepared(name, values, result_format=1)
     wire.pipeline_sync()
     results = yield from _answers(wire, ExecStatus.PIPELINE_SYNC, end)
     wire.exit_pipeline_mode()
+    for at in sorted(new, reverse=True):
+        if results[at].status == ExecStatus.COMMAND_OK:
+            text, name = new[at]
+            connection._prepared._names[text, ()] = name  # noqa: SLF001 - see below
+            del results[at]
     return results
+
+
+def _prepared(connection: Any, text: bytes) -> tuple[bytes | None, bool]:
+    """Return the name of the statement if it is to be prepared, and whether it is not yet, as psycopg decides for its own.
+
+    psycopg's list is used, because psycopg knows when the server has forgotten all of them, as after a rollback.
+    """
+    known = getattr(connection, "_prepared", None)
+    names, counts = getattr(known, "_names", None), getattr(known, "_counts", None)
+    if connection.prepare_threshold is None or known is None or names is None or counts is None:
+        return None, False
+    if (name := names.get((text, ()))) is not None:
+        return name, False
+    if (count := counts.get((text, ()), 0)) < connection.prepare_threshold:
+        counts[text, ()] = count + 1
+        return None, False
+    known._prepared_idx += 1  # noqa: SLF001 - as above
+    return f"_pg3_onceward_{known._prepared_idx}".encode(), True  # noqa: SLF001 - as above
 
 
 def _answers(wire: PGconn, last: ExecStatus | None, end: float) -> _Told:
