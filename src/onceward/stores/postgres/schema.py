@@ -164,7 +164,7 @@ def _of_ledger(names: Names, function: str) -> str:
     return (
         "pg_proc p JOIN pg_class t ON t.relnamespace = p.pronamespace "
         f"WHERE p.oid = to_regproc('{function}') AND t.oid = to_regclass('{names.table}') "
-        f'AND strpos(p.prosrc, format($s$INSERT INTO %I."{names.plain}"$s$, t.relnamespace::regnamespace::name)) > 0'
+        f'AND strpos(p.prosrc, format($s$ %I."{names.plain}" $s$, t.relnamespace::regnamespace::name)) > 0'
     )
 
 
