@@ -94,7 +94,7 @@ class Inside:
         self._texts: dict[str, str] = {
             getattr(theirs, verb): getattr(moved, verb) for verb in ("take", "insert", "load")
         }
-        # Swaps are rare here, because the completion has a statement of its own. So none is a call of a function.
+        # Swaps stay statements here: a missing function would fail the caller's transaction. The completion is another one.
         self._texts |= dict.fromkeys((theirs.swap, theirs.call_swap), moved.swap)
         self._texts |= dict.fromkeys((theirs.swap_many, theirs.call_swap_many), moved.swap_many)
         self.claim, self._complete = moved.claim, moved.complete
