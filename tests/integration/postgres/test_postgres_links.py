@@ -262,6 +262,29 @@ def test_forked_children_share_no_connection(store):
     assert store.exchange(PID) == [[mine]]  # no child has closed it
 
 
+def test_a_child_forked_while_threads_wait_has_connections_of_its_own(schema):
+    store = open_store(f"{schema}&pool=1&timeout=10")
+    drive(store.load("?"), store)
+    slow = RawQuery("SELECT pg_sleep(2)::text")
+    threads = [threading.Thread(target=store.exchange, args=[slow]) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while not store.bare.conduit._line:
+        time.sleep(0.01)
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        try:
+            drive(store.load("key"), store)
+        except StoreError:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for thread in threads:
+        thread.join()
+    store.close()
+
+
 def test_a_forked_child_must_not_use_a_pool_of_its_parent(store, postgres):
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         mine = open_ledger(connection, schema=store.names.schema)

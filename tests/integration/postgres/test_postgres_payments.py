@@ -32,7 +32,7 @@ def shop(postgres, schema):
     columns = "id bigserial PRIMARY KEY, reference text NOT NULL, amount bigint NOT NULL"
     postgres.sql(f"CREATE TABLE {name} ({columns})", database="test")
     list(Once(schema).ledger.records())  # makes it
-    return {"DATABASE": postgres.url, "LEDGER": schema, "CHARGES": name, "LEASE": "1.5"}, lambda: [
+    return {"DATABASE": postgres.url, "LEDGER": schema, "CHARGES": name, "LEASE": "3"}, lambda: [
         reference for (reference,) in postgres.sql(f"SELECT reference FROM {name}", database="test")
     ]
 
@@ -43,8 +43,8 @@ def test_workers_that_are_killed_in_the_middle_leave_one_charge_per_key(served, 
 
     def kill_one():
         nonlocal deaths
-        time.sleep(0.5 + chance.random() * 0.5)
-        if deaths < 5 and (workers := server.workers()):
+        time.sleep(0.3 + chance.random() * 0.5)
+        if deaths < 8 and (workers := server.workers()):
             os.kill(chance.choice(workers), signal.SIGKILL)
             deaths += 1
 

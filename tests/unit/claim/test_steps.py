@@ -74,7 +74,7 @@ class Script:
             while True:
                 try:
                     made = await claim.step_async(*step[0], **step[1])
-                except Exception as error:
+                except (Exception, KeyboardInterrupt) as error:
                     step = parts.throw(error)
                 else:
                     step = parts.send(made)
@@ -88,7 +88,7 @@ class Script:
             while True:
                 try:
                     made = make(step)
-                except Exception as error:
+                except (Exception, KeyboardInterrupt) as error:
                     step = parts.throw(error)
                 else:
                     step = parts.send(made)
@@ -560,6 +560,31 @@ def test_an_interrupt_right_after_a_step_lets_it_be_recorded(once, effects, monk
             place(1)
     assert effects == [1]
     assert "charge" in record(once).steps
+
+
+def test_an_interrupt_between_a_steps_write_and_its_return_holds_nobody_up(once, form, effects, monkeypatch):
+    from onceward.claim.stepping.writer import StepWriter
+
+    real, count = StepWriter._leave, []
+
+    def interrupted(self, change):
+        count.append(1)
+        if len(count) == 1:
+            raise KeyboardInterrupt
+        real(self, change)
+
+    monkeypatch.setattr(StepWriter, "_leave", interrupted)
+
+    def parts(claim):
+        try:
+            yield step("charge", effects.append, 1)
+        except KeyboardInterrupt:
+            began = claim.clock()
+        yield step("mail", effects.append, 2)
+        assert claim.clock() == began  # nobody waited
+
+    Script(once, form, parts, lease=1)()
+    assert effects == [1, 2]
 
 
 def test_a_fresh_life_of_a_key_has_no_steps_of_the_last_one(once, form, clock, effects):

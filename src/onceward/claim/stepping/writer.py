@@ -18,14 +18,17 @@ _FIRST_LOOK, _LAST_LOOK = 0.001, 0.02  # seconds between two looks of a caller w
 
 
 class _Change:
-    """What to record of a step; an entry of None strikes it out. ``error`` says why that failed."""
+    """What to record of a step; an entry of None strikes it out. ``error`` says why that failed.
 
-    __slots__ = ("entry", "error", "made", "name")
+    When its caller has gone, it is ``left``, and another caller can write.
+    """
+
+    __slots__ = ("entry", "error", "left", "made", "name")
 
     def __init__(self, name: str, entry: Entry | None) -> None:
         self.name = name
         self.entry = entry
-        self.made = False
+        self.made = self.left = False
         self.error: OncewardError | None = None
 
 
@@ -53,6 +56,7 @@ class StepWriter:
         try:
             settle(partial(self._recording, change), self._claim.store)
         finally:
+            change.left = True  # first: an interrupt can come when a function is entered
             self._leave(change)
 
     async def write_async(self, name: str, entry: Entry | None) -> None:
@@ -62,6 +66,7 @@ class StepWriter:
         try:
             await settle_async(partial(self._recording, change), self._claim.store)
         finally:
+            change.left = True  # first: an interrupt can come when a function is entered
             self._leave(change)
 
     def _recording(self, change: _Change) -> Steps[None]:
@@ -82,7 +87,7 @@ class StepWriter:
 
     def _may_write(self, change: _Change) -> bool:
         with self._lock:
-            if self._writing is None:
+            if self._writing is None or self._writing.left:
                 self._writing = change
             return self._writing is change
 

@@ -99,7 +99,7 @@ class Links:
             SqlRefusal: PostgreSQL refused it.
             Broken: the connection was lost, or there is none.
         """
-        link = None if self._line else self._free()
+        link = None if self._must_wait() else self._free()
         if link is None:
             link = self._found(self._line.wait(self._free, self.timeout))
         try:
@@ -113,7 +113,7 @@ class Links:
 
     async def run_async(self, text: str, values: Sequence[object]) -> list[Row]:
         """As :meth:`run`, for a coroutine."""
-        link = None if self._line else self._free()
+        link = None if self._must_wait() else self._free()
         if link is None:
             link = self._found(await self._line.wait_async(self._free, self.timeout))
         try:
@@ -124,6 +124,10 @@ class Links:
             raise
         self._give_back(link)
         return rows
+
+    def _must_wait(self) -> bool:
+        """Tell whether others wait. In a forked child, those in the line are the parent's, and will never leave it."""
+        return bool(self._line) and os.getpid() == self._process
 
     def _free(self) -> Link | None:
         """Return an idle connection that is still open, or one to open; None if all are in use."""
