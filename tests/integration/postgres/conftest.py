@@ -3,6 +3,8 @@
 import pytest
 
 from onceward import Once
+from onceward.core.drivers import drive
+from onceward.stores import open_store
 from postgres_hands import HANDS
 
 
@@ -29,3 +31,16 @@ def once(schema):
 @pytest.fixture(params=list(HANDS))
 def hand(request, postgres, table):
     return HANDS[request.param](postgres.url, table)
+
+
+@pytest.fixture
+def store(schema):
+    store = open_store(schema)
+    drive(store.load("?"), store)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def sql(postgres):
+    return lambda statement, *values: postgres.sql(statement, *values, database="test")

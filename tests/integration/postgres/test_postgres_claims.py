@@ -19,19 +19,6 @@ from onceward.testing import Faults
 from onceward.testing.bench import claim_of, next_of
 
 
-@pytest.fixture
-def store(schema):
-    store = open_store(schema)
-    drive(store.load("?"), store)
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def sql(postgres):
-    return lambda statement, *values: postgres.sql(statement, *values, database="test")
-
-
 def asking(key="key", owner="b", **changes):
     return claim_of(key, owner, taking=Policy(**changes))
 
@@ -128,7 +115,9 @@ def test_who_waited_for_another_claim_sees_it(store, postgres):
 
 
 def test_the_wait_leaves_no_trace_in_the_session(store):
-    drive(store.insert(asking()), store)
+    held = drive(store.insert(asking()), store).record
+    held = drive(store.swap(next_of(held), held), store).record
+    drive(store.swap_many([(next_of(held), held)]), store)
     for setting, value in (("lock_timeout", "0"), ("enable_seqscan", "on"), ("jit", "on"), ("plan_cache_mode", "auto")):
         assert store.exchange(RawQuery(f"SHOW {setting}")) == [[value]]
 
@@ -183,16 +172,22 @@ def test_a_role_that_may_not_make_the_function_works_without_it(store, sql):
     worker.close()
 
 
-def test_a_role_that_may_not_call_the_function_works_without_it(store, sql):
+@pytest.mark.parametrize("verb", ["insert", "swap", "swap_many"])
+def test_a_role_that_may_not_call_the_function_works_without_it(verb, store, sql):
     role = f"worker_{store.names.schema}"
     sql(f"CREATE ROLE {role} LOGIN")
     sql(f"GRANT USAGE ON SCHEMA {store.names.schema} TO {role}")
     sql(f"GRANT ALL ON ALL TABLES IN SCHEMA {store.names.schema} TO {role}")
     worker = open_store(store.url.replace("postgres@", f"{role}@"))
-    assert drive(worker.insert(claim_of("key", "a", lease=0.0)), worker).won
+    held = drive(worker.insert(claim_of("key", "a", lease=0.0)), worker).record
     assert worker.takes
     sql(f"REVOKE EXECUTE ON FUNCTION {', '.join(store.names.functions)} FROM PUBLIC")
-    assert drive(worker.insert(claim_of("other", "a", lease=0.0)), worker).won
+    replies = {
+        "insert": lambda: [drive(worker.insert(claim_of("other", "a", lease=0.0)), worker)],
+        "swap": lambda: [drive(worker.swap(next_of(held), held), worker)],
+        "swap_many": lambda: drive(worker.swap_many([(next_of(held), held)]), worker),
+    }[verb]()
+    assert [reply.won for reply in replies] == [True]
     assert not worker.takes
     worker.close()
 
@@ -215,7 +210,8 @@ def test_a_function_of_another_schema_on_the_search_path_is_not_called(postgres,
         drive(store.load("?"), store)
     sql(f"DROP FUNCTION {', '.join(f'adv_tenant.{name}' for name in tenant.names.plain_functions)}")
     both = with_path("adv_tenant,adv_shared")
-    assert drive(both.insert(asking()), both).won
+    held = drive(both.insert(asking()), both).record
+    assert drive(both.swap(next_of(held), held), both).won
     assert drive(tenant.load("key"), tenant).record.owner == "b"
     assert drive(shared.load("key"), shared).record is None
     for store in (shared, tenant, both):
@@ -228,7 +224,9 @@ def test_a_schema_with_a_new_name_gets_functions_of_its_own(schema, sql):
     first.close()
     sql(f"ALTER SCHEMA {first.names.schema} RENAME TO {first.names.schema}_new")
     moved = open_store(f"{schema}_new")
-    assert drive(moved.insert(asking()), moved).before == held
+    reply = drive(moved.insert(asking()), moved)
+    assert reply.before == held
+    assert drive(moved.swap(next_of(reply.record), reply.record), moved).won
     assert moved.takes
     moved.close()
 

@@ -1,34 +1,41 @@
-"""Inserts as functions of the ledger's database: they insert what is absent, or take what is free.
+"""Inserts and swaps as functions of the ledger's database. An insert writes what is absent, or takes what is free.
 
-A session plans a function's statements once. As one statement, planned each time, one key's insert costs the server twice or
-three times as much, and half as much again with the decision table in it. The functions are printed from the same tables and
-expressions as the statements. Their names have a digest of their text, so that each version of onceward calls its own, also
-during a rolling deploy. Where they cannot be made, one key's insert takes nothing.
+A session plans a function's statements once. As one statement, planned each time, one key's insert or swap costs the server
+twice or three times as much, and an insert half as much again with the decision table in it. The functions are printed from
+the same tables and expressions as the statements. Their names have a digest of their text, so that each version of onceward
+calls its own, also during a rolling deploy. Where they cannot be made, one key's insert takes nothing.
 """
 
 from hashlib import sha256
 from typing import Final
 
-from onceward.stores.postgres.statements import POLICY, WRITE, Statements
+from onceward.stores.postgres.statements import POLICY, SEEN, WRITE, Parameter, Statements
 from onceward.stores.sql import rules
 from onceward.stores.sql.columns import COLUMNS, FIELDS, VERSION
 
 _GIVEN: Final = {one.name: f"p_{one.name}" for one in WRITE + POLICY}
 _TIMES: Final = frozenset({"lease_until", "created_at", "expires_at", "updated_at"})
 _TYPES: Final = {one.name: one.type for one in WRITE} | dict.fromkeys(_TIMES, "timestamptz")
+VERBS: Final = ("take", "takes", "swap", "swaps")  # of one key, and of many
 _TRIES: Final = 5  # of a key that others change meanwhile
 
 
-def functions(one: str, many: str, table: str, meta: str) -> tuple[str, str]:
-    """Return the statements that make the functions for one key and for many, on tables that are named with their schema."""
-    statements = Statements(table, meta, one, many)
-    return _one(one, table, statements), _many(many, statements)
+def functions(table: str, meta: str, *names: str) -> tuple[str, ...]:
+    """Return the statements that make the functions of these names (:data:`VERBS`), on tables that are named with their schema."""
+    statements = Statements(table, meta, *names)
+    take, takes, swap, swaps = names
+    return (
+        _one(take, table, statements),
+        _of(takes, statements.insert_many, WRITE + POLICY, "[]"),
+        _of(swap, statements.swap, WRITE + SEEN),
+        _of(swaps, statements.swap_many, WRITE + SEEN, "[]"),
+    )
 
 
-def _many(name: str, statements: Statements) -> str:
-    """Return the function of a batch. It is the statement itself, with the parameters' numbers."""
-    arrays = ", ".join(f"{one.type}[]" for one in WRITE + POLICY)
-    return f"{_head(name, f'text, {arrays}')} BEGIN RETURN QUERY {statements.insert_many}; END $claim$"
+def _of(name: str, statement: str, parameters: tuple[Parameter, ...], many: str = "") -> str:
+    """Return the function that is a statement itself, with the parameters' numbers."""
+    types = ", ".join(f"{one.type}{many}" for one in parameters)
+    return f"{_head(name, f'text, {types}')} BEGIN RETURN QUERY {statement}; END $claim$"
 
 
 def _head(name: str, parameters: str) -> str:
@@ -39,7 +46,7 @@ LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET plan_cache_mode = fo
 
 
 def _one(name: str, table: str, statements: Statements) -> str:
-    """Return the function of one key.
+    """Return the function of one key's insert.
 
     It returns what an insert's statement does; after a record that was taken, a row of that record, with NULL for ``won``.
     Tables grow while a session keeps its plan, so that is always one by index.
@@ -77,4 +84,4 @@ BEGIN
 END $claim$"""
 
 
-DIGEST: Final = sha256("".join(functions("f", "g", "t", "m")).encode()).hexdigest()[:6]
+DIGEST: Final = sha256("".join(functions("t", "m", *VERBS)).encode()).hexdigest()[:6]

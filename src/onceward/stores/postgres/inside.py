@@ -48,8 +48,8 @@ class InsideStatements(Statements):
         "AS patience FROM (SELECT current_setting('lock_timeout') AS was OFFSET 0) w)"
     )
 
-    def __init__(self, table: str, meta: str, one: str, many: str) -> None:
-        super().__init__(table, meta, one, many)
+    def __init__(self, table: str, meta: str, *functions: str) -> None:
+        super().__init__(table, meta, *functions)
         new = self.record(ONE)
         self.claim = self.first + self.answer(
             f"INSERT INTO {table} ({COLUMNS}) SELECT {', '.join(new.values())} FROM c ON CONFLICT (key) DO NOTHING "
@@ -90,8 +90,13 @@ class Inside:
         quoted, table = schema.replace('"', '""'), store.names.plain
         names = (table, f"{table}_meta", *store.names.plain_functions)
         moved = InsideStatements(*(place.format(quoted, name) for name in names))
-        verbs = ("take", "insert", "swap", "swap_many", "load")
-        self._texts: dict[str, str] = {getattr(store.statements, verb): getattr(moved, verb) for verb in verbs}
+        theirs = store.statements
+        self._texts: dict[str, str] = {
+            getattr(theirs, verb): getattr(moved, verb) for verb in ("take", "insert", "load")
+        }
+        # Swaps stay statements here: a missing function would fail the caller's transaction. The completion is another one.
+        self._texts |= dict.fromkeys((theirs.swap, theirs.call_swap), moved.swap)
+        self._texts |= dict.fromkeys((theirs.swap_many, theirs.call_swap_many), moved.swap_many)
         self.claim, self._complete = moved.claim, moved.complete
         self.same: WeakSet[object] = WeakSet()
 

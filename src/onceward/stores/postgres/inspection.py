@@ -117,8 +117,8 @@ class Server(NamedTuple):
             yield Finding(
                 "warning",
                 "function",
-                "this role cannot call the ledger's functions for claims, or there are none",
-                "each claim costs the server twice as much, and the retry of a failed one a request more",
+                "this role cannot call the ledger's functions, or there are none",
+                "each claim and completion costs the server twice as much, and the retry of a failed one a request more",
                 "let the tables' owner run `onceward migrate`, and GRANT EXECUTE as `onceward init --print sql` says",
             )
 

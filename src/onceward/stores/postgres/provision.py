@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _THERE: Final = "SELECT to_regclass($1::text) IS NOT NULL, to_regclass($2::text) IS NOT NULL"
 _COLUMNS: Final = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1::text) AND NOT attisdropped"
 
-_THERE_TOO: Final = "SELECT to_regproc($1::text) IS NOT NULL, to_regproc($2::text) IS NOT NULL"
+_THERE_TOO: Final = "SELECT to_regproc(name) IS NOT NULL FROM unnest($1::text[]) WITH ORDINALITY f(name, n) ORDER BY n"
 _BUILDING: Final = "SELECT EXISTS (SELECT FROM pg_stat_progress_create_index WHERE relid = to_regclass($1::text))"
 
 
@@ -47,13 +47,13 @@ def migrate(store: "PostgresStore") -> Steps[list[Part]]:
     """
     rows = yield RawQuery(_COLUMNS, store.names.table)
     had = {row[0] for row in rows}
-    ((*were,),) = yield RawQuery(_THERE_TOO, *store.names.functions)
+    were = yield RawQuery(_THERE_TOO, list(store.names.functions))
     yield from prepared(store.names, store.url)
-    ((*are,),) = yield RawQuery(_THERE_TOO, *store.names.functions)
+    are = yield RawQuery(_THERE_TOO, list(store.names.functions))
     columns = [Part(f"column {name}", name not in had) for name in schema.ADDED]
     functions = [
         Part(f"function {name}", not was)
-        for name, was, there in zip(store.names.functions, were, are, strict=True)
+        for name, (was,), (there,) in zip(store.names.functions, were, are, strict=True)
         if there
     ]
     return [*columns, *functions, Part(f"index {store.names.open}", (yield from _indexed(store)))]

@@ -6,7 +6,7 @@ from typing import Final
 from onceward.core.protocol import STATUSES
 from onceward.core.record import COMPLETED
 from onceward.errors import StoreError
-from onceward.stores.postgres.claiming import DIGEST, functions
+from onceward.stores.postgres.claiming import DIGEST, VERBS, functions
 from onceward.stores.sql.finding import having
 
 VERSION: Final = 1  # code that does not know it refuses the ledger
@@ -63,7 +63,7 @@ class Names:
         self.table = f'{place}"{table}"'
         self.meta = f'{place}"{table}_meta"'
         self.open = f'{place}"{table}_open"'
-        self.plain_functions = (f"{table}_take_{DIGEST}", f"{table}_takes_{DIGEST}")
+        self.plain_functions = tuple(f"{table}_{verb}_{DIGEST}" for verb in VERBS)
         self.functions = tuple(f'{place}"{name}"' for name in self.plain_functions)
 
 
@@ -150,7 +150,7 @@ def make_claim(names: Names) -> str:
 
     They name the tables with their schema, because a caller's connection can have another search path.
     """
-    texts = functions(*(f'%1$I."{name}"' for name in (*names.plain_functions, names.plain, f"{names.plain}_meta")))
+    texts = functions(*(f'%1$I."{name}"' for name in (names.plain, f"{names.plain}_meta", *names.plain_functions)))
     place = f"SELECT relnamespace::regnamespace::name FROM pg_class WHERE oid = to_regclass('{names.table}')"
     made = " ".join(
         _unless(_of_ledger(names, name), f"EXECUTE format($make$ {text} $make$, ({place}))") + ";"
@@ -164,7 +164,7 @@ def _of_ledger(names: Names, function: str) -> str:
     return (
         "pg_proc p JOIN pg_class t ON t.relnamespace = p.pronamespace "
         f"WHERE p.oid = to_regproc('{function}') AND t.oid = to_regclass('{names.table}') "
-        f'AND strpos(p.prosrc, format($s$INSERT INTO %I."{names.plain}"$s$, t.relnamespace::regnamespace::name)) > 0'
+        f'AND strpos(p.prosrc, format($s$ %I."{names.plain}" $s$, t.relnamespace::regnamespace::name)) > 0'
     )
 
 

@@ -5,7 +5,8 @@ transaction, which without BEGIN is this statement. PostgreSQL looks at ``lock_t
 also behind PgBouncer. Every write joins ``c``, so it is evaluated first.
 
 An insert reads before it writes. A duplicate then writes nothing: ``ON CONFLICT DO UPDATE`` would flush the log each time.
-The insert of a batch also takes what is free. For one key, the function in claiming.py does so.
+The insert of a batch also takes what is free. For one key, the function in claiming.py does so. Inserts and swaps are functions
+there; the statements here are for who cannot call them.
 """
 
 from collections.abc import Mapping
@@ -51,9 +52,14 @@ ONE: Final = {one.name: f"${at}::{one.type}" for at, one in enumerate(WRITE + SE
 _EACH: Final = {one.name: f"b.{one.name}" for one in WRITE + SEEN + POLICY}
 
 
+def _arguments(parameters: tuple[Parameter, ...], many: str = "") -> str:
+    return ", ".join(f"${at}::{one.type}{many}" for at, one in enumerate(parameters, 2))
+
+
 def _unnested(parameters: tuple[Parameter, ...]) -> str:
-    arrays = ", ".join(f"${at}::{one.type}[]" for at, one in enumerate(parameters, 2))
-    return f"unnest({arrays}) WITH ORDINALITY AS b({', '.join(one.name for one in parameters)}, n)"
+    return (
+        f"unnest({_arguments(parameters, '[]')}) WITH ORDINALITY AS b({', '.join(one.name for one in parameters)}, n)"
+    )
 
 
 class Statements:
@@ -62,17 +68,18 @@ class Statements:
     Args:
         table: its name, quoted, with its schema if that is given.
         meta: the name of its second table, quoted.
-        one: the name of its function for one key, quoted: see claiming.py.
-        many: the name of its function for many.
+        functions: the names of its functions, quoted: see claiming.py.
     """
 
     first = FIRST
 
-    def __init__(self, table: str, meta: str, one: str, many: str) -> None:
+    def __init__(self, table: str, meta: str, *functions: str) -> None:
         self._meta = meta
-        arguments = [f"${at}::{parameter.type}" for at, parameter in enumerate(WRITE + POLICY, 2)]
-        self.take = self.calling(f"{one}({{}}, {', '.join(arguments)})")
-        self.take_many = f"SELECT * FROM {many}($1::text, {', '.join(f'{argument}[]' for argument in arguments)})"
+        take, takes, swap, swaps = functions
+        self.take = self.calling(f"{take}({{}}, {_arguments(WRITE + POLICY)})")
+        self.take_many = self.calling(f"{takes}({{}}, {_arguments(WRITE + POLICY, '[]')})")
+        self.call_swap = self.calling(f"{swap}({{}}, {_arguments(WRITE + SEEN)})")
+        self.call_swap_many = self.calling(f"{swaps}({{}}, {_arguments(WRITE + SEEN, '[]')})")
         new, each = self.record(ONE), self.record(_EACH)
         changes = ", ".join(f"{name} = {new[name]}" for name in FIELDS[1:])
         changes_each = ", ".join(f"{name} = {each[name]}" for name in FIELDS[1:])

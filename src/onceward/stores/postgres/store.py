@@ -78,15 +78,21 @@ class PostgresStore(PostgresExchange):
     def _swap(self, write: Write, seen: Record) -> Steps[Reply]:
         values = (*values_of(write, self._fences.asked(write, seen)), seen.owner, seen.fence, seen.beat)
         for _ in range(_AGAIN):
-            reply = yield from self._one(OneRow("swap", self.statements.swap, values))
+            text = self.statements.call_swap if self.takes else self.statements.swap
+            try:
+                reply = yield from self._one(OneRow("swap", text, values))
+            except SqlError as error:
+                if not self._lacks(error):
+                    raise
+                continue
             if not _is_stale(reply, seen):
                 return reply
             # Another write was committed while this one waited. The record is what the statement saw before.
         raise self.restless(write.key)
 
-    def _lacks(self, error: SqlError) -> bool:
+    def _lacks(self, error: StoreError) -> bool:
         """Tell whether a function is missing that was there, or may not be called any more. Then go on without."""
-        lacks = self.takes and error.state in {NO_FUNCTION, DENIED}
+        lacks = self.takes and isinstance(error, SqlError) and error.state in {NO_FUNCTION, DENIED}
         self.takes = self.takes and not lacks
         return lacks
 
@@ -136,12 +142,7 @@ class PostgresStore(PostgresExchange):
         first: dict[str, Write] = {}
         for write in writes:
             first.setdefault(write.key, write)
-        try:
-            met = yield from self._batch(list(first.values()), self._insert_all, self.insert)
-        except SqlError as error:
-            if not self._lacks(error):
-                raise
-            met = yield from self._batch(list(first.values()), self._insert_all, self.insert)
+        met = yield from self._batch(list(first.values()), self._insert_all, self.insert)
         answers: list[Answered] = []
         for write in writes:
             answer = met[write.key]
@@ -179,6 +180,8 @@ class PostgresStore(PostgresExchange):
         try:
             met: Met = yield all_of(todo)
         except StoreError as error:
+            if self._lacks(error):
+                return (yield from self._batch(writes, all_of, alone, seen))
             if not stops_all(error):
                 raise
             met = Met({}, 0.0)
@@ -208,7 +211,8 @@ class PostgresStore(PostgresExchange):
         records = [seen[write.key] for write in writes]
         columns = columns_of(writes, list(map(self._fences.asked, writes, records)))
         versions = map(list, zip(*map(_version, records), strict=True))
-        return ManyRows("swap_many", self.statements.swap_many, (*columns, *versions))
+        text = self.statements.call_swap_many if self.takes else self.statements.swap_many
+        return ManyRows("swap_many", text, (*columns, *versions))
 
     def scan(self, prefix: str, after: str | None, limit: int) -> Steps[Page]:
         """Read records in the order of their keys."""
