@@ -72,8 +72,17 @@ class Hand:
         return True
 
 
-with psycopg.connect(place) as connection:
-    ((found,),) = connection.execute("SELECT to_regclass('effects') IS NOT NULL").fetchall()
+def has_table():
+    while True:
+        try:
+            with psycopg.connect(place) as connection:
+                ((found,),) = connection.execute("SELECT to_regclass('effects') IS NOT NULL").fetchall()
+                return found
+        except psycopg.OperationalError:  # the server can be away already
+            time.sleep(0.05)
+
+
+found = has_table()
 hand = Hand()
 for _ in range(2):
     keys = list(range(int(count)))
