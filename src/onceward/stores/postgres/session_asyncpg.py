@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from onceward.stores.capabilities import TransactionState
+from onceward.stores.postgres.connections import state_of
 from onceward.stores.postgres.queries import Row
-from onceward.stores.postgres.session import AwaitedSession, state_of
+from onceward.stores.postgres.session import AwaitedSession
 from onceward.stores.postgres.store import PostgresStore
 
 

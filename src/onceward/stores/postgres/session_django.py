@@ -9,9 +9,10 @@ from psycopg import Connection
 from onceward.errors import StoreError
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.postgres import together
+from onceward.stores.postgres.connections import state_of
 from onceward.stores.postgres.inside import named
 from onceward.stores.postgres.queries import Row
-from onceward.stores.postgres.session import BlockingSession, state_of
+from onceward.stores.postgres.session import BlockingSession
 from onceward.stores.postgres.store import PostgresStore
 
 

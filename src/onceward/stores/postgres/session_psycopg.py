@@ -16,8 +16,9 @@ from psycopg.pq import ConnStatus, PipelineStatus, TransactionStatus
 
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.postgres import together
+from onceward.stores.postgres.connections import state_of
 from onceward.stores.postgres.queries import Row
-from onceward.stores.postgres.session import AwaitedSession, BlockingSession, state_of
+from onceward.stores.postgres.session import AwaitedSession, BlockingSession
 
 
 # If another psycopg does not ask these, the server only warns of a second BEGIN and COMMIT.

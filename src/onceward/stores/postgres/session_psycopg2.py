@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from onceward.stores.capabilities import TransactionState
+from onceward.stores.postgres.connections import state_of
 from onceward.stores.postgres.inside import named
 from onceward.stores.postgres.queries import Row
-from onceward.stores.postgres.session import BlockingSession, state_of
+from onceward.stores.postgres.session import BlockingSession
 
 
 class Psycopg2Session(BlockingSession):

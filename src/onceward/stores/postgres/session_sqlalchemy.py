@@ -15,9 +15,10 @@ from sqlalchemy.util import await_only
 from onceward.errors import StoreError
 from onceward.stores.capabilities import TransactionState
 from onceward.stores.postgres import together
+from onceward.stores.postgres.connections import state_of
 from onceward.stores.postgres.inside import named
 from onceward.stores.postgres.queries import Row
-from onceward.stores.postgres.session import AwaitedSession, BlockingSession, state_of
+from onceward.stores.postgres.session import AwaitedSession, BlockingSession
 from onceward.stores.postgres.store import PostgresStore
 
 _IN_ONE = "is in a transaction already; commit it first, for this one must be ours to end"

@@ -1,0 +1,43 @@
+"""What a connection of any driver says: the state of its transaction, and the code of its error."""
+
+import contextlib
+from typing import Any, Final
+
+from psycopg import Connection
+from psycopg.pq import TransactionStatus
+
+from onceward.stores.capabilities import TransactionState
+
+_STATES: Final = {0: TransactionState.ENDED, 2: TransactionState.OPEN, 3: TransactionState.OPEN}  # libpq's
+_CANCEL: Final = 2.0  # seconds to ask the server to cancel a statement
+
+
+def state_of(driver: Any) -> TransactionState:
+    """Return the state of a connection of psycopg, psycopg2 or asyncpg. One that an interrupt left in a statement is closed."""
+    if driver is None:
+        return TransactionState.LOST
+    if hasattr(driver, "is_in_transaction"):
+        if driver.is_closed():
+            return TransactionState.LOST
+        return TransactionState.OPEN if driver.is_in_transaction() else TransactionState.ENDED
+    status = int(driver.info.transaction_status)
+    if status == TransactionStatus.ACTIVE and isinstance(driver, Connection) and not driver.lock.locked():
+        abort(driver)
+    return _STATES.get(status, TransactionState.LOST)
+
+
+def abort(driver: Connection[Any]) -> None:
+    """Cancel a statement whose answer nobody will read, and close the connection: else the server keeps the key locked."""
+    with contextlib.suppress(Exception):
+        driver.cancel_safe(timeout=_CANCEL)
+    driver.pgconn.finish()
+
+
+def sqlstate(error: BaseException | None) -> str:
+    """Return the SQLSTATE of a driver's error, within those that other libraries wrap around it; "" if it has none."""
+    while error is not None:
+        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        if state:
+            return str(state)
+        error = getattr(error, "orig", None) or error.__cause__
+    return ""
