@@ -154,7 +154,9 @@ def test_failover_to_an_asynchronous_standby_doubles_only_what_it_lost(start, pr
     promised = {key for key, _ in effects} - completed
     again = collections.Counter(key for key, _ in noted(log, "effect"))
     doubled = {key for key, runs in again.items() if runs > 1}
-    assert promised - kept.keys() <= doubled <= promised
+    # A claim that was given up in the middle of the failover holds its key for a lease, and here nobody comes back later.
+    held = {key for key, record in records(standby.url).items() if record.status != COMPLETED}
+    assert promised - kept.keys() - held <= doubled <= promised
     assert all(again[key] <= 2 for key in doubled)
     left = records(standby.url)
     assert all(left[key] == kept[key] for key in completed)
