@@ -41,7 +41,7 @@ def held(cli):
     return cli
 
 
-FLOWING = ("sqs", "ls", "show", "clear", "unpark", "park", "purge", "stats", "migrate", "redrive", "doctor")
+FLOWING = ("sqs", "ls", "show", "clear", "unpark", "park", "retry", "purge", "stats", "migrate", "redrive", "doctor")
 
 
 # --- help and usage ---------------------------------------------------------------------------------------------------
@@ -264,6 +264,24 @@ def test_clear_asks_about_a_live_claim_on_a_terminal(held, answer, left):
     assert b"a worker holds this key" in told
     assert process.returncode == (1 if left else 0)
     assert (held.run("show", "n:live").returncode == 0) is left
+
+
+def test_show_tells_of_steps_and_retry_forgets_one_and_those_after_it(cli):
+    once = cli.once(name="n")
+    claim = once.acquire("s")
+    for name in ("charge", ("mail", 1)):
+        claim.step(name, dict, sent=7)
+    claim.complete()
+    once.close()
+    told = cli.run("show", "n:s").stdout.decode()
+    assert re.search(r"steps +charge: made .*, attempt 1, .* ms: \{\"sent\":7\}\n +\(mail,1\): made", told)
+    wrong = cli.run("retry", "n:s", "--from", "post")
+    assert wrong.returncode == 1
+    assert "no step 'post'. Recorded are: 'charge', '(mail,1)'" in wrong.stderr
+    assert cli.run("retry", "n:s", "--from", "(mail,1)").returncode == 0
+    left = json.loads(cli.run("show", "n:s", "--json").stdout)
+    assert left["status"] == "RELEASED"
+    assert [step["name"] for step in json.loads(left["steps"])] == ["charge"]
 
 
 def test_park_stops_and_unpark_lets_go(held):

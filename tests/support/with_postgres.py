@@ -13,7 +13,7 @@ from postgres_servers import Postgres
 def main(command: list[str]) -> int:
     try:
         server = Postgres()
-    except (pytest.skip.Exception, pytest.fail.Exception) as error:
+    except (pytest.skip.Exception, pytest.fail.Exception) as error:  # how the tests say what is missing
         print(error, file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -104,7 +104,7 @@ def _step(entry: Entry, now: float) -> str:
     if not entry.done:
         return f"{entry.name}: began {when}; nobody knows whether it was made"
     result = entry.text if entry.why is None else f"without a result: {entry.why}"
-    return f"{entry.name}: made {when}, in {entry.took:.3g} s: {result}"
+    return f"{entry.name}: made {when}, in {entry.took * 1000:.1f} ms: {result}"
 
 
 def relative(time: float, now: float) -> str:

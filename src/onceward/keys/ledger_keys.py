@@ -77,8 +77,16 @@ def scoped_key(name: str, parts: Sequence[object]) -> str:
 
 
 def step_name(name: object) -> str:
-    """Return the name of a step as its record has it; of the form of :func:`ledger_key`, and raises its errors."""
-    return _short(_form(name, "step"), LONGEST)
+    """Return the name of a step as its record has it; of the form of :func:`ledger_key`.
+
+    Raises:
+        ValueError: the name, or a part of it, is None or empty.
+        TypeError: it is of a type that cannot be a key.
+    """
+    try:
+        return _short(_form(name, "step"), LONGEST)
+    except KeyMissing as error:
+        raise ValueError(f'{name!r} is no name of a step: give a text, or a tuple such as ("mail", n)') from error
 
 
 def checked_name(name: object) -> str:

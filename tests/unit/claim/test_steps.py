@@ -441,6 +441,19 @@ def test_a_lost_reply_to_a_steps_write_is_no_lost_write(form, clock, effects):
     assert store.records["place:1"].steps.count("charge") == 1
 
 
+def test_a_lost_reply_to_the_note_that_a_step_begins_lets_it_run_once(form, clock, effects):
+    once, store = faulty(clock, fail_after(), times=1)
+    Script(once, form, only(step("mail", effects.append, 1, on_lapse="park")))()
+    assert (effects, store.records["place:1"].status) == ([1], "COMPLETED")
+
+
+@pytest.mark.parametrize("name", ["", None, (), ("mail", "")])
+def test_a_step_without_a_name_is_refused_before_it_runs(once, effects, name):
+    with pytest.raises(ValueError, match="no name of a step"), once.claim("1") as claim:
+        claim.step(name, effects.append, 1)
+    assert effects == []
+
+
 def test_a_zombies_step_does_not_begin(once, form, clock, effects):
     def parts(claim):
         clock.advance(61)

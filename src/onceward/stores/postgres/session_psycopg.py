@@ -22,7 +22,7 @@ from onceward.stores.postgres.session import AwaitedSession, BlockingSession
 
 
 # If another psycopg does not ask these, the server only warns of a second BEGIN and COMMIT.
-class _Transaction(Transaction):
+class _Silent:
     def _get_enter_commands(self) -> Iterator[bytes]:
         return iter(())
 
@@ -33,15 +33,12 @@ class _Transaction(Transaction):
         return iter(())
 
 
-class _AsyncTransaction(AsyncTransaction):
-    def _get_enter_commands(self) -> Iterator[bytes]:
-        return iter(())
+class _Transaction(_Silent, Transaction):
+    """Sends nothing of its own, blocking."""
 
-    def _get_commit_commands(self) -> Iterator[bytes]:
-        return iter(())
 
-    def _get_rollback_commands(self) -> Iterator[bytes]:
-        return iter(())
+class _AsyncTransaction(_Silent, AsyncTransaction):
+    """Sends nothing of its own, awaited."""
 
 
 class PsycopgSession(BlockingSession):
